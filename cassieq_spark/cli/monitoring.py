@@ -38,7 +38,7 @@ from cassieq_spark.display import shown_age, shown_rate
 from cassieq_spark.errors import CassieqError, OptionError, SetupError
 from cassieq_spark.monitoring.board import Line, lines
 from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
-from cassieq_spark.repair.history import PastRun, read_history
+from cassieq_spark.repair.runs import PastRun, read_history
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.signals import stopped_by_signals
 from cassieq_spark.store import open_store

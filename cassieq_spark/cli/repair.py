@@ -41,10 +41,16 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.lock.bakery import read_holder
 from cassieq_spark.queues import list_queues
-from cassieq_spark.repair.context import DEFAULT_WRITE_TIMEOUT, Checkpoint, Thoroughness
-from cassieq_spark.repair.history import DEFAULT_KEPT, REPAIR, PastRun, read_history
+from cassieq_spark.repair.context import DEFAULT_WRITE_TIMEOUT, Checkpoint
 from cassieq_spark.repair.report import Outcome, Report
-from cassieq_spark.repair.runner import rounds, run_alone
+from cassieq_spark.repair.runs import (
+    DEFAULT_KEPT,
+    REPAIR,
+    PastRun,
+    read_history,
+    rounds,
+    run_alone,
+)
 from cassieq_spark.repair.scan import DriverScan, Scan
 from cassieq_spark.repair.steps import SCANNING, Step, Watch, run_once
 from cassieq_spark.settings.connection import ConnectionOptions
@@ -95,7 +101,8 @@ class Job:
     dry_run: bool
     write_timeout: timedelta
     by_spark: bool
-    thoroughness: Thoroughness
+    verify_data: bool
+    explain: bool
     every: timedelta | None
     kept: timedelta
     json_file: str | None
@@ -236,7 +243,8 @@ def job_of(  # noqa: PLR0913 (one per option)
         dry_run=dry_run,
         write_timeout=write_timeout,
         by_spark=scan == BY_CONNECTOR and not SCANNING.isdisjoint(steps),
-        thoroughness=Thoroughness(verify_data=verify == "data", explain=repair_report),
+        verify_data=verify == "data",
+        explain=repair_report,
         every=every,
         kept=keep_history,
         json_file=json,
@@ -314,7 +322,8 @@ def _repair(job: Job, stop: Stop, store: Store, scan: Scan) -> int:
             steps=job.steps,
             dry_run=job.dry_run,
             write_timeout=job.write_timeout,
-            thoroughness=job.thoroughness,
+            verify_data=job.verify_data,
+            explain=job.explain,
             watch=watch,
         )
         if job.dry_run:

@@ -25,7 +25,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.monitoring.metrics import LastRuns, families
 from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
-from cassieq_spark.repair.history import read_history
+from cassieq_spark.repair.runs import read_history
 from cassieq_spark.signals import Stop
 from cassieq_spark.store.protocol import Store
 

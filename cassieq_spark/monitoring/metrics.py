@@ -17,8 +17,8 @@ from cassieq_spark.model import to_millis
 from cassieq_spark.monitoring.board import settled
 from cassieq_spark.monitoring.snapshot import QueueSnapshot, Snapshot
 from cassieq_spark.queues.stats import GroupStats, QueueStats
-from cassieq_spark.repair.history import PastRun
 from cassieq_spark.repair.report import Outcome
+from cassieq_spark.repair.runs import PastRun
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.spark.progress import Progress
 

@@ -1,38 +1,38 @@
-"""The repair: deletes what is settled or was never published, and audits what is left.
+"""The repair: deletes messages that nobody needs, and audits the others.
 
-Run now and then by `jobs/repair.py`, one at a time by a lock; several at once would be safe, as
-every decision is carried out by a compare-and-set or repeats nothing but deletions.
+`jobs/repair.py` or `cassieq repair run` runs it from time to time. A lock lets one run work at a
+time. Several at once would be safe: an action is a compare-and-set, or deletes what nobody needs.
 
-    redeliver  dead-letter what no reader has: mark dead, copy, remove (I9)
-    expire     what a group has not consumed after so long counts as settled (I5)
-    finalise   head -> floors of all groups -> `finalised` up (I7) -> buckets -> ledger rows
-    fence      `fence` up to now - write timeout: no block begun before is published any more (I10)
-    clean      scan, then fence, then ledger: a block before the fence and in no row is deleted
-    audit      ledger, then scan: each message from `finalised` on is in exactly one chunk (I3)
-    retire     versions that are over: closed, buckets, ledger but its head
+    redeliver  dead-letter messages that no reader takes: mark dead, copy, remove (I9)
+    expire     settle messages that a group has not consumed within the queue's limit (I5)
+    finalise   read head, then floors of all groups; raise `finalised` (I7); delete buckets, rows
+    fence      raise `fence` to now - write timeout: no earlier block can be published (I10)
+    clean      scan, then read fence, then ledger: delete blocks before the fence and in no row
+    audit      read ledger, then scan: is each message from `finalised` on in one chunk (I3)?
+    retire     close versions of purged or deleted queues, delete their buckets and ledgers
 
-Each step reads a queue (`read`, `scan`), plans (the `plan_*` functions, which are pure) and yields
-actions, which are applied one by one (`actions`) as long as the checkpoint agrees (`context`).
+Each step reads a queue (`read`, `scan`), plans (the pure functions of `plan`) and yields actions
+(`actions`). They are applied one by one as long as the checkpoint allows it (`context`).
 
-    run_alone: lock, history (`runner`) -> run_once: survey, then step after step (`steps`)
+    run_alone: lock, history (`runs`) -> run_once: survey, then step after step (`steps`)
 
 Finalise reads nothing of a queue that the survey shows to be idle. Clean and audit read the whole
-table `chunk`, without its payload, through Spark or through the driver; then the fence is raised
-only where the scan has found what is in no ledger.
+table `chunk`, without its payload, through Spark or through the driver. After such a scan, the
+fence is raised only in queues where the scan has found blocks that are in no ledger.
 
 | event | result |
 |---|---|
-| another repair run is at work | this one waits a while, and gives up |
-| a repair run is paused, and another one begins | the checkpoint lets it finish one action |
-| SIGTERM or Ctrl-C | it ends between two actions; so does a wait |
-| a crash after `finalised` went up | ledger rows below it tell the next run what to delete |
-| a crash amid the buckets of a block | the same, once all of the block is settled |
-| a group is registered meanwhile | `finalised` stays; the next run looks again |
-| a waiting range moves while floors are read | its group's version shows it: read again |
-| chunks go while the scan runs | what looks missing is read again, then `finalised` is |
+| another repair run has the lock | this one waits a while, and gives up |
+| a repair run is paused, and another one begins | the paused run finishes one action at most |
+| SIGTERM or Ctrl-C | the run, or its wait for the lock, ends; a run ends between two actions |
+| a crash after `finalised` was raised | ledger rows below it tell the next run what to delete |
+| a crash between the buckets of a block | the same, once all of the block is settled |
+| a group is registered meanwhile | raising `finalised` is refused; the next run tries again |
+| a waiting row moves while floors are read | its group's version shows it: read again |
+| chunks are deleted during the scan | missing messages are read again, and then `finalised` |
 | a ledger lacks rows | clean leaves the queue alone: their blocks look unpublished |
-| a reader takes what is to be dead-lettered or to expire | one of the two LWTs is refused |
-| a crash amid a retirement | the queue's row still says so: all of it is done once more |
+| a reader takes messages that the repair would dead-letter or expire | one LWT is refused |
+| a crash during a retirement | the queue's row still demands it: the next run repeats it |
 """
 
 from __future__ import annotations

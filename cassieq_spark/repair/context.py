@@ -13,84 +13,61 @@ from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of
 from cassieq_spark.lock.bakery import Held
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, parts_of_id
 from cassieq_spark.queues import QueueRecord
+from cassieq_spark.repair.plan import is_of_the_future
 from cassieq_spark.repair.read import Seen
 from cassieq_spark.repair.report import Counts, Outcome, Report
 from cassieq_spark.repair.scan import Run
 from cassieq_spark.store.protocol import Slice, Store, partition_of_queue
 
 DEFAULT_WRITE_TIMEOUT = timedelta(hours=1)
-#: After so many failures one question is asked that concerns no queue.
+#: After so many failures of the store, the run checks whether the cluster answers.
 FAILURES = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thoroughness:
-    """How far an audit goes.
-
-    Attributes:
-        verify_data: Whether to read and decode every message, not only the keys of the chunks.
-        explain: Whether to find out what the findings mean, and which blocks are in no ledger.
-    """
-
-    verify_data: bool = False
-    explain: bool = False
-
-
-#: Keys only, and no explanations.
-BRIEF = Thoroughness()
-
-
+@dataclass(slots=True)
 class Checkpoint:
     """Ends a repair run between two actions.
 
-    An action that was asked for before a pause and carried out after it does no harm: each is
-    conditioned on what it was planned by, or deletes what nobody can ever need again. So the lock
-    saves work, and the checkpoint makes a repair run that was overtaken stop.
-
-    Args:
-        lock: Under which the repair runs; None: under none.
-        may_continue: Whether to go on; asked again and again.
+    The lock saves work, and the checkpoint ends a run that has lost it. Neither is needed for
+    correctness: an action that is applied after a pause is conditioned on what it was planned by,
+    or deletes what nobody can ever need again.
 
     Attributes:
-        error: What kept it from asking the lock. It is the repair's, whichever queue was its turn.
+        lock: The lock of the run; None: it has none.
+        may_continue: Returns whether the run may continue; called again and again.
+        error: The error of reading the lock. It ends the run, and is not an error of a queue.
     """
 
-    def __init__(
-        self, lock: Held | None = None, may_continue: Callable[[], bool] = lambda: True
-    ) -> None:
-        self._lock = lock
-        self._may_continue = may_continue
-        self.error: Exception | None = None
+    lock: Held | None = None
+    may_continue: Callable[[], bool] = lambda: True
+    error: Exception | None = None
 
     def is_open(self) -> bool:
         """Whether to begin another part of the work. Reads nothing."""
-        return self._may_continue() and (self._lock is None or self._lock.is_held())
+        return self.may_continue() and (self.lock is None or self.lock.is_held())
 
     def confirm(self) -> bool:
-        """Whether to carry out an action. One read, under a lock."""
+        """Whether to apply an action. One read, if there is a lock."""
         try:
-            return self._may_continue() and (self._lock is None or self._lock.confirm())
+            return self.may_continue() and (self.lock is None or self.lock.confirm())
         except Exception as error:
             self.error = error
             raise
 
     @property
     def outcome(self) -> Outcome:
-        """What became of the repair that asked."""
-        if self._lock is not None and not self._lock.is_held():
+        """How the run has ended, as far as the checkpoint knows."""
+        if self.lock is not None and not self.lock.is_held():
             return Outcome.LOCK_LOST
-        return Outcome.DONE if self._may_continue() else Outcome.STOPPED
+        return Outcome.DONE if self.may_continue() else Outcome.STOPPED
 
 
 @dataclass(slots=True)
 class Outage:
-    """Counts failures, and asks now and then whether the cluster answers at all.
+    """Counts failures, and after some of them checks whether the cluster answers at all.
 
-    Each queue waits for a budget of time before it fails. If none can be reached, to wait for
-    thousands of them would take hours, and tell the same thousands of times.
-
-    Args:
-        store: Where the queues are kept.
+    A queue fails only after the store has used up its budget of time. If the cluster is down, to
+    wait for that in thousands of queues would take hours.
     """
 
     store: Store
@@ -99,19 +76,17 @@ class Outage:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self) -> None:
-        """Raise if it was found that the cluster does not answer: nothing more is to be begun."""
+        """Raise the error again if `count` has found that the cluster does not answer."""
         if self._found is not None:
             raise self._found
 
     def count(self, queue: str, error: Exception | None) -> None:
-        """Count that a queue failed. After each tenth failure of the store, one read.
+        """Count a failure of the store in a queue. After each tenth, one read of another table.
 
-        Args:
-            queue: Its name.
-            error: Why; None: that was logged, and is not known here.
+        An ``error`` of None was logged before, and counts as one of the store.
 
         Raises:
-            StoreError: The table of queues can't be read either.
+            StoreError: The table of queues cannot be read either.
         """
         if error is not None and not isinstance(error, StoreError):
             return
@@ -124,27 +99,27 @@ class Outage:
             self.store.read_rows(partition_of_queue(queue), Slice(limit=1))
         except StoreError as found:
             self._found = StoreError(
-                f"{failures} times the repair of a queue has failed, and now the table "
-                "of queues can't be read, so the run ends here: "
-                f"{type(found).__name__}: {found}; check the cluster, and run the "
-                "repair again, which continues"
+                f"the repair of queues has failed {failures} times, and now the table of queues "
+                f"cannot be read, so the run ends here: {type(found).__name__}: {found}; check "
+                "the cluster, and run the repair again, which continues"
             )
             raise self._found from found
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What one repair run knows.
+    """The state of one repair run, for its steps.
 
     Attributes:
         store: Where the queues are kept.
         report: What was done and found so far.
         write_timeout: The longest that a write may take.
-        checkpoint: Asked before each part.
-        outage: Told of each queue that fails.
-        records: All queues that are or were, by name.
-        thoroughness: How far the audit goes.
-        survey: What was seen of each queue at the beginning.
+        checkpoint: Ends the run early.
+        outage: Counts failures of queues.
+        records: All queues that exist or existed, by name.
+        verify_data: Whether the audit reads and decodes every message, not only keys of chunks.
+        explain: Whether the audit tells what findings mean, and which blocks are in no ledger.
+        survey: Each queue as it was at the beginning.
         leftover: What a scan has found of versions that nobody needs any more, by name of the
             queue and by version.
     """
@@ -155,22 +130,23 @@ class Context:
     checkpoint: Checkpoint
     outage: Outage
     records: Mapping[str, QueueRecord]
-    thoroughness: Thoroughness = BRIEF
-    survey: Mapping[QueueId, Seen] = field(default_factory=dict)
+    verify_data: bool
+    explain: bool
+    survey: Mapping[QueueId, Seen]
     leftover: dict[str, dict[int, list[Run]]] = field(default_factory=dict)
 
     def seen(self, queue: QueueDefinition) -> Seen | None:
-        """What was seen of a queue; None if that is over, as this repair run has changed it."""
+        """A queue as the survey has read it; None if this repair run has changed it since."""
         is_changed = self.report.queues[queue.label].counts != Counts()
         return None if is_changed else self.survey.get(queue.queue_id)
 
-    def compare_clocks(self, now: datetime, ahead: timedelta) -> None:
-        """Report that a server's clock disagrees with this machine's, if it does.
+    def oldest(self, queue: QueueDefinition, seen: Seen) -> LedgerBlock | None:
+        """The oldest block that is not finalised; None if its time is in the future. One read."""
+        first = self.ledger(queue).read_block_of(seen.ledger.head.finalised)
+        return None if first is None or is_of_the_future(first, seen.now) else first
 
-        Args:
-            now: By the server's clock.
-            ahead: How far it is ahead of this machine's; see `Rows.ahead`.
-        """
+    def compare_clocks(self, now: datetime, ahead: timedelta) -> None:
+        """Report that a server's clock, which says ``now``, disagrees with this machine's."""
         if ahead:
             self.report.clocks = (now, now - ahead)
 
@@ -181,8 +157,8 @@ class Context:
     def read_head_and_time(self, ledger: Ledger) -> tuple[LedgerHead, datetime]:
         """Read the ledger's head serially, and the time; see `Rows.sure_now`. One read.
 
-        Serially, so that a publish or a registration whose answer was lost is there for all reads
-        that follow, or never.
+        After a serial read, a publish or a registration whose answer was lost is visible to all
+        later reads, or will never be.
 
         Raises:
             QueueStateError: There is no such ledger.
@@ -194,9 +170,10 @@ class Context:
         return head_of(found.rows[0]), found.sure_now
 
     def keep(self, run: Run) -> bool:
-        """Keep what a scan has found of a version that is to be retired; False: it is not.
+        """Keep a run that a scan has found, if it is of a version that this run retires.
 
-        What a purge that is not over yet still needs, or makes, is passed over.
+        Returns:
+            False if it is foreign: of no queue, or of one that this run does not retire.
         """
         try:
             name, version, _ = parts_of_id(run.queue_id)
@@ -206,6 +183,7 @@ class Context:
         is_retiring = "retire" in self.report.steps and name in self.report.queues
         if record is None or not is_retiring or version > record.version:
             return False
+        # A purge under way still needs the versions from here on, or makes them.
         if version <= record.obsolete:
             self.leftover.setdefault(name, {}).setdefault(version, []).append(run)
         return True
@@ -213,8 +191,14 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What the scan found of a queue, and what was in its ledger before: that must be in it."""
+    """What the scan found of a queue, and the ledger as it was before the scan."""
 
     runs: Sequence[Run]
     head: LedgerHead
     blocks: Sequence[LedgerBlock]
+
+    @property
+    def has_unpublished(self) -> bool:
+        """Whether there is a block that was in no row of the ledger before the scan."""
+        known = {block.block for block in self.blocks}
+        return any(run.block not in known for run in self.runs)

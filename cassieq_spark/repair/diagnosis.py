@@ -1,4 +1,4 @@
-"""What the audit finds, and what it means: what happened, who is owed what, what to do. Pure."""
+"""The findings of the audit: what happened, which groups need the messages, what to do. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Problem(StrEnum):
     MISSING = "missing"
     OVERLAPPING = "overlapping"
     MISPLACED = "misplaced"
-    #: Their chunk is there, and can't be decoded.
+    #: Their chunk exists, and cannot be decoded.
     UNREADABLE = "unreadable"
 
 
@@ -31,8 +31,8 @@ class Finding:
 
     Attributes:
         problem: What is wrong.
-        monotons: Which messages of the queue.
-        block: The block that they are in; None if the ledger has none for them, or two (I1).
+        monotons: Which messages.
+        block: Their block; None if the ledger has no block for them, or two (I1).
     """
 
     problem: Problem
@@ -40,7 +40,7 @@ class Finding:
     block: UUID | None
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; monotons are ``start`` and, exclusive, ``stop``."""
+        """For programs; ``stop`` is exclusive."""
         return {
             "problem": self.problem,
             "start": self.monotons.start,
@@ -51,13 +51,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """What a group is owed of the messages of a finding, and what a seek beyond them would do.
+    """The messages of a finding that a group has not settled, and what a seek past them does.
 
     Attributes:
         group: Its name.
-        monotons: Which of the messages.
-        given_up: How many others below the end of the finding it is owed: a seek gives them up.
-        repeated: How many from there on it has settled, or holds: a seek delivers them again.
+        monotons: These messages.
+        given_up: How many other messages, below the end of the finding, the seek gives up.
+        repeated: How many messages, from that end on, the seek delivers again.
     """
 
     group: str
@@ -71,10 +71,10 @@ class Diagnosis:
     """What a finding means.
 
     Attributes:
-        finding: What was found.
-        happened: What is so, or must have happened, in a sentence.
-        owed: The groups that are owed some of the messages.
-        remedies: What can be done, in sentences; the best one first.
+        finding: The finding.
+        happened: What has happened to the messages.
+        owed: The groups that have not settled all of the messages.
+        remedies: What an operator can do, the best first.
     """
 
     finding: Finding
@@ -83,7 +83,7 @@ class Diagnosis:
     remedies: tuple[str, ...]
 
     def lines(self, queue: str) -> Iterator[str]:
-        """For people: what was found, what happened, who is owed it, what can be done."""
+        """For people, line by line."""
         finding = self.finding
         where = f", block {finding.block}" if finding.block else ""
         count = f"{len(finding.monotons):,} message(s)"
@@ -97,7 +97,7 @@ class Diagnosis:
         yield from (f"  what to do: {remedy}" for remedy in self.remedies)
 
     def to_json(self) -> dict[str, Any]:
-        """The same for programs."""
+        """For programs."""
         return self.finding.to_json() | {
             "happened": self.happened,
             "owed": [
@@ -118,11 +118,11 @@ class Belonging(StrEnum):
 
     #: Its queue does not exist.
     NO_QUEUE = "no such queue"
-    #: It was begun before the fence: it can't be published any more.
+    #: It was begun before the fence, so it cannot be published any more.
     NEVER_PUBLISHED = "never published"
     #: It may still be published.
     NOT_YET = "not published yet"
-    #: The ledger has lost rows, and one of them may have named it.
+    #: The ledger has lost rows; one of them may have been for this block.
     LOST = "not in the ledger, which lacks rows"
 
 
@@ -136,10 +136,10 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class OrphanBlock:
-    """A stored block that no ledger names.
+    """A stored block that is in no ledger.
 
     Attributes:
-        queue_id: Of which queue it calls itself.
+        queue_id: The queue in its key.
         block: Which block.
         messages: How many messages it holds.
         belonging: Why it is in no ledger.
@@ -185,17 +185,18 @@ def diagnose(
     Args:
         queue: Which queue.
         findings: What the audit has found.
-        blocks: The ledger's.
-        alive: What is not finalised.
-        states: What each group is owed, all of it.
+        blocks: The blocks of the ledger.
+        alive: The messages that are not finalised.
+        states: The whole state of each group.
     """
     known = {block.block: block for block in blocks}
     result = []
     for finding in findings:
-        place = _Place(queue, finding, known.get(finding.block) if finding.block else None, alive)
+        block = known.get(finding.block) if finding.block else None
+        happened, restore = _explain(queue, finding, block, alive)
         owed = tuple(_owed(finding.monotons, alive, states))
-        cure = (*_mend(place), *_go_on(queue, finding, owed, begun=bool(states)))
-        result.append(Diagnosis(finding, place.happened(), owed, cure))
+        go_on = _go_on(queue, finding, owed, begun=bool(states))
+        result.append(Diagnosis(finding, happened, owed, (*restore, *go_on)))
     return result
 
 
@@ -206,12 +207,12 @@ def orphans_of(
     *,
     lacks_rows: bool = False,
 ) -> list[OrphanBlock]:
-    """The blocks that are stored and not published, in the order in which they were begun.
+    """The stored blocks that are not published, in the order in which they were begun.
 
     Args:
-        runs: What is stored, of one queue or of several.
-        published: The blocks in its ledger.
-        fence: That of its ledger, read before; None if there is no such queue.
+        runs: What is stored of a queue, or of several that do not exist.
+        published: The blocks in the ledger.
+        fence: The fence of the ledger, read before it; None if the queue does not exist.
         lacks_rows: Whether the ledger has a hole.
     """
     known = set(published)
@@ -229,93 +230,70 @@ def orphans_of(
     return sorted(orphans, key=lambda orphan: (orphan.begun_at, orphan.queue_id, orphan.block))
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the messages of a finding are, or should be."""
-
-    queue: QueueDefinition
-    finding: Finding
-    block: LedgerBlock | None
-    alive: Range
-
-    def happened(self) -> str:
-        match self.finding.problem, self.block:
-            case Problem.MISSING, None:
-                return "the ledger has no row for them (I1), so their block is not known"
-            case Problem.OVERLAPPING, None:
-                return "two rows of the ledger claim them (I1); one was written by hand"
-            case Problem.MISSING, _:
-                return self._gone()
-            case Problem.UNREADABLE, _:
-                return f"their chunks in {self._named()} are truncated or overwritten"
-            case Problem.OVERLAPPING, _:
-                return f"more than one chunk in {self._named()} has them; nothing is lost"
-            case _:
-                return f"their chunks are in other buckets than {self._named()}"
-
-    def partition(self) -> str:
-        """The partitions concerned, as a condition of CQL."""
-        numbers = ", ".join(map(str, self._buckets()))
-        return (
-            f"queue_id = '{self.queue.queue_id}' AND block = {self.finding.block} "
-            f"AND bucket IN ({numbers})"
+def _explain(
+    queue: QueueDefinition, finding: Finding, block: LedgerBlock | None, alive: Range
+) -> tuple[str, list[str]]:
+    """What has happened to the messages, and how to restore them."""
+    if block is None:
+        restore = (
+            "restore the rows of kind 'block' of partition "
+            f"'{queue.queue_id}' of table ledger from a backup"
         )
-
-    def _gone(self) -> str:
-        whole = [bucket for bucket in self._buckets() if self._is_whole(bucket)]
-        if not whole:
-            return f"chunks are gone from {self._named()}, while others of it are there"
-        gone = "is gone" if len(whole) == 1 else "are gone"
-        text = f"{_buckets_named(whole)} of the block {gone}: deleted too early, or by hand"
-        rest = sorted(set(self._buckets()) - set(whole))
-        return text + (f"; so are chunks of {_buckets_named(rest)}" if rest else "")
-
-    def _named(self) -> str:
-        return f"{_buckets_named(self._buckets())} of the block"
-
-    def _buckets(self) -> range:
-        if self.block is None:
-            return range(0)
-        return buckets_of(self.block.offsets(self.finding.monotons), self.queue.bucket_size)
-
-    def _is_whole(self, bucket: int) -> bool:
-        """Whether the finding is all that the bucket should have."""
-        if self.block is None:
-            return False
-        first = self.block.monotons.start + bucket * self.queue.bucket_size
-        held = Range(first, first + self.queue.bucket_size) & self.block.monotons & self.alive
-        return held == held & self.finding.monotons
-
-
-def _mend(place: _Place) -> Iterator[str]:
-    """How to have the messages back, or in order."""
-    where = place.partition()
-    match place.finding.problem, place.block:
-        case _, None:
-            yield (
-                "restore the rows of kind 'block' of partition "
-                f"'{place.queue.queue_id}' of table ledger from a backup"
-            )
-        case Problem.MISSING | Problem.UNREADABLE, _:
-            yield (
-                "let replicas that may have them repair the others: nodetool repair "
-                "--full KEYSPACE chunk; then audit again"
-            )
-            yield (
-                f"restore these rows of table chunk from a backup: {where}; if they were deleted, "
-                "the deletion hides them until Cassandra has forgotten it, after gc_grace_seconds "
-                "(three hours) and a compaction"
-            )
-        case Problem.OVERLAPPING, _:
-            yield (
+        if finding.problem is Problem.OVERLAPPING:
+            return "two rows of the ledger claim them (I1); one was written by hand", [restore]
+        return "the ledger has no row for them (I1), so their block is not known", [restore]
+    buckets = buckets_of(block.offsets(finding.monotons), queue.bucket_size)
+    named = f"{_buckets_named(buckets)} of the block"
+    where = (
+        f"queue_id = '{queue.queue_id}' AND block = {finding.block} "
+        f"AND bucket IN ({', '.join(map(str, buckets))})"
+    )
+    if finding.problem is Problem.OVERLAPPING:
+        return f"more than one chunk in {named} has them; nothing is lost", [
+            (
                 "look at start and stop of these rows of table chunk, and delete the row that the "
                 f"writer of the block did not write: {where}"
             )
-        case _:
-            yield (
+        ]
+    if finding.problem is Problem.MISPLACED:
+        return f"their chunks are in other buckets than {named}", [
+            (
                 "write the chunks again where readers look for them, and delete them where they "
                 f"are: {where}"
             )
+        ]
+    happened = f"their chunks in {named} are truncated or overwritten"
+    if finding.problem is Problem.MISSING:
+        happened = _gone(queue, finding, block, alive, buckets)
+    return happened, [
+        (
+            "let replicas that may have them repair the others: nodetool repair "
+            "--full KEYSPACE chunk; then audit again"
+        ),
+        (
+            f"restore these rows of table chunk from a backup: {where}; if they were deleted, "
+            "the deletion hides them until Cassandra has forgotten it, after gc_grace_seconds "
+            "(three hours) and a compaction"
+        ),
+    ]
+
+
+def _gone(
+    queue: QueueDefinition, finding: Finding, block: LedgerBlock, alive: Range, buckets: range
+) -> str:
+    whole = []
+    for bucket in buckets:
+        first = block.monotons.start + bucket * queue.bucket_size
+        held = Range(first, first + queue.bucket_size) & block.monotons & alive
+        if held == held & finding.monotons:
+            whole.append(bucket)
+    if not whole:
+        named = _buckets_named(buckets)
+        return f"chunks are gone from {named} of the block, while others of it are there"
+    gone = "is gone" if len(whole) == 1 else "are gone"
+    text = f"{_buckets_named(whole)} of the block {gone}: deleted too early, or by hand"
+    rest = sorted(set(buckets) - set(whole))
+    return text + (f"; so are chunks of {_buckets_named(rest)}" if rest else "")
 
 
 def partition_option(queue: QueueDefinition) -> str:
@@ -326,7 +304,7 @@ def partition_option(queue: QueueDefinition) -> str:
 def _go_on(
     queue: QueueDefinition, finding: Finding, owed: Sequence[Owed], *, begun: bool
 ) -> Iterator[str]:
-    """How groups go on without the messages."""
+    """How groups continue without the messages."""
     if finding.problem is Problem.OVERLAPPING:
         return
     stop = finding.monotons.stop

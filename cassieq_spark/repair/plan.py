@@ -1,4 +1,4 @@
-"""What to finalise, fence and clean, given what was read; how old blocks are. Pure."""
+"""Plans what to finalise, fence and clean, and tells how old blocks are. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from uuid import UUID
 
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.state import LedgerHead, check_tiling
-from cassieq_spark.model import (
-    LedgerBlock,
-    QueueDefinition,
-    Range,
-    block_time,
-)
+from cassieq_spark.model import LedgerBlock, QueueDefinition, Range, block_time
 from cassieq_spark.repair.actions import (
     Action,
     DeleteSettled,
@@ -36,19 +31,20 @@ def plan_finalise(
     *,
     unconsumed: bool = False,
 ) -> list[Action]:
-    """Plan how to delete what is settled, in an order in which a crash leaves no hole.
+    """Plan how to delete settled messages, in an order in which a crash leaves no hole.
 
-    ``finalised`` first, then buckets, ledger rows last: a row below ``finalised`` stands for
-    deletions that may not have happened. Of the block that straddles it, only the buckets that
-    become settled now are deleted; when all of it is settled, all of its buckets are, once more.
+    First ``finalised`` is raised, then buckets are deleted, and ledger rows last: a row below
+    ``finalised`` says that its buckets may still exist. If ``finalised`` ends within a block, only
+    the buckets that become settled now are deleted; once the whole block is settled, all of its
+    buckets are deleted again.
 
     Args:
         queue: Which queue.
-        head: As read before the floors of the groups were (I7).
-        blocks: Those that begin below the floor or ``finalised``, also those not trimmed yet.
+        head: The head of the ledger, read before the floors of the groups (I7).
+        blocks: The blocks that begin below the floor or ``finalised`` and are not trimmed.
         floor: Lowest monoton that any group is owed, or the first one that stays for another
             reason; None without groups: finish only what an earlier repair run has left.
-        unconsumed: Whether what goes is too old, and there is no group that it could be kept for.
+        unconsumed: Whether there is no group, and the messages are too old.
 
     Raises:
         InvariantError: A group is owed less than what is finalised (I7), or the ledger has a hole
@@ -78,12 +74,12 @@ def plan_finalise(
 
 
 def stays_from(queue: QueueDefinition, now: datetime, *, has_groups: bool) -> datetime | None:
-    """What became visible then or later stays, whatever is settled; None: nothing has to.
+    """Messages that became visible at this time or later must stay; None: none must.
 
     Args:
         queue: Which queue.
-        now: By a clock that others agree with.
-        has_groups: Without, nothing is settled, and what expires goes by its age alone.
+        now: The time, by a clock that others agree with.
+        has_groups: Whether there are groups; without any, messages expire by their age alone.
     """
     periods = [queue.keep_settled, None if has_groups else queue.expire_after]
     return min((now - period for period in periods if period is not None), default=None)
@@ -100,12 +96,12 @@ def plan_fence(
 def plan_clean(
     queue: QueueDefinition, runs: Iterable[Run], *, fence: datetime, published: AbstractSet[UUID]
 ) -> list[Action]:
-    """Plan to delete the blocks that were not published and never will be (I10).
+    """Plan to delete the blocks that can never be published (I10).
 
     Args:
         queue: Which queue.
         runs: What is stored of its blocks.
-        fence: As it stood before ``published`` was read.
+        fence: The fence, read before ``published``.
         published: The blocks in the ledger, read serially.
     """
     garbage: dict[UUID, set[int]] = {}
@@ -120,31 +116,27 @@ def plan_clean(
 
 
 def is_of_the_future(block: LedgerBlock, now: datetime) -> bool:
-    """Whether the clock of its writer, or of the server that published it, was ahead.
-
-    Args:
-        block: As the ledger has it.
-        now: By a clock that others agree with.
-    """
+    """Whether the clock of its writer or of the server that published it was ahead of ``now``."""
     return max(block.published_at, block_time(block.block)) > now + CLOCKS_APART
 
 
 def aged(blocks: Iterable[LedgerBlock], now: datetime) -> Iterator[LedgerBlock]:
-    """The same blocks; those of the future were there by the time of the next one that is not.
+    """The same blocks, with a time for those of the future: that of the next block that is not.
 
-    The ledger has them in the order in which they were published. So one whose clock was a month
-    ahead does not keep what is behind it for a month. Without such a next one it stays so.
+    The ledger has them in the order in which they were published. So a block whose clock was a
+    month ahead does not keep the blocks after it for a month. Without a next block there is no
+    such time.
 
     Args:
         blocks: In order.
-        now: By a clock that others agree with.
+        now: The time, by a clock that others agree with.
     """
     ahead: list[LedgerBlock] = []
     for block in blocks:
         if is_of_the_future(block, now):
             ahead.append(block)
             continue
-        # The server that published it may have had a clock that was behind.
+        # The clock of the server that published it may have been behind.
         by = max(block.published_at, block_time(block.block))
         yield from (replace(each, there_by=_no_older(each, by, now)) for each in ahead)
         ahead.clear()
@@ -169,6 +161,6 @@ def _settled_buckets(
 
 
 def _no_older(block: LedgerBlock, by: datetime, now: datetime) -> datetime:
-    """The same time, but not before the block was begun, if the clock of its writer was right."""
+    """``by``, but not before the block was begun, if the clock of its writer was right."""
     begun_at = block_time(block.block)
     return by if begun_at > now + CLOCKS_APART else max(by, begun_at)

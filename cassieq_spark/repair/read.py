@@ -1,9 +1,8 @@
-"""What the repair reads of queues.
+"""What the repair reads of queues: the survey of all, and what a step reads of one.
 
-First it sees all of them: heads and groups, not what they hold. These are plain reads of different
-moments, so they only decide whether a step looks at a queue now or at the next run: what they miss
-is late, never lost. A step that has something to do reads serially, in an order that makes its
-decision safe.
+The survey reads heads and groups, but no blocks and no waiting rows. These are plain reads of
+different moments, so they decide only whether a step looks at a queue in this run or in the next.
+A step that has something to do reads serially, in an order that makes its decision safe.
 """
 
 from __future__ import annotations
@@ -15,27 +14,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any
+from operator import itemgetter
 
 from cassieq_spark.errors import ConnectError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState, Head, Slot, slots_of
 from cassieq_spark.groups.state import head_of as group_head_of
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group, LedgerHead, group_of, head_of, seek_pin_of
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
-from cassieq_spark.store.protocol import (
-    Row,
-    Slice,
-    Store,
-    partition_of_queue,
-)
+from cassieq_spark.store.protocol import Row, Slice, Store, partition_of_queue
 from cassieq_spark.store.tables import Table
 
 logger = logging.getLogger(__name__)
 
-#: A queue could not be seen before the steps; they look at it themselves.
+#: The survey could not read a queue; each step reads it.
 NOT_SEEN = "repair.not_seen"
 
 _OF_LEDGER = ("group", "head", "seek_pin")
@@ -44,13 +37,7 @@ _OF_GROUP_STATE = ("head", "registration", "slot")
 
 @dataclass(frozen=True, slots=True)
 class SeenLedger:
-    """A ledger, but for its blocks.
-
-    Attributes:
-        head: Its head.
-        groups: The registered groups.
-        seek_pins: The monotons to which groups are being moved.
-    """
+    """A ledger without its blocks; ``seek_pins`` are the monotons to which groups are moved."""
 
     head: LedgerHead
     groups: tuple[Group, ...]
@@ -59,11 +46,11 @@ class SeenLedger:
 
 @dataclass(frozen=True, slots=True)
 class SeenState:
-    """The state of a group, but for what waits.
+    """The state of a group without waiting rows.
 
     Attributes:
         head: Its head.
-        registrations: To which registration it belongs; at most one.
+        registrations: The registration that it belongs to; at most one.
         slots: Those that hold messages.
     """
 
@@ -74,13 +61,13 @@ class SeenState:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen of one queue.
+    """One queue in the survey.
 
     Attributes:
         ledger: Its ledger.
         states: The state of each group that has one, read after the ledger.
-        now: The server's clock, read before.
-        ahead: How far it was ahead of this machine's, if they disagree; see `Rows.ahead`.
+        now: The server's time, read before both.
+        ahead: How far the server's clock is ahead of this machine's; see `Rows.ahead`.
     """
 
     ledger: SeenLedger
@@ -89,21 +76,20 @@ class Seen:
     ahead: timedelta = timedelta(0)
 
     def seen_state_of(self, group: Group) -> SeenState | None:
-        """The state of this very registration; None if there is none."""
+        """The state of this registration of a group; None if there is none."""
         found = self.states.get(group.name)
         return found if found and group.registered_as in found.registrations else None
 
     def state_of(self, group: Group) -> GroupState | None:
-        """All of a group's state; None if it has none, or if messages may wait."""
+        """The whole state of a group; None if it has none, or if messages may wait."""
         found = self.seen_state_of(group)
         if found is None:
             return None
-        # I7: what waits was offered, and is not finalised. And waiting rows are counted.
+        # I7: waiting messages were offered, and are not finalised. And changes are counted.
         may_wait = found.head.waiting_version and found.head.pointer > self.ledger.head.finalised
         return None if may_wait else GroupState(found.head, found.slots, (), self.now)
 
-    # The rest says whether a step has anything to do. True is no more than a reason to look again
-    # at the next run.
+    # The rest tells whether a step has nothing to do in this run.
 
     @property
     def has_nothing_owed(self) -> bool:
@@ -113,13 +99,13 @@ class Seen:
 
     @property
     def is_trimmed(self) -> bool:
-        """Whether no row is left of a block that is settled; False may mean: not known."""
+        """Whether no row of a settled block is left; False may mean that this is not known."""
         return self.ledger.head.trimmed == self.ledger.head.finalised
 
     def has_nothing_to_finalise(self, queue: QueueDefinition) -> bool:
-        """Whether a group is still owed ``finalised``, or nothing goes without one.
+        """Whether a group is owed the message at ``finalised``, or none is there to expire.
 
-        Leaves out what a crash has left.
+        Blocks that a crash has left are not considered.
         """
         head, groups = self.ledger.head, self.ledger.groups
         if not groups:
@@ -136,16 +122,16 @@ class Seen:
 
 
 def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
-    """See every queue that is or was. Two scans that leave out blocks and what waits, and a read.
+    """Survey all queues by two scans, without blocks and waiting rows, and a read.
 
-    A queue whose rows can't be made sense of is left out: the steps look at it themselves.
+    Queues whose rows are invalid are left out: the steps read them, and fail.
 
     Args:
         store: Where the queues are kept.
-        name: Of a queue that is or was; its row comes with the time.
+        name: Name of any queue, to read the server's time with its row.
 
     Raises:
-        StoreError: A scan failed, be it for the rows of one queue only; see `see_each`.
+        StoreError: A scan failed, perhaps because of the rows of one queue; see `see_one`.
     """
     clocks = store.read_rows(partition_of_queue(name))
     now = clocks.now
@@ -153,15 +139,15 @@ def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
         return {}
     strange: set[QueueId] = set()
     ledgers: dict[QueueId, SeenLedger] = {}
-    for queue_id, rows in groupby(store.scan(Table.LEDGER, _OF_LEDGER), _queue_id):
+    by_queue = groupby(store.scan(Table.LEDGER, _OF_LEDGER), itemgetter("queue_id"))
+    for queue_id, rows in by_queue:
         found = list(rows)
         with _told_strange(queue_id, strange):
             if (ledger := _ledger_of(found)) is not None:
                 ledgers[queue_id] = ledger
     states: defaultdict[QueueId, dict[str, SeenState]] = defaultdict(dict)
-    for (queue_id, group), rows in groupby(
-        store.scan(Table.GROUP_STATE, _OF_GROUP_STATE), _group_key
-    ):
+    state_rows = store.scan(Table.GROUP_STATE, _OF_GROUP_STATE)
+    for (queue_id, group), rows in groupby(state_rows, itemgetter("queue_id", "consumer_group")):
         found = list(rows)
         with _told_strange(queue_id, strange):
             if (state := _seen_state_of(found)) is not None:
@@ -173,23 +159,19 @@ def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
     }
 
 
-def see_each(store: Store, queue_ids: Iterable[QueueId]) -> dict[QueueId, Seen]:
-    """See queues one by one, as `see` does; those that can't be seen are left out.
+def see_one(store: Store, queue_id: QueueId) -> Seen | None:
+    """Survey one queue as `see` does; None also if it cannot be read.
 
     Raises:
         ConnectError: No node answers.
     """
-    strange: set[QueueId] = set()
-    found: dict[QueueId, Seen] = {}
-    for queue_id in queue_ids:
-        with _told_strange(queue_id, strange):
-            if (seen := see(Ledger(store, queue_id))) is not None:
-                found[queue_id] = seen
-    return found
+    with _told_strange(queue_id, set()):
+        return see(Ledger(store, queue_id))
+    return None
 
 
 def see(ledger: Ledger) -> Seen | None:
-    """See one queue; None if it has no ledger. A read, and one for each group."""
+    """Survey one queue; None if it has no ledger. One read, and one for each group."""
     found = ledger.read(Slice(kinds=_OF_LEDGER))
     seen = _ledger_of(found.rows)
     if seen is None or found.now is None:
@@ -201,11 +183,10 @@ def see(ledger: Ledger) -> Seen | None:
 
 
 def read_ledger(ledger: Ledger) -> tuple[LedgerHead, list[LedgerBlock]]:
-    """Read a ledger serially, the head first. A read, and one more for a thousand blocks.
+    """Read a ledger serially, the head first. One read, and one for each thousand blocks.
 
-    Every block from below the head's ``next`` and fence is there, from ``finalised`` on: should
-    another repair run have trimmed some in between, it is told as it stands then, by one more
-    read.
+    The blocks below the head's ``next`` and fence are complete from ``finalised`` on. If another
+    repair run has trimmed some between the reads, ``finalised`` is read again.
 
     Raises:
         QueueStateError: There is no such ledger.
@@ -220,22 +201,12 @@ def read_ledger(ledger: Ledger) -> tuple[LedgerHead, list[LedgerBlock]]:
 
 
 def missing_rows(blocks: Iterable[LedgerBlock], within: Range) -> Ranges:
-    """The monotons of ``within`` for which the ledger has no row (I1); pure."""
+    """The monotons of ``within`` for which the ledger has no row (I1). Pure."""
     return Ranges.of(within) - Ranges.of(*(block.monotons for block in blocks))
 
 
-def read_floor(ledger: Ledger) -> int | None:
-    """Lowest monoton that any group is owed; None without groups. Three reads for each group.
-
-    Raises:
-        ContentionError: A group's readers were faster than the repair again and again.
-    """
-    states = read_group_states(ledger)
-    return min((state.floor for state in states.values()), default=None)
-
-
 def _ledger_of(rows: Iterable[Row]) -> SeenLedger | None:
-    kinds = _by_kind(rows)
+    kinds = by_kind(rows)
     if not kinds["head"]:
         return None
     return SeenLedger(
@@ -246,7 +217,7 @@ def _ledger_of(rows: Iterable[Row]) -> SeenLedger | None:
 
 
 def _seen_state_of(rows: Iterable[Row]) -> SeenState | None:
-    kinds = _by_kind(rows)
+    kinds = by_kind(rows)
     if not kinds["head"]:
         return None
     return SeenState(
@@ -258,7 +229,7 @@ def _seen_state_of(rows: Iterable[Row]) -> SeenState | None:
 
 @contextmanager
 def _told_strange(queue_id: QueueId, strange: set[QueueId]) -> Iterator[None]:
-    """What can't be seen now is looked at by each step: it fails there, and is reported."""
+    """Log an error of one queue, and leave the queue out: each step reads it, and reports it."""
     try:
         yield
     except ConnectError:
@@ -273,16 +244,9 @@ def _told_strange(queue_id: QueueId, strange: set[QueueId]) -> Iterator[None]:
         )
 
 
-def _by_kind(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+def by_kind(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+    """Rows of a ledger or a group state, by their kind."""
     kinds: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         kinds[str(row["kind"])].append(row)
     return kinds
-
-
-def _queue_id(row: Any) -> QueueId:
-    return QueueId(row["queue_id"])
-
-
-def _group_key(row: Any) -> tuple[QueueId, str]:
-    return QueueId(row["queue_id"]), row["consumer_group"]

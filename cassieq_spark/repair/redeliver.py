@@ -1,4 +1,4 @@
-"""The step redeliver: dead-letters what no reader has for a while, and tells what is stuck."""
+"""The step redeliver: dead-letters messages that readers have left, and reports what is stuck."""
 
 from __future__ import annotations
 
@@ -21,31 +21,26 @@ from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, seek_pin_o
 from cassieq_spark.model import OnDead, QueueDefinition, QueueId, Ranges, from_millis
 from cassieq_spark.repair.context import Context, Scanned
 from cassieq_spark.repair.diagnosis import partition_option
-from cassieq_spark.repair.read import Seen
+from cassieq_spark.repair.read import Seen, by_kind
 from cassieq_spark.repair.report import Counts
-from cassieq_spark.store.protocol import (
-    CLOCKS_APART,
-    Row,
-    Slice,
-    Store,
-)
+from cassieq_spark.store.protocol import CLOCKS_APART, Row, Slice, Store
 
-#: Dead messages that no token can settle any more are left to readers for so long.
+#: So long the repair leaves dead messages to readers, if no token can settle them.
 GRACE = timedelta(minutes=1)
-#: At least so long those of a lease that ran out are left to the query that had it: it may have
-#: processed them and be down, and acks them when it is started again.
+#: So long, at least, it leaves those of a lease that ran out to the query that had the lease: the
+#: query may have processed them, and acks them when it is started again.
 PATIENCE = timedelta(hours=1)
-#: A seek, or the making of a group, that takes longer broke off.
+#: A seek, or the creation of a group, that takes longer has broken off.
 BROKEN_OFF = timedelta(minutes=10)
-#: Leases that a reader is given to come back.
+#: So many times its lease, a reader may take to come back.
 _LEASES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterMessages:
-    """Dead-letter what no reader has, as a reader would: a waiting row, or a slot.
+    """Dead-letter the messages of a waiting row or a slot, as a reader would.
 
-    Two LWTs and a few reads; three LWTs for a slot, which is marked dead first.
+    Two LWTs and a few reads; three LWTs for a slot, whose messages are marked dead first.
     """
 
     queue: QueueDefinition
@@ -54,7 +49,7 @@ class DeadLetterMessages:
 
     @property
     def queue_id(self) -> QueueId:
-        """Whose messages these are."""
+        """The queue of the messages."""
         return self.queue.queue_id
 
     def __str__(self) -> str:
@@ -63,9 +58,9 @@ class DeadLetterMessages:
         return f"{fate} dead messages {self.dead.monotons.short} of group {self.group!r}"
 
     def apply(self, store: Store) -> Counts:
-        """See `Action.apply`. What a reader was faster at, or can't be copied, is counted too."""
+        """See `Action.apply`. Counts what is left, too: a reader was faster, or copying failed."""
         group = ConsumerGroup(Ledger(store, self.queue_id), self.group)
-        dead = mark_slot_dead(group, self.dead) if isinstance(self.dead, Slot) else self.dead
+        dead = _mark_slot_dead(group, self.dead) if isinstance(self.dead, Slot) else self.dead
         count = 0 if dead is None else dead_letter_messages(store, self.queue, group, [dead])
         left = self.dead.monotons.count - count
         return Counts(dead_lettered=count, not_dead_lettered=left)
@@ -74,24 +69,25 @@ class DeadLetterMessages:
 def redeliver_step(
     context: Context, queue: QueueDefinition, _: Scanned | None
 ) -> Iterable[DeadLetterMessages]:
-    """Find what is dead, and tell what is stuck. No read of a queue in which nothing may be.
+    """Find dead messages, and report what is stuck. No read if the survey shows neither.
 
     Else a plain read, and three for each group.
     """
     seen = context.seen(queue)
     if seen is not None and _is_quiet(queue, seen):
         return []
-    kinds = Slice(kinds=("head", "group", "seek_pin"))
     ledger = context.ledger(queue)
-    found = ledger.read(kinds)
+    found = ledger.read(Slice(kinds=("head", "group", "seek_pin")))
     if found.now is None:
         return []
     notes = context.report.queues[queue.label].notes
-    rows = {kind: [row for row in found.rows if row["kind"] == kind] for kind in kinds.kinds}
-    notes += _broken_seeks(queue, rows["seek_pin"], found.now)
-    for row in rows["head"]:
-        notes += _fence_ahead(queue, head_of(row), found.now)
-    is_paused = any(head_of(row).paused for row in rows["head"])
+    rows = by_kind(found.rows)
+    for row in rows["seek_pin"]:
+        notes += _broken_seek(queue, row, found.now)
+    is_paused = False
+    for head in map(head_of, rows["head"]):
+        notes += _fence_ahead(queue, head, found.now)
+        is_paused = head.paused
     planned: list[DeadLetterMessages] = []
     for row in rows["group"]:
         group = group_of(row)
@@ -101,11 +97,11 @@ def redeliver_step(
             continue
         context.compare_clocks(state.now, state.ahead)
         notes += _ahead(queue, group.name, state)
-        dead = find_dead(state, queue)
+        dead = _find_dead(state, queue)
         if queue.on_dead is OnDead.STOP:
             notes += _stopped(queue, group.name, dead)
             continue
-        # Its leases are claims, and only a redrive or a purge can tell what became of them.
+        # The leases of this group are claims; only a redrive or a purge knows their outcome.
         if group.name != ADMIN_GROUP:
             planned += [DeadLetterMessages(queue, group.name, each) for each in dead]
         if not is_paused:
@@ -113,13 +109,8 @@ def redeliver_step(
     return planned
 
 
-def find_dead(state: GroupState, queue: QueueDefinition) -> list[Slot | Waiting]:
-    """What is dead, and no reader has taken for a while. Pure.
-
-    Args:
-        state: The group; the waiting rows that are due first will do.
-        queue: Its queue, for the limit of deliveries and the length of a lease.
-    """
+def _find_dead(state: GroupState, queue: QueueDefinition) -> list[Slot | Waiting]:
+    """The dead messages that no reader has taken for a while. Pure."""
     late = state.sure_now - GRACE
     given_up = state.sure_now - max(PATIENCE, _LEASES * queue.lease)
     slots = [
@@ -135,12 +126,8 @@ def find_dead(state: GroupState, queue: QueueDefinition) -> list[Slot | Waiting]
     return [*slots, *waiting]
 
 
-def mark_slot_dead(group: ConsumerGroup, slot: Slot) -> Waiting | None:
-    """Mark messages dead whose lease ran out for the last time. One LWT and two reads.
-
-    Returns:
-        The row that they are in then; None if the slot has changed, and others see to it.
-    """
+def _mark_slot_dead(group: ConsumerGroup, slot: Slot) -> Waiting | None:
+    """Mark the messages of a slot dead; None if it has changed, so that a reader has them."""
     try:
         state = group.read()
     except QueueStateError:
@@ -155,7 +142,7 @@ def mark_slot_dead(group: ConsumerGroup, slot: Slot) -> Waiting | None:
 
 
 def _read_state(group: ConsumerGroup, registered_as: int) -> GroupState | None:
-    """None if the group has no state of its own. What comes between only makes an action fail."""
+    """None if the group has no state. A change between the reads only makes an action fail."""
     if registered_as not in group.read_registrations():
         return None
     try:
@@ -166,35 +153,33 @@ def _read_state(group: ConsumerGroup, registered_as: int) -> GroupState | None:
 
 
 def _is_quiet(queue: QueueDefinition, seen: Seen) -> bool:
-    """Whether all that was offered is leased, settled, or due for a while only."""
+    """Whether no message is dead or overdue, and nothing is stuck."""
     states = [(group.name, seen.state_of(group)) for group in seen.ledger.groups]
     is_fenced = any(_fence_ahead(queue, seen.ledger.head, seen.now))
     return not (seen.ledger.seek_pins or is_fenced) and all(
         state is not None
-        and not find_dead(state, queue)
+        and not _find_dead(state, queue)
         and not any(_overdue(queue, name, state))
         and not any(_ahead(queue, name, state))
         for name, state in states
     )
 
 
-def _broken_seeks(queue: QueueDefinition, pins: Iterable[Row], now: datetime) -> Iterator[str]:
-    for row in pins:
-        pin = seek_pin_of(row)
-        if (since := _since(row, now)) is not None:
-            yield (
-                f"moving group {pin.group!r} to monoton {pin.position} broke off {since}, and "
-                "keeps all messages from there on in the store; repeat it: cassieq group seek "
-                f"{queue.name} {pin.group} --to {pin.position}{partition_option(queue)}"
-            )
+def _broken_seek(queue: QueueDefinition, row: Row, now: datetime) -> Iterator[str]:
+    pin = seek_pin_of(row)
+    if (since := _since(row, now)) is not None:
+        yield (
+            f"moving group {pin.group!r} to monoton {pin.position} broke off {since}, and keeps "
+            "all messages from there on in the store; repeat it: cassieq group seek "
+            f"{queue.name} {pin.group} --to {pin.position}{partition_option(queue)}"
+        )
 
 
 def _fence_ahead(queue: QueueDefinition, head: LedgerHead, now: datetime) -> Iterator[str]:
     if head.fence > now + CLOCKS_APART and not head.is_closed:
         yield (
-            f"its fence is {_show(head.fence - now)} ahead, raised by a wrong "
-            "clock: all puts are refused until then; lower it: cassieq queue "
-            f"fix-clocks {queue.name}"
+            f"its fence is {_show(head.fence - now)} ahead, raised by a wrong clock: all puts are "
+            f"refused until then; lower it: cassieq queue fix-clocks {queue.name}"
         )
 
 
@@ -211,24 +196,23 @@ def _stopped(queue: QueueDefinition, group: str, dead: Sequence[Slot | Waiting])
 def _ahead(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[str]:
     if count := seems_ahead(state, queue.lease):
         yield (
-            f"{count} message(s) of group {group!r} were leased by a clock that is "
-            "ahead, or for longer than a day; if that was not intended, make them "
-            f"due: cassieq queue fix-clocks {queue.name}"
+            f"{count} message(s) of group {group!r} were leased by a clock that is ahead, or for "
+            "longer than a day; if that was not intended, make them due: cassieq queue "
+            f"fix-clocks {queue.name}"
         )
 
 
 def _never_opened(queue: QueueDefinition, group: Row, now: datetime) -> Iterator[str]:
     if (since := _since(group, now)) is not None:
         yield (
-            f"creating group {group['name']!r} broke off {since}, and it keeps all "
-            f"messages from monoton {group['starts_at']} on in the store; start a "
-            f"reader of it, or delete it: cassieq group delete {queue.name} "
-            f"{group['name']}"
+            f"creating group {group['name']!r} broke off {since}, and it keeps all messages from "
+            f"monoton {group['starts_at']} on in the store; start a reader of it, or delete it: "
+            f"cassieq group delete {queue.name} {group['name']}"
         )
 
 
 def _since(row: Row, now: datetime) -> str | None:
-    """How long ago a row was written, if it is so long that its writer broke off."""
+    """How long ago a row was written, if that is so long that its writer has broken off."""
     values: Any = row
     begun: datetime | None = values["created_at"]
     if begun is None:
@@ -237,7 +221,7 @@ def _since(row: Row, now: datetime) -> str | None:
 
 
 def _overdue(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[str]:
-    """What is alive and has been due for so long that no reader can be there."""
+    """Messages that are alive and have been due for so long that there can be no reader."""
     late = state.now - _LEASES * queue.lease - LONGEST_BACKOFF
     due = [
         (slot.due_at, slot.monotons.count)
@@ -254,15 +238,14 @@ def _overdue(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[
     since, count = _show(state.now - min(due)[0]), sum(count for _, count in due)
     if group == ADMIN_GROUP:
         yield (
-            f"a redrive broke off {since} ago with {count} dead letter(s); the next "
-            "redrive finds out what became of them: cassieq dead redrive "
-            f"{queue.name}"
+            f"a redrive broke off {since} ago with {count} dead letter(s); the next redrive finds "
+            f"out what became of them: cassieq dead redrive {queue.name}"
         )
     else:
         yield (
-            f"{count} message(s) of group {group!r} have been due for up to "
-            f"{since}, and no reader takes them; start a reader, or delete the "
-            f"group: cassieq group delete {queue.name} {group}"
+            f"{count} message(s) of group {group!r} have been due for up to {since}, and no "
+            "reader takes them; start a reader, or delete the group: cassieq group delete "
+            f"{queue.name} {group}"
         )
 
 

@@ -16,47 +16,46 @@ from cassieq_spark.model import QueueId
 from cassieq_spark.repair.diagnosis import Diagnosis, Finding, OrphanBlock
 from cassieq_spark.terminal import Console
 
-#: Blocks of a ledger that are no trouble: 70 MB, and Cassandra warns of partitions above 100 MiB.
+#: Most blocks that a ledger should have: 70 MB. Cassandra warns of partitions above 100 MiB.
 MOST_BLOCKS = 1_000_000
 
 _HEADINGS = ("finalised", "settled buckets", "garbage blocks", "audited", "findings")
 
 
 class Outcome(StrEnum):
-    """How a repair run ended, or not."""
+    """How a repair run has ended, or that it has not."""
 
     RUNNING = "running"
     DONE = "done"
-    #: Told to, between two actions.
+    #: A signal or the caller ended it, between two actions.
     STOPPED = "stopped"
-    #: It was paused, or reached no Cassandra, and another one may have begun.
+    #: It was paused, or did not reach Cassandra, and another run may have begun.
     LOCK_LOST = "lock lost"
-    #: It came to its end, but not for every queue: errors kept it from some.
+    #: It is done, except for some queues, in which errors occurred.
     SOME_FAILED = "some queues failed"
     #: An error ended it.
     FAILED = "failed"
-    #: Its process ended without a word.
+    #: Its process ended without recording an outcome.
     BROKEN_OFF = "broken off"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was done, or in a dry run would have been.
+    """What was done; in a dry run, only what was audited.
 
     Attributes:
-        finalised: Messages that ``finalised`` rose by.
-        settled_buckets: Buckets deleted because their messages are settled.
+        finalised: Messages that were finalised.
+        settled_buckets: Deleted buckets whose messages were settled.
         trimmed_blocks: Blocks whose ledger rows were deleted.
-        fences_raised: Queues whose fence rose.
-        unpublished_blocks: Blocks deleted because they were not published and never will be.
+        fences_raised: Queues whose fence was raised.
+        unpublished_blocks: Deleted blocks that could never be published.
         unpublished_buckets: Their buckets.
         audited_messages: Messages that were compared with what is stored.
-        postponed: Queues where another repair run or a new group came between.
-        dead_lettered: Dead messages that no reader had dead-lettered, and the repair has.
-        not_dead_lettered: Dead messages that could not be, or that a reader was at.
-        expired: Messages that were thrown away, as nobody had consumed them after so long as their
-            queue says.
-        retired_versions: Versions of queues of which nothing is left but the head of the ledger.
+        postponed: Queues in which another repair run or a new group interfered.
+        dead_lettered: Messages that the repair has dead-lettered, as no reader had.
+        not_dead_lettered: Dead messages that could not be copied, or that a reader took.
+        expired: Messages that nobody had consumed within the limit of their queue.
+        retired_versions: Versions of queues that are deleted but for the heads of their ledgers.
     """
 
     finalised: int = 0
@@ -83,14 +82,14 @@ class QueueReport:
 
     Attributes:
         queue_id: Which queue.
-        counts: What was done; in a dry run, what was audited.
-        planned: What a dry run would have done, in order.
+        counts: What was done.
+        planned: The actions that a dry run has planned, in order.
         findings: Messages that are lost, or stored wrongly.
-        diagnoses: What each of them means; if that was asked for.
-        orphans: Blocks that are stored, but not published; if that was asked for.
+        diagnoses: What each finding means, if the run is to explain them.
+        orphans: Stored blocks that are not published, if the run is to explain them.
         block_count: Blocks in its ledger; 0 unless they were read for the steps of a scan.
         notes: What is stuck, and what to do about it.
-        error: What kept the repair from going on with this queue; None: nothing.
+        error: The error that ended the repair of this queue, if any.
     """
 
     queue_id: QueueId
@@ -105,7 +104,7 @@ class QueueReport:
 
     @property
     def has_large_ledger(self) -> bool:
-        """Whether its ledger has more blocks than is good for Cassandra."""
+        """Whether its ledger has more blocks than it should."""
         return self.block_count > MOST_BLOCKS
 
     @property
@@ -121,15 +120,15 @@ class Report:
     """What a repair run did and found.
 
     Attributes:
-        steps: The steps it took, in order.
+        steps: The steps, in order.
         dry_run: Whether it only planned.
-        queues: By name of the queue, or `QueueDefinition.label` of one of several partitions.
-        foreign: Blocks of queues that do not exist, by queue id; left alone.
-        orphans: The same, one by one; if that was asked for.
+        queues: By `QueueDefinition.label`.
+        foreign: How many blocks there are of queues that do not exist, by queue id; left alone.
+        orphans: These blocks, if the run is to explain them.
         seconds: How long it took.
-        outcome: Whether it came to its end.
-        epoch: That of the lock; None if it ran without one.
-        clocks: What a server's clock said and what this machine's did, if they disagree.
+        outcome: How it ended.
+        epoch: The epoch of the lock; None without a lock.
+        clocks: The time by a server's clock and by this machine's, if they disagree.
     """
 
     steps: tuple[str, ...]
@@ -149,19 +148,16 @@ class Report:
 
     @property
     def failed(self) -> list[str]:
-        """Names of the queues that an error kept the repair from."""
+        """Labels of the queues in which an error occurred."""
         return [name for name, queue in self.queues.items() if queue.error is not None]
 
     @property
     def is_whole(self) -> bool:
-        """Whether the audit found nothing; true without an audit."""
+        """Whether the audit has found nothing; true without an audit."""
         return not any(queue.findings for queue in self.queues.values())
 
     def to_json(self) -> str:
-        """One JSON object on one line; monotons are ``start`` and, exclusive, ``stop``.
-
-        Of the queues only those in which there was something to do: there may be thousands.
-        """
+        """One JSON object on one line, with the queues in which there was something to do."""
         return json.dumps(
             {
                 "whole": self.is_whole,
@@ -180,31 +176,36 @@ class Report:
         )
 
     def show(self, console: Console) -> None:
-        """Print a row for each queue that needed something; below, what was planned or found."""
+        """Print a row for each queue that needed something, then what was planned and found."""
         table = Table(title="Repair (dry run)" if self.dry_run else "Repair")
         table.add_column("queue", overflow="fold")
         for heading in _HEADINGS:
             table.add_column(heading, justify="right")
         for name, queue in self._busy():
-            table.add_row(name, *(f"{count:,}" for count in _figures(queue)))
+            counts = queue.counts
+            figures = (
+                counts.finalised,
+                counts.settled_buckets,
+                counts.unpublished_blocks,
+                counts.audited_messages,
+                len(queue.findings),
+            )
+            table.add_row(name, *(f"{count:,}" for count in figures))
         if table.row_count:
             console.print(table)
-        for remark in self._remarks():
-            # Not wrapped, so that it can be searched for.
-            console.print(remark, soft_wrap=True)
-        for line in self._explanations():
-            console.print(Text(line), soft_wrap=True)
+        for line in (*self._remarks(), *self._explanations()):
+            # Not wrapped, so that people can search for it.
+            console.print(line, soft_wrap=True)
 
     def problems(self) -> Iterator[str]:
-        """What somebody should know of: blocks of no queue, or too many; messages amiss."""
+        """What an operator should know of, in sentences."""
         if self.clocks is not None:
             server, here = (each.isoformat(timespec="seconds") for each in self.clocks)
             yield (
-                f"clocks disagree: it was {server} by a server's, {here} by this "
-                "machine's; the repair used the earlier one, so nothing is lost. "
-                "Correct the wrong clock (NTP), restart Cassandra there if its clock "
-                "was ahead, then check the queues: cassieq queue fix-clocks QUEUE "
-                "--dry-run"
+                f"clocks disagree: it was {server} by a server's, {here} by this machine's; the "
+                "repair used the earlier one, so nothing is lost. Correct the wrong clock (NTP), "
+                "restart Cassandra there if its clock was ahead, then check the queues: cassieq "
+                "queue fix-clocks QUEUE --dry-run"
             )
         for queue_id, count in self.foreign.items():
             yield f"{queue_id}: no such queue; {count} block(s) left alone"
@@ -223,9 +224,8 @@ class Report:
                 )
             if queue.counts.not_dead_lettered:
                 yield (
-                    f"{name}: {queue.counts.not_dead_lettered:,} dead message(s) are left: "
-                    "they could not be dead-lettered (the log says why), or a reader is "
-                    "doing it"
+                    f"{name}: {queue.counts.not_dead_lettered:,} dead message(s) are left: they "
+                    "could not be dead-lettered (the log says why), or a reader is doing it"
                 )
             if queue.has_large_ledger:
                 yield (
@@ -234,12 +234,11 @@ class Report:
                     f"queue stats {name}), and publish larger batches from fewer tasks"
                 )
 
-    def _explanations(self) -> Iterator[str]:
-        yield from map(str, self.orphans)
+    def _explanations(self) -> Iterator[Text]:
+        yield from (Text(str(each)) for each in self.orphans)
         for name, queue in self.queues.items():
-            for each in queue.diagnoses:
-                yield from each.lines(name)
-            yield from map(str, queue.orphans)
+            yield from (Text(line) for each in queue.diagnoses for line in each.lines(name))
+            yield from (Text(str(each)) for each in queue.orphans)
 
     def _busy(self) -> list[tuple[str, QueueReport]]:
         return [(name, queue) for name, queue in self.queues.items() if queue.needed_something]
@@ -265,19 +264,7 @@ class Report:
             yield Text(problem, style="yellow" if self.is_whole else "bold red")
 
 
-def _figures(queue: QueueReport) -> tuple[int, ...]:
-    counts = queue.counts
-    return (
-        counts.finalised,
-        counts.settled_buckets,
-        counts.unpublished_blocks,
-        counts.audited_messages,
-        len(queue.findings),
-    )
-
-
 def _upkeep(counts: Counts) -> Iterator[str]:
-    """What most queues never need, in words."""
     if counts.dead_lettered:
         yield f"{counts.dead_lettered:,} dead message(s) were dead-lettered"
     if counts.retired_versions:

@@ -1,4 +1,4 @@
-"""What the table of chunks holds, as runs of messages stored without a gap.
+"""The scan of the table of chunks: merges its rows into runs of messages without a gap.
 
 `DriverScan` reads the table through the store and merges here; `spark_scan` merges in Spark.
 """
@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from cassieq_spark.arrow.framing import MOST_MESSAGES
@@ -23,13 +23,13 @@ class Run:
     """Messages of a block that are stored without a gap.
 
     Attributes:
-        queue_id: Whose block it is; not necessarily a queue that there is.
+        queue_id: The queue of the block; it may not exist.
         block: Which block.
-        covered: Their offsets in the block.
+        covered: The offsets of the messages in the block.
         overlaps: Offsets that are stored more than once.
-        misplaced: Offsets of chunks in another bucket than theirs, or beyond the end of theirs;
-            empty, for a row that is no chunk.
-        misplaced_buckets: The buckets that hold those, in order.
+        misplaced: Offsets of chunks that are in a wrong bucket or cross the end of theirs; an
+            empty range for a row that is no chunk.
+        misplaced_buckets: The buckets that hold these, in order.
     """
 
     queue_id: QueueId
@@ -40,21 +40,15 @@ class Run:
     misplaced_buckets: tuple[int, ...] = ()
 
 
-class Scan(Protocol):
-    """Reads the whole table of chunks, without its payload."""
-
-    def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
-        """The runs of all blocks, in any order.
-
-        Args:
-            bucket_sizes: Messages per bucket of each queue that there is. Chunks of other queues
-                are never called misplaced.
-        """
+#: Reads the whole table of chunks, without its payload, and returns the runs of all blocks, in any
+#: order. It is given the messages per bucket of each queue that exists; chunks of other queues are
+#: never misplaced.
+Scan = Callable[[Mapping[QueueId, int]], Iterable[Run]]
 
 
 @dataclass(frozen=True, slots=True)
 class DriverScan:
-    """Scans through the store: no Spark, but every row passes through this process."""
+    """Scans through the store, without Spark; every row passes through this process."""
 
     store: Store
 
@@ -70,7 +64,7 @@ def buckets_of(offsets: Range, bucket_size: int) -> range:
     (range(1, 3), range(0, 0))
 
     Raises:
-        InvariantError: There are more than any writer of ours makes of a block.
+        InvariantError: There are more buckets than any writer makes.
     """
     if not offsets:
         return range(0)
@@ -94,8 +88,7 @@ def runs_of(rows: Iterable[Row], bucket_sizes: Mapping[QueueId, int]) -> Iterato
         _add(stored[values["queue_id"], values["block"]], (start, stop, values["bucket"]), size)
     while stored:
         (queue_id, block), chunks = stored.popitem()
-        for run in _merge(sorted(chunks), bucket_sizes.get(queue_id)):
-            yield run.finished(queue_id, block)
+        yield from _merge(queue_id, block, sorted(chunks), bucket_sizes.get(queue_id))
 
 
 #: ``start, stop, bucket`` of a chunk, or of several that follow one another.
@@ -103,10 +96,10 @@ _Stored = tuple[int, int, int]
 
 
 def within_reason(start: int, stop: int | None, bucket_size: int | None) -> tuple[int, int]:
-    """What a row says that it holds, as far as a chunk can; nothing, if it says what none can be.
+    """The start and stop of a row, cut to what a chunk can have; empty if no chunk is like that.
 
-    Not all rows are of our writers: what is written into a bucket at a later time than its block's
-    outlives its deletion, without what was deleted.
+    Another program may have written the row, or part of it at a later time than its block's: that
+    part outlives the deletion of the bucket.
     """
     if stop is None or start < 0:
         return max(0, start), max(0, start)
@@ -115,9 +108,9 @@ def within_reason(start: int, stop: int | None, bucket_size: int | None) -> tupl
 
 
 def _add(chunks: list[_Stored], chunk: _Stored, bucket_size: int | None) -> None:
-    """Add a chunk, as one with that before it if both are as they should be.
+    """Add a chunk; join it to the one before if that ends where it begins, and both are in place.
 
-    Those of a bucket come in order, and most of them follow one another.
+    The chunks of a bucket come in order, and most of them follow one another.
     """
     start, stop, bucket = chunk
     follows = bool(chunks) and chunks[-1][1:] == (start, bucket)
@@ -128,7 +121,7 @@ def _add(chunks: list[_Stored], chunk: _Stored, bucket_size: int | None) -> None
 
 
 def _is_in_place(chunk: _Stored, bucket_size: int | None) -> bool:
-    """Whether it is a chunk within its bucket; so are all of a queue that does not exist."""
+    """Whether a chunk lies within its bucket; true for a queue that does not exist."""
     start, stop, bucket = chunk
     if start == stop:
         return False
@@ -138,42 +131,37 @@ def _is_in_place(chunk: _Stored, bucket_size: int | None) -> bool:
     return start >= first and stop <= first + bucket_size
 
 
-@dataclass(slots=True)
-class _Growing:
-    start: int
-    stop: int
-    overlaps: list[Range] = field(default_factory=list)
-    misplaced: list[Range] = field(default_factory=list)
-    misplaced_buckets: set[int] = field(default_factory=set)
-
-    def add(self, chunk: _Stored, bucket_size: int | None) -> None:
-        start, stop, bucket = chunk
-        if overlap := Range(start, max(start, min(stop, self.stop))):
-            self.overlaps.append(overlap)
-        self.stop = max(self.stop, stop)
-        if not _is_in_place(chunk, bucket_size):
-            self.misplaced.append(Range(start, stop))
-            self.misplaced_buckets.add(bucket)
-
-    def finished(self, queue_id: QueueId, block: UUID) -> Run:
-        return Run(
-            queue_id,
-            block,
-            Range(self.start, self.stop),
-            tuple(self.overlaps),
-            tuple(self.misplaced),
-            tuple(sorted(self.misplaced_buckets)),
-        )
-
-
-def _merge(chunks: Iterable[_Stored], bucket_size: int | None) -> Iterator[_Growing]:
-    run: _Growing | None = None
+def _merge(
+    queue_id: QueueId, block: UUID, chunks: Iterable[_Stored], bucket_size: int | None
+) -> Iterator[Run]:
+    """Merge the chunks of a block, in order of their offsets, into runs."""
+    run: list[_Stored] = []
+    reached = 0
     for chunk in chunks:
-        start = chunk[0]
-        if run is None or start > run.stop:
-            if run is not None:
-                yield run
-            run = _Growing(start, start)
-        run.add(chunk, bucket_size)
-    if run is not None:
-        yield run
+        if run and chunk[0] > reached:
+            yield _run_of(queue_id, block, run, bucket_size)
+            run = []
+        reached = max(reached, chunk[1]) if run else chunk[1]
+        run.append(chunk)
+    if run:
+        yield _run_of(queue_id, block, run, bucket_size)
+
+
+def _run_of(
+    queue_id: QueueId, block: UUID, chunks: Sequence[_Stored], bucket_size: int | None
+) -> Run:
+    overlaps: list[Range] = []
+    first = reached = chunks[0][0]
+    for start, stop, _ in chunks:
+        if overlap := Range(start, max(start, min(stop, reached))):
+            overlaps.append(overlap)
+        reached = max(reached, stop)
+    strange = [chunk for chunk in chunks if not _is_in_place(chunk, bucket_size)]
+    return Run(
+        queue_id,
+        block,
+        Range(first, reached),
+        tuple(overlaps),
+        tuple(Range(start, stop) for start, stop, _ in strange),
+        tuple(sorted({bucket for _, _, bucket in strange})),
+    )

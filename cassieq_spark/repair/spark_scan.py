@@ -1,10 +1,11 @@
-"""The scan by Spark, through the Spark Cassandra Connector: about one row per block comes back."""
+"""The scan by Spark through the Spark Cassandra Connector; it returns about a row per block."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
@@ -23,30 +24,28 @@ from cassieq_spark.settings.secret import reveal
 from cassieq_spark.signals import Stop
 from cassieq_spark.store.tables import Table
 
-#: What ``spark-submit --packages`` needs for the scan.
+#: The package for ``spark-submit --packages``.
 CONNECTOR = "com.datastax.spark:spark-cassandra-connector_2.13:3.5.1"
 
 _FORMAT = "org.apache.spark.sql.cassandra"
-#: Cassandra reads the payload of a chunk from disk also for those who do not ask for it.
+#: Few, as Cassandra reads the payload of a chunk from disk even if it is not asked for.
 _PAGE_ROWS = 200
-
-
-#: What Spark raises of a job that fails, or if it is gone.
+#: Errors of Spark, if a job fails or Spark has ended.
 SPARK_ERRORS = (Py4JError, PySparkException, OSError, EOFError)
 _LOOK = timedelta(milliseconds=200)
 
 
+@dataclass(frozen=True, slots=True)
 class SparkScan:
-    """Scans with all the executors there are.
+    """Scans with all executors of a Spark session.
 
-    Args:
-        chunks: The table of chunks; its session runs nothing else meanwhile.
+    Attributes:
+        chunks: The table of chunks; its session must run nothing else meanwhile.
         stop: Ends a scan early, as if there were no more runs.
     """
 
-    def __init__(self, chunks: DataFrame, stop: Stop) -> None:
-        self._chunks = chunks
-        self._stop = stop
+    chunks: DataFrame
+    stop: Stop
 
     def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterator[Run]:
         """See `Scan`.
@@ -55,11 +54,11 @@ class SparkScan:
             StoreError: Spark could not read the table.
         """
         try:
-            with _cancelling(self._chunks.sparkSession, self._stop):
-                rows = runs_of(self._chunks, bucket_sizes).toLocalIterator()
+            with _cancelling(self.chunks.sparkSession, self.stop):
+                rows = runs_of(self.chunks, bucket_sizes).toLocalIterator()
                 yield from map(run_of, rows)
         except SPARK_ERRORS as error:
-            if not self._stop.is_set():
+            if not self.stop.is_set():
                 raise StoreError(
                     f"Spark could not read the table of chunks, or is gone: {error}"
                 ) from error
@@ -67,12 +66,12 @@ class SparkScan:
 
 @contextmanager
 def _cancelling(spark: SparkSession, stop: Stop) -> Iterator[None]:
-    """Cancel what Spark does, once it is to stop; again and again, as jobs follow one another."""
+    """Once ``stop`` is set, cancel Spark's jobs, again and again, as one follows another."""
     is_over = threading.Event()
 
     def cancel() -> None:
         while not is_over.is_set():
-            # Spark itself may be gone, by the same signal.
+            # Spark itself may have ended, by the same signal.
             if stop.wait(_LOOK):
                 with suppress(*SPARK_ERRORS):
                     spark.sparkContext.cancelAllJobs()
@@ -88,10 +87,10 @@ def _cancelling(spark: SparkSession, stop: Stop) -> Iterator[None]:
 
 
 def connector_options(connection: ConnectionOptions) -> dict[str, str]:
-    """How the connector reaches the same cluster, reads the table of chunks, and how carefully.
+    """The connector's options: how to reach the same cluster, and how to read the chunks.
 
-    The connector reads no PEM files: its key stores are given to Spark (``spark.cassandra.
-    connection.ssl.trustStore.path`` and so on).
+    The connector reads no PEM files; users give Spark its key stores by options like
+    ``spark.cassandra.connection.ssl.trustStore.path``.
 
     Raises:
         SetupError: This machine lacks the password.
@@ -125,31 +124,29 @@ def runs_of(chunks: DataFrame, bucket_sizes: Mapping[QueueId, int]) -> DataFrame
 
     Args:
         chunks: Columns ``queue_id``, ``block``, ``bucket``, ``start``, ``stop`` and others.
-        bucket_sizes: Messages per bucket of each queue that there is.
+        bucket_sizes: Messages per bucket of each queue that exists.
     """
     in_order = Window.partitionBy("queue_id", "block").orderBy("start", "stop", "bucket")
     start, stop, bucket = sf.col("start"), sf.col("stop"), sf.col("bucket")
-    most = sf.least(_bucket_size(bucket_sizes), sf.lit(MOST_MESSAGES))
-    # As `scan.within_reason`: the difference of two numbers that are not negative has no overflow.
+    size = _bucket_size(bucket_sizes)
+    most = sf.least(size, sf.lit(MOST_MESSAGES))
+    # As `scan.within_reason`; the difference of two numbers that are not negative cannot overflow.
     length = sf.when(stop.isNull() | (start < 0) | (stop < start), 0).otherwise(
         sf.least(stop - start, most)
     )
-    first_start = sf.greatest(start, sf.lit(0))
     reached = sf.max("stop").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
     begins = sf.coalesce(start > sf.col("reached"), sf.lit(True)).cast("int")
-    run = sf.sum("begins").over(in_order)
     overlap = sf.struct(start, sf.least("stop", "reached"))
-    size = _bucket_size(bucket_sizes)
     first = bucket * size
     orphans = (start == stop) | (start < first) | (stop > first + size)
     return (
         chunks.select("queue_id", "block", "bucket", "start", "stop")
         .withColumn("length", length)
-        .withColumn("start", first_start)
+        .withColumn("start", sf.greatest(start, sf.lit(0)))
         .withColumn("stop", start + sf.col("length"))
         .withColumn("reached", reached)
         .withColumn("begins", begins)
-        .withColumn("run", run)
+        .withColumn("run", sf.sum("begins").over(in_order))
         .withColumn("orphans", orphans)
         .groupBy("queue_id", "block", "run")
         .agg(
@@ -181,7 +178,7 @@ def load_chunks(spark: SparkSession, connection: ConnectionOptions) -> DataFrame
 
     Args:
         spark: A session that has `CONNECTOR`.
-        connection: Cluster and keyspace; the tables must exist, or the connector dies of it.
+        connection: Cluster and keyspace. The tables must exist; the connector's error says little.
 
     Raises:
         SetupError: The session does not have the connector.
@@ -206,7 +203,7 @@ def load_chunks(spark: SparkSession, connection: ConnectionOptions) -> DataFrame
 
 
 def _bucket_size(bucket_sizes: Mapping[QueueId, int]) -> Column:
-    """Null for queues that do not exist, so that nothing of theirs is misplaced."""
+    """Null for queues that do not exist, so that none of their chunks is misplaced."""
     if not bucket_sizes:
         return sf.lit(None).cast("bigint")
     pairs = [sf.lit(each) for pair in bucket_sizes.items() for each in pair]

@@ -1,14 +1,14 @@
-"""One repair run: each step over each queue, planned and then applied, or only planned."""
+"""One repair run: each step over all queues, planned and then applied, or only planned."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -18,49 +18,50 @@ from cassieq_spark.errors import (
     ConnectError,
     ContentionError,
     MissingSchemaError,
+    OutcomeUnknownError,
     QueueStateError,
 )
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
 from cassieq_spark.queues import QueueRecord, Records, Status, read_records
-from cassieq_spark.repair.actions import Action, carry_out, postpone
+from cassieq_spark.repair.actions import Action
 from cassieq_spark.repair.audit import audit_step, lacks_rows
 from cassieq_spark.repair.context import (
-    BRIEF,
     DEFAULT_WRITE_TIMEOUT,
     Checkpoint,
     Context,
     Outage,
     Scanned,
-    Thoroughness,
 )
 from cassieq_spark.repair.diagnosis import orphans_of
 from cassieq_spark.repair.expire import expire_step
 from cassieq_spark.repair.finalise import finalise_step, retire_step
 from cassieq_spark.repair.plan import plan_clean, plan_fence
-from cassieq_spark.repair.read import Seen, read_ledger, see_all, see_each
+from cassieq_spark.repair.read import Seen, read_ledger, see_all, see_one
 from cassieq_spark.repair.redeliver import redeliver_step
 from cassieq_spark.repair.report import Counts, Outcome, QueueReport, Report
 from cassieq_spark.repair.scan import Run, Scan
 from cassieq_spark.store.protocol import Store
 
-#: Does a step in one queue, after the scan if there was one: yields what is to be done. Runs on
-#: several queues at the same time. An action is asked for when the one before it has gone in, and
-#: may be planned by that.
+#: Yields the actions of a step in one queue, given the scan, if there was one. Called for several
+#: queues at the same time. The next action is asked for when the one before it is applied, so its
+#: plan may depend on that.
 TakeStep = Callable[[Context, QueueDefinition, Scanned | None], Iterable[Action]]
-#: What is being done, how many parts are done, and of how many.
+#: Called with the part of the work that begins, how many parts are done, and of how many.
 Watch = Callable[[str, int, int], None]
 
 logger = logging.getLogger(__name__)
 
-#: An error kept the repair from a queue; it went on with the others.
+#: The repair of a queue has failed; the run continues with the others.
 QUEUE_FAILED = "repair.queue_failed"
-#: All queues could not be seen at once, so they are one by one.
+#: Another repair run or a new group interfered, or an answer was lost; the next run continues.
+POSTPONED = "repair.postponed"
+#: The survey could not read all queues at once, so it reads them one by one.
 SURVEY_FAILED = "repair.survey_failed"
 
 #: Queues that are worked on at the same time.
 QUEUES_AT_ONCE = 8
-#: What is wrong then is wrong with every queue: to go on would be to wait for each in turn.
+#: Errors that concern every queue; they end the run.
 _OF_ALL_QUEUES = (ConnectError, MissingSchemaError)
 
 
@@ -78,12 +79,8 @@ class Step(StrEnum):
 
 #: The steps that read the whole table of chunks.
 SCANNING = frozenset({Step.CLEAN, Step.AUDIT})
-#: The scan, if there is one, comes before the first of these.
+#: A scan is done before the first of these.
 _AFTER_SCAN = SCANNING | {Step.FENCE}
-
-
-def _unwatched(doing: str, done: int, total: int) -> None:
-    """Nobody watches."""
 
 
 def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
@@ -94,36 +91,37 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     steps: Iterable[Step] = tuple(Step),
     dry_run: bool = False,
     write_timeout: timedelta = DEFAULT_WRITE_TIMEOUT,
-    thoroughness: Thoroughness = BRIEF,
-    watch: Watch = _unwatched,
+    verify_data: bool = False,
+    explain: bool = False,
+    watch: Watch = lambda *_: None,
     checkpoint: Checkpoint | None = None,
 ) -> Report:
-    """Run the repair once: look at all heads and groups, and scan the chunks if a step needs it.
+    """Run the repair once: survey all queues, scan the chunks if a step needs it, take the steps.
 
-    A queue in which nothing has happened costs no read of its own. What happened costs: some reads
-    and two LWTs for each 10,000 blocks with something to finalise, one more where something
-    unpublished is found.
+    An idle queue costs no read of its own. In others, finalising takes some reads and two LWTs for
+    each 10,000 blocks, and unpublished blocks take one LWT more.
 
-    What goes wrong with one queue is told in its report, and ends the repair of that queue only;
-    it is audited all the same.
+    An error in one queue is reported, and ends the repair of that queue only; the queue is still
+    audited.
 
     Args:
         store: Where the queues are kept.
-        scan: How to read the table of chunks; not called unless a step needs it.
+        scan: Reads the table of chunks; not called unless a step needs it.
         queues: Names of the queues to repair; none means all.
-        steps: What to do; taken in the order of `Step`.
-        dry_run: Plan only. `clean` then goes by the fence as it stands.
+        steps: Which steps, in any order.
+        dry_run: Plan only. `clean` then uses the fence as it is.
         write_timeout: The longest that a write may take from its first block to its publication.
-        thoroughness: How far the audit goes.
-        watch: Told before each part of the work.
-        checkpoint: Asked before each part, and each action; ends the repair early. None: never.
+        verify_data: Whether the audit reads and decodes every message, not only keys of chunks.
+        explain: Whether the audit tells what findings mean, and which blocks are in no ledger.
+        watch: Called before each part of the work.
+        checkpoint: Asked before each part and each action; ends the run early. None: never.
 
     Raises:
         QueueStateError: A queue of ``queues`` does not exist.
         MissingSchemaError: The tables do not exist.
         ConnectError: No node answers.
-        StoreError: The table of queues, the lock or the chunks could not be read; also later, once
-            work on ten queues has failed.
+        StoreError: The lock or the chunks could not be read, or the table of queues, at the
+            beginning or after ten failures.
     """
     begun = time.monotonic()
     wanted = set(steps)
@@ -154,18 +152,24 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
         checkpoint or Checkpoint(),
         outage,
         records,
-        thoroughness,
+        verify_data,
+        explain,
         _see(outage, _active(records, chosen), every=not queues),
     )
     for seen in context.survey.values():
         context.compare_clocks(seen.now, seen.ahead)
-    watched = _Watched(watch, ordered, len(chosen))
+    parts = itertools.count()
+    total = len(ordered) * len(chosen) + (not SCANNING.isdisjoint(ordered))
+
+    def begin(doing: str) -> None:
+        watch(doing, next(parts), total)
+
     scanned: dict[str, Scanned] | None = None
     for step in ordered:
         if scanned is None and step in _AFTER_SCAN and not SCANNING.isdisjoint(ordered):
-            scanned = _scan(context, scan, every, chosen, watched)
+            scanned = _scan(context, scan, every, chosen, begin)
         of_queues = whole if step is Step.RETIRE else chosen
-        _take(context, step, of_queues, scanned or {}, watched)
+        _take(context, step, of_queues, scanned or {}, begin)
     idle = {queue.name for queue in whole if queue.partitions > 1}
     idle |= {
         each.label for each in (*whole, *chosen) if records[each.name].status is Status.DELETED
@@ -189,35 +193,35 @@ def _see(outage: Outage, active: Sequence[QueueDefinition], *, every: bool) -> d
         except _OF_ALL_QUEUES:
             raise
         except Exception as error:  # noqa: BLE001 (rows of one queue)
-            # A scan dies of the rows of one queue. Who reads them one by one learns of which.
+            # The rows of one queue can make the scan fail. Reading one by one tells which queue.
             logger.warning(
                 "the survey of all queues failed, so each queue is read by itself: %s",
                 error,
                 extra={"action": SURVEY_FAILED},
             )
+
+    def see(queue: QueueDefinition) -> Seen | None:
+        outage.check()
+        seen = see_one(outage.store, queue.queue_id)
+        if seen is None:
+            outage.count(queue.name, None)
+        return seen
+
     with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-repair") as pool:
-        found = pool.map(partial(_see_one, outage), active)
-        return {queue_id: seen for each in found for queue_id, seen in each.items()}
-
-
-def _see_one(outage: Outage, queue: QueueDefinition) -> dict[QueueId, Seen]:
-    outage.check()
-    found = see_each(outage.store, [queue.queue_id])
-    if not found:
-        outage.count(queue.name, None)
-    return found
+        found = zip(active, pool.map(see, active), strict=True)
+        return {queue.queue_id: seen for queue, seen in found if seen is not None}
 
 
 def _fence_step(context: Context, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
-    """After a scan, only where there is something to clean: an LWT for each queue is a lot."""
-    if scanned is not None and not _unpublished(scanned):
+    # After a scan, only if there is something to clean: it takes an LWT for each queue.
+    if scanned is not None and not scanned.has_unpublished:
         return []
     head, now = context.read_head_and_time(context.ledger(queue))
     return plan_fence(queue, head, now, context.write_timeout)
 
 
 def _clean_step(context: Context, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
-    if scanned is None or not _unpublished(scanned):
+    if scanned is None or not scanned.has_unpublished:
         return []
     head, blocks = read_ledger(context.ledger(queue))
     if lacks_rows(queue, head, blocks):
@@ -237,29 +241,14 @@ STEPS: Mapping[Step, TakeStep] = {
 }
 
 
-@dataclass(slots=True)
-class _Watched:
-    """Counts the parts of the work."""
-
-    watch: Watch
-    steps: Sequence[Step]
-    queues: int
-    done: int = 0
-
-    def begin(self, doing: str) -> None:
-        scans = 1 if SCANNING.intersection(self.steps) else 0
-        self.watch(doing, self.done, len(self.steps) * self.queues + scans)
-        self.done += 1
-
-
 def _take(
     context: Context,
     step: Step,
     queues: Sequence[QueueDefinition],
     scanned: Mapping[str, Scanned],
-    watched: _Watched,
+    begin: Callable[[str], None],
 ) -> None:
-    """One step over all queues, some at the same time; what is wrong with all of them ends it."""
+    """Take one step in all queues, some at the same time; an error of all queues ends it."""
     pool = ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-repair")
     try:
         parts = [
@@ -267,7 +256,7 @@ def _take(
             for queue in queues
         ]
         for queue, part in zip(queues, parts, strict=True):
-            watched.begin(f"{step} {queue.label}")
+            begin(f"{step} {queue.label}")
             part.result()
     finally:
         pool.shutdown(cancel_futures=True)
@@ -281,7 +270,7 @@ def _take_one(
     if not context.checkpoint.is_open() or not (active or step is Step.RETIRE):
         return
     report = context.report.queues[queue.label]
-    # The audit changes nothing, and what failed may be the loss that it has to tell of.
+    # The audit changes nothing, and may find the loss that has made another step fail.
     if report.error is not None and step is not Step.AUDIT:
         return
     with _apart(context, queue, step):
@@ -290,16 +279,39 @@ def _take_one(
             if context.report.dry_run:
                 report.planned += map(str, actions)
                 return
-            for done in carry_out(context.store, actions, context.checkpoint):
-                report.counts += done
+            _apply(context, report, actions)
         except ContentionError as error:
-            postpone(queue.queue_id, f"{step}: {error}")
-            report.counts += Counts(postponed=1)
+            _postpone(report, queue.queue_id, f"{step}: {error}")
+
+
+def _apply(context: Context, report: QueueReport, actions: Iterable[Action]) -> None:
+    """Apply the actions of one queue until one is refused, as the later ones depend on it."""
+    for action in actions:
+        if not context.checkpoint.confirm():
+            return
+        try:
+            done = action.apply(context.store)
+        except (OutcomeUnknownError, ContentionError):
+            done = None
+        if done is None:
+            _postpone(report, action.queue_id, str(action))
+            return
+        report.counts += done
+
+
+def _postpone(report: QueueReport, queue_id: QueueId, what: str) -> None:
+    report.counts += Counts(postponed=1)
+    logger.info(
+        "queue %s: left to the next run: %s",
+        queue_id,
+        what,
+        extra={"action": POSTPONED, "queue": queue_id},
+    )
 
 
 @contextmanager
 def _apart(context: Context, queue: QueueDefinition, doing: str) -> Iterator[None]:
-    """Keep from the other queues what goes wrong with this one."""
+    """Report an error of this queue, and let the run continue with the others."""
     try:
         yield
     except _OF_ALL_QUEUES:
@@ -308,23 +320,20 @@ def _apart(context: Context, queue: QueueDefinition, doing: str) -> Iterator[Non
         if error is context.checkpoint.error:
             raise
         report = context.report.queues[queue.label]
-        if report.error is not None:
-            logger.warning(
-                "queue %s: %s failed as well: %s",
-                queue.queue_id,
-                doing,
-                error,
-                extra={"action": QUEUE_FAILED, "queue": queue.queue_id},
-            )
-            context.outage.count(queue.name, error)
-            return
-        report.error = f"{doing}: {type(error).__name__}: {error}"
-        logger.exception(
-            "queue %s: %s failed; for the rest of this run the queue is only audited",
+        is_first = report.error is None
+        rest = "; for the rest of this run the queue is only audited" if is_first else " as well"
+        logger.log(
+            logging.ERROR if is_first else logging.WARNING,
+            "queue %s: %s failed%s: %s",
             queue.queue_id,
             doing,
+            rest,
+            error,
+            exc_info=is_first,
             extra={"action": QUEUE_FAILED, "queue": queue.queue_id},
         )
+        if is_first:
+            report.error = f"{doing}: {type(error).__name__}: {error}"
         context.outage.count(queue.name, error)
 
 
@@ -333,9 +342,9 @@ def _scan(
     scan: Scan,
     every: Sequence[QueueDefinition],
     chosen: Sequence[QueueDefinition],
-    watched: _Watched,
+    begin: Callable[[str], None],
 ) -> dict[str, Scanned]:
-    """Read ledgers, then chunks: some only, if the checkpoint says no; no step looks at them."""
+    """Read ledgers, then chunks. If the checkpoint ends the scan, no step uses what it found."""
     with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-repair") as pool:
         active = _active(context.records, chosen)
         read = zip(active, pool.map(partial(_read_ledger, context), active), strict=True)
@@ -343,7 +352,7 @@ def _scan(
     chosen = [queue for queue in active if queue.queue_id in ledgers]
     for queue in chosen:
         context.report.queues[queue.label].block_count = len(ledgers[queue.queue_id][1])
-    watched.begin("scan")
+    begin("scan")
     bucket_sizes = {queue.queue_id: queue.bucket_size for queue in every}
     runs: dict[QueueId, list[Run]] = {queue.queue_id: [] for queue in chosen}
     foreign: defaultdict[str, set[UUID]] = defaultdict(set)
@@ -358,7 +367,7 @@ def _scan(
                 foreign[run.queue_id].add(run.block)
                 strange.append(run)
     context.report.foreign = {queue_id: len(blocks) for queue_id, blocks in foreign.items()}
-    if context.thoroughness.explain:
+    if context.explain:
         context.report.orphans = orphans_of(strange, (), None)
     return {
         queue.label: Scanned(runs[queue.queue_id], *ledgers[queue.queue_id]) for queue in chosen
@@ -368,9 +377,9 @@ def _scan(
 def _read_ledger(
     context: Context, queue: QueueDefinition
 ) -> tuple[LedgerHead, Sequence[LedgerBlock]] | None:
-    """A ledger as it stands before the scan; what was seen of it will do if it has no blocks.
+    """The ledger before the scan; None if it cannot be read.
 
-    None: it can't be read.
+    If it has no blocks, the head of the survey is enough.
     """
     seen = context.seen(queue)
     if seen is not None and seen.ledger.head.trimmed == seen.ledger.head.next:
@@ -380,12 +389,6 @@ def _read_ledger(
     return None
 
 
-def _unpublished(scanned: Scanned) -> bool:
-    """Whether there is a block that was in no row of the ledger; it may be by now."""
-    known = {block.block for block in scanned.blocks}
-    return any(run.block not in known for run in scanned.runs)
-
-
 def _active(
     records: Mapping[str, QueueRecord], queues: Sequence[QueueDefinition]
 ) -> list[QueueDefinition]:
@@ -393,7 +396,7 @@ def _active(
 
 
 def _chosen(found: Records, names: Sequence[str]) -> list[QueueDefinition]:
-    """The queues to be repaired; those that can't be read are left out."""
+    """The queues to repair, without those that cannot be read."""
     records = found.readable
     known = [name for name, each in records.items() if each.status is not Status.DELETED]
     known += found.unreadable

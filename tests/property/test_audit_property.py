@@ -14,7 +14,6 @@ from cassieq_spark.errors import QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.queues import delete_queue, purge_queue
-from cassieq_spark.repair.context import Thoroughness
 from cassieq_spark.repair.diagnosis import Problem
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, Rows, Slice, Store
@@ -132,8 +131,7 @@ def test_what_is_damaged_is_found_and_nothing_else(
     for what in damages:
         damage(queue, what)
 
-    thorough = Thoroughness(verify_data=True, explain=True)
-    report = queue.repair(Step.AUDIT, thoroughness=thorough)
+    report = queue.repair(Step.AUDIT, verify_data=True, explain=True)
     keys_only = queue.repair(Step.AUDIT)
 
     wrong = expected(queue)
@@ -260,8 +258,6 @@ def test_nothing_is_lost_while_others_publish_settle_repair_and_delete(
     actions = [(at, lambda what=what: act(queue, what)) for at, what in during]
     busy = BusyStore(queue.store, actions)
 
-    report = queue.repair(
-        Step.AUDIT, store=busy, thoroughness=Thoroughness(verify_data=verify_data, explain=True)
-    )
+    report = queue.repair(Step.AUDIT, store=busy, verify_data=verify_data, explain=True)
 
     assert report.is_whole, list(report.problems())

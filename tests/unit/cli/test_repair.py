@@ -14,9 +14,9 @@ import pytest
 from cassieq_spark.cli import repair as job
 from cassieq_spark.errors import ConnectError
 from cassieq_spark.lock.bakery import Bakery
-from cassieq_spark.repair import runner
-from cassieq_spark.repair.history import REPAIR, read_history
+from cassieq_spark.repair import runs
 from cassieq_spark.repair.report import Outcome
+from cassieq_spark.repair.runs import REPAIR, read_history
 from cassieq_spark.signals import Stop
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
@@ -111,7 +111,7 @@ def test_a_loss_has_a_status_of_its_own(queue: RepairedQueue):
 def test_another_repair_at_work_is_named(
     queue: RepairedQueue, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setitem(runner.run_alone.__kwdefaults__, "patience", timedelta(0))
+    monkeypatch.setitem(runs.run_alone.__kwdefaults__, "patience", timedelta(0))
     held = Bakery(queue.store, REPAIR, owner="otherhost:77").enter(timedelta(0))
     assert held is not None
 

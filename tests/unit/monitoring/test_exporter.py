@@ -24,8 +24,8 @@ from cassieq_spark.monitoring.exporter import READ_FAILED, Exporter, export, ser
 from cassieq_spark.monitoring.metrics import EXPORTED
 from cassieq_spark.queues import create_queue, pause_queue
 from cassieq_spark.repair.diagnosis import Finding, Problem
-from cassieq_spark.repair.history import REPAIR, Recorder
 from cassieq_spark.repair.report import Counts, QueueReport, Report
+from cassieq_spark.repair.runs import REPAIR, Recorder
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.signals import Stop
 from cassieq_spark.store.memory import MemoryStore

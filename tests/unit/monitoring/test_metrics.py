@@ -3,8 +3,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from cassieq_spark.monitoring.metrics import LastRuns
-from cassieq_spark.repair.history import PastRun
 from cassieq_spark.repair.report import Outcome
+from cassieq_spark.repair.runs import PastRun
 
 
 def make_run(

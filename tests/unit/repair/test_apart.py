@@ -21,8 +21,8 @@ from cassieq_spark.errors import (
 from cassieq_spark.model import QueueId
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair.context import Checkpoint
-from cassieq_spark.repair.history import read_history
 from cassieq_spark.repair.report import Counts, Outcome, Report
+from cassieq_spark.repair.runs import read_history
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.store.memory import MemoryStore
@@ -315,7 +315,7 @@ def test_if_the_cluster_is_gone_the_repair_does_not_wait_for_each_queue():
         create_queue(memory, f"q{number}")
     gone = GoneStore(memory)
 
-    with pytest.raises(StoreError, match=r"times the repair .* the table of queues can't be read"):
+    with pytest.raises(StoreError, match=r"failed 10 times, .* queues cannot be read"):
         repair(gone)
 
     assert gone.touched < 50

@@ -10,7 +10,7 @@ from cassieq_spark.ledger import ledger as ledger_read
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.repair import finalise as finalise_module
 from cassieq_spark.repair.audit import LACKS_ROWS
-from cassieq_spark.repair.context import Checkpoint, Thoroughness
+from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.report import Counts, Outcome
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import Partition, Store
@@ -147,7 +147,7 @@ def test_a_repair_that_another_one_overtakes_takes_nothing_for_lost(
     store = FaultyStore(queue.store)
     store.interrupt(queue.repair, after=after)
 
-    report = queue.repair(*steps, store=store, thoroughness=Thoroughness(explain=True))
+    report = queue.repair(*steps, store=store, explain=True)
 
     assert report.is_whole
     assert LACKS_ROWS not in {vars(record).get("action") for record in caplog.records}

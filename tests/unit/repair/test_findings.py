@@ -15,7 +15,7 @@ from cassieq_spark.fetch.read import Decoder
 from cassieq_spark.model import Chunk, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues import delete_queue
 from cassieq_spark.repair.audit import fault_of
-from cassieq_spark.repair.context import Checkpoint, Thoroughness
+from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.diagnosis import Belonging, Finding, Owed, Problem
 from cassieq_spark.repair.report import QueueReport
 from cassieq_spark.repair.steps import Step
@@ -26,7 +26,7 @@ from tests.support.command_line import repair_job
 from tests.support.faults import make_block_id
 from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue, chunks_of, data_of
 
-THOROUGH = Thoroughness(verify_data=True, explain=True)
+THOROUGH = {"verify_data": True, "explain": True}
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def queue() -> RepairedQueue:
     return RepairedQueue()
 
 
-def audited(queue: RepairedQueue, thoroughness: Thoroughness = THOROUGH) -> QueueReport:
-    return queue.repair(Step.AUDIT, thoroughness=thoroughness).queues["orders"]
+def audited(queue: RepairedQueue, **thorough: bool) -> QueueReport:
+    return queue.repair(Step.AUDIT, **(thorough or THOROUGH)).queues["orders"]
 
 
 def test_a_queue_that_is_whole_is_read_to_its_end_and_nothing_is_said(queue: RepairedQueue):
@@ -83,7 +83,7 @@ def test_without_looking_at_the_data_a_truncated_chunk_goes_unnoticed(queue: Rep
     (block,) = queue.publish(10)
     queue.overwrite(block, 4, b"")
 
-    assert audited(queue, Thoroughness()).findings == []
+    assert audited(queue, verify_data=False).findings == []
 
 
 def test_what_is_unreadable_and_settled_for_everybody_is_no_finding(queue: RepairedQueue):
@@ -116,7 +116,7 @@ def test_what_can_be_read_the_second_time_is_not_lost(queue: RepairedQueue):
     queue.publish(10)
     store = OtherReplica(queue.store, b"")
 
-    report = queue.repair(Step.AUDIT, store=store, thoroughness=THOROUGH)
+    report = queue.repair(Step.AUDIT, store=store, **THOROUGH)
 
     assert len(store._seen) == 5
     assert report.is_whole
@@ -131,9 +131,7 @@ def test_reading_data_ends_when_the_repair_is_to_end(queue: RepairedQueue):
         asked.append(True)
         return len(asked) < 20
 
-    report = queue.repair(
-        Step.AUDIT, thoroughness=THOROUGH, checkpoint=Checkpoint(may_continue=may_continue)
-    )
+    report = queue.repair(Step.AUDIT, **THOROUGH, checkpoint=Checkpoint(may_continue=may_continue))
 
     assert (report.outcome, report.is_whole) == ("stopped", True)
     assert len(asked) < 30
@@ -284,7 +282,7 @@ def test_blocks_that_no_ledger_names_are_told_apart(queue: RepairedQueue):
     stranger = make_block_id(queue.clock())
     queue.store.write_chunks(QueueId("gone@3"), stranger, chunks_of(8))
 
-    report = queue.repair(Step.AUDIT, thoroughness=THOROUGH)
+    report = queue.repair(Step.AUDIT, **THOROUGH)
 
     assert report.is_whole
     orders = report.queues["orders"].orphans
@@ -302,8 +300,8 @@ def test_what_the_same_run_has_cleaned_is_not_said_to_be_there(queue: RepairedQu
     queue.clock.advance(2 * WRITE_TIMEOUT)
     young = queue.write(3)
 
-    dry = queue.repair(thoroughness=THOROUGH, dry_run=True)
-    report = queue.repair(thoroughness=THOROUGH)
+    dry = queue.repair(**THOROUGH, dry_run=True)
+    report = queue.repair(**THOROUGH)
 
     assert [orphan.block for orphan in dry.queues["orders"].orphans] == [garbage, young]
     assert [orphan.block for orphan in report.queues["orders"].orphans] == [young]
@@ -315,7 +313,7 @@ def test_explanations_cost_nothing_where_there_is_nothing_to_explain(queue: Repa
     brief, explained = CountingStore(queue.store), CountingStore(queue.store)
 
     queue.repair(Step.AUDIT, store=brief)
-    queue.repair(Step.AUDIT, store=explained, thoroughness=Thoroughness(explain=True))
+    queue.repair(Step.AUDIT, store=explained, explain=True)
 
     assert explained.read_count == brief.read_count
 
@@ -327,7 +325,7 @@ def test_people_and_programs_are_told_the_same(queue: RepairedQueue, tmp_path: P
     orphan = queue.write(3)
     told = tmp_path / "told"
 
-    report = queue.repair(Step.AUDIT, thoroughness=THOROUGH)
+    report = queue.repair(Step.AUDIT, **THOROUGH)
     with told.open("w") as file:
         report.show(Console(file=file, width=80))
 
@@ -355,7 +353,7 @@ def test_a_queue_that_is_deleted_meanwhile_has_lost_nothing(queue: RepairedQueue
         queue.repair(Step.RETIRE)
         return []
 
-    report = queue.repair(Step.AUDIT, scan=scan, thoroughness=THOROUGH)
+    report = queue.repair(Step.AUDIT, scan=scan, **THOROUGH)
 
     assert queue.buckets() == set()
     assert report.is_whole
@@ -368,4 +366,4 @@ def test_what_is_asked_of_the_audit_needs_the_audit(
     assert main(["--steps", "finalise,clean", *option]) == USAGE
 
     assert "is for the step audit, which --steps leaves out" in capsys.readouterr().err
-    assert repair_job(option).thoroughness.explain is (option == ["--repair-report"])
+    assert repair_job(option).explain is (option == ["--repair-report"])

@@ -7,8 +7,8 @@ import pytest
 from cassieq_spark.lock.bakery import Bakery, Held
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.diagnosis import Finding, Problem
-from cassieq_spark.repair.history import REPAIR, PastRun, Recorder, read_history
 from cassieq_spark.repair.report import Counts, Outcome, QueueReport, Report
+from cassieq_spark.repair.runs import REPAIR, PastRun, Recorder, read_history
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.faults import FakeClock
 

@@ -195,7 +195,7 @@ def test_a_purge_that_broke_off_is_told_and_what_it_needs_stays(scene: Scene):
 
     assert scene.buckets() == before
     (problem,) = report.problems()
-    assert problem.endswith("until it is repeated: cassieq queue purge orders")
+    assert problem.endswith("until you repeat it: cassieq queue purge orders")
     purge_queue(scene.store, "orders")
     groups = Ledger(scene.store, read_queue(scene.store, "orders").queue_id).read_groups()
     assert [group.name for group in groups] == ["billing", "idle"]
@@ -224,7 +224,7 @@ def test_a_dry_run_only_tells(scene: Scene):
 
     *planned, garbage, empty, retire = report.queues["orders"].planned
     assert planned == [
-        "close what is left of the deleted queue, if anything",
+        "close the versions of the deleted queue, if any are open",
         "finalise monotons [0, 18)",
         "delete 6 settled bucket(s) of 3 block(s)",
     ]

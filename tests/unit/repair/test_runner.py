@@ -10,9 +10,8 @@ import pytest
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.lock.bakery import Bakery
 from cassieq_spark.repair.context import Checkpoint
-from cassieq_spark.repair.history import REPAIR, read_history
 from cassieq_spark.repair.report import Outcome, Report
-from cassieq_spark.repair.runner import HISTORY_FAILED, rounds, run_alone
+from cassieq_spark.repair.runs import HISTORY_FAILED, REPAIR, read_history, rounds, run_alone
 from cassieq_spark.signals import Stop, stopped_by_signals
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, RowKey, Value

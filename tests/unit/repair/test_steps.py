@@ -435,7 +435,7 @@ def test_a_group_that_is_faster_than_the_repair_is_left_to_the_next_run(
         raise ContentionError("faster again and again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(finalise_module, "read_floor", too_fast)
+        patch.setattr(finalise_module, "read_group_states", too_fast)
         report = queue.repair(Step.FINALISE)
 
     # The floors of a queue without groups are not read.
