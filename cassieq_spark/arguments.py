@@ -1,6 +1,6 @@
-"""Arguments of the public API: checked before anything is touched. Pure.
+"""Checks arguments of the public API before anything is touched. Pure.
 
-What passes is of exactly the type that it is said to be, not of a subclass with a mind of its own.
+Checks return a value of exactly the type, not of a subclass, which may behave in its own way.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from cassieq_spark.errors import CassieqError, MessageError, OptionError
 T = TypeVar("T")
 
 AT_ONCE = timedelta(0)
-#: The smallest time that the store can tell from none.
+#: The shortest time that the store can tell from zero.
 A_MOMENT = timedelta(milliseconds=1)
 A_YEAR = timedelta(days=365)
-#: Headers of such names are this package's own: they say where a dead letter came from, and with
-#: that where it may go back to.
+#: Headers with this prefix are this package's own: they tell the origin of a dead letter, and so
+#: where it may be redriven.
 RESERVED = "cassieq."
-#: How often a message was redriven. The one of them that messages of any queue may have, so who
-#: copies headers from queue to queue may copy it.
+#: How often a message was redriven: the only such header that messages of any queue may have, so
+#: that programs can copy the headers of messages.
 REDRIVES = RESERVED + "redrives"
-#: What a column of the type ``bigint`` holds at the most.
+#: The largest number that a column of the type ``bigint`` holds.
 MOST = 2**63 - 1
 
-#: The instants that are stored: from this one,
+#: The first and the last instant that are stored. Instants are rounded up, and times added to
+#: them; the results must be within the calendar, which ends a year later.
 FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
-#: to this one. Instants are rounded up, and lengths of time added to them: that must not leave the
-#: calendar, which ends a year later.
 LAST_INSTANT = datetime(9999, 1, 1, tzinfo=UTC)
 
 _EPOCH = FIRST_INSTANT
@@ -45,11 +44,11 @@ def check_duration(name: str, given: object, *, least: timedelta = AT_ONCE) -> t
 
     Args:
         name: Of the argument, for errors.
-        given: What was given for it.
-        least: The shortest that is taken.
+        given: The value.
+        least: The shortest time that is accepted.
 
     Raises:
-        OptionError: It is no `timedelta`, or out of range.
+        OptionError: It is not a `timedelta`, or out of range.
     """
     if not isinstance(given, timedelta):
         raise OptionError(
@@ -62,10 +61,10 @@ def check_duration(name: str, given: object, *, least: timedelta = AT_ONCE) -> t
 
 
 def check_instant(name: str, given: object) -> datetime:
-    """Return an instant, in UTC; what is before 1970 becomes the beginning of 1970.
+    """Return an instant, in UTC; instants before 1970 become the beginning of 1970.
 
     Raises:
-        OptionError: It is no aware `datetime`, or beyond the year 9998.
+        OptionError: It is not an aware `datetime`, or beyond the year 9998.
     """
     if not isinstance(given, datetime):
         raise OptionError(
@@ -74,7 +73,7 @@ def check_instant(name: str, given: object) -> datetime:
     try:
         is_aware = given.utcoffset() is not None
         since = given - _EPOCH if is_aware else AT_ONCE
-        # A subclass, such as that of pandas, reckons in another way.
+        # A subclass, such as that of pandas, may calculate in another way.
         plain = timedelta(days=since.days, seconds=since.seconds, microseconds=since.microseconds)
     except Exception as error:
         raise OptionError(f"{name} is not a valid instant: {type(error).__name__}") from error
@@ -92,7 +91,7 @@ def check_count(name: str, given: object, *, least: int = 1, most: int = MOST) -
     """Return a whole number.
 
     Raises:
-        OptionError: It is no `int`, or out of range.
+        OptionError: It is not an `int`, or out of range.
     """
     if not isinstance(given, int) or isinstance(given, bool):
         raise OptionError(f"{name} must be a whole number, not {shown(given)}")
@@ -107,7 +106,7 @@ def check_flag(name: str, given: object) -> bool:
     """Return True or False.
 
     Raises:
-        OptionError: It is neither; a text such as "no" would count as True.
+        OptionError: It is neither. A text such as "no" would count as True.
     """
     if not isinstance(given, bool):
         raise OptionError(f"{name} must be True or False, not {shown(given)}")
@@ -118,7 +117,7 @@ def check_text(name: str, given: object) -> str:
     """Return a text.
 
     Raises:
-        OptionError: It is no `str`, or one that UTF-8 cannot hold.
+        OptionError: It is not a `str`, or can't be encoded as UTF-8.
     """
     if not isinstance(given, str):
         raise OptionError(f"{name} must be a str, not {shown(given)}")
@@ -127,15 +126,15 @@ def check_text(name: str, given: object) -> str:
 
 
 def check_many(name: str, given: Iterable[T], expected: str) -> Iterable[T]:
-    """Return what is to be iterated over.
+    """Return several values.
 
     Args:
         name: Of the argument, for errors.
-        given: What was given for it.
-        expected: What is expected, for the error.
+        given: The value.
+        expected: The expected values, for the error.
 
     Raises:
-        MessageError: It cannot be, or it is one value, which would be taken for many.
+        MessageError: It is not iterable, or a single value that would be taken for many.
     """
     if isinstance(given, str | bytes | bytearray | memoryview | dict) or not isinstance(
         given, Iterable
@@ -148,7 +147,7 @@ def bytes_of(given: object, what: str) -> bytes:
     """The bytes of a value or a key; text as UTF-8.
 
     Raises:
-        MessageError: It is neither bytes nor text that UTF-8 can hold.
+        MessageError: It is neither bytes nor text that can be encoded as UTF-8.
     """
     if isinstance(given, bytes):
         return given if type(given) is bytes else bytes(memoryview(given))
@@ -163,15 +162,15 @@ def bytes_of(given: object, what: str) -> bytes:
 def header_pairs(given: object, what: str) -> tuple[tuple[str, str | None], ...]:
     """The headers of a message as pairs of texts.
 
-    A value may be None: what came from Spark, where it may, can be put again as it is.
+    A value may be None, as in Spark.
 
     Args:
         given: A mapping.
         what: Which message, for errors.
 
     Raises:
-        MessageError: It is no mapping; a name is empty or reserved; a name or a value is no text
-            that UTF-8 can hold.
+        MessageError: It is not a mapping; a name is empty or reserved; a name or a value is not
+            text that can be encoded as UTF-8.
     """
     if not isinstance(given, Mapping):
         raise MessageError(
@@ -186,18 +185,18 @@ def header_pairs(given: object, what: str) -> tuple[tuple[str, str | None], ...]
         ) from error
     pairs = []
     for name, value in items:
-        called = _header_text(name, f"the name of a header of {what}")
-        if not called:
+        key = _header_text(name, f"the name of a header of {what}")
+        if not key:
             raise MessageError(f"a header of {what} has an empty name: give it a name")
-        if is_reserved(called):
-            raise MessageError(f"{what} has a header {reserved(called)}")
-        told = None if value is None else _header_text(value, f"header {called!r} of {what}")
-        pairs.append((called, told))
+        if is_reserved(key):
+            raise MessageError(f"{what} has a header {reserved(key)}")
+        text = None if value is None else _header_text(value, f"header {key!r} of {what}")
+        pairs.append((key, text))
     return tuple(pairs)
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a program may not give a message a header of this name.
+    """Whether a program may not put a header of this name.
 
     >>> is_reserved("cassieq.origin-queue"), is_reserved("cassieq.redrives"), is_reserved("lang")
     (True, False, False)
@@ -206,7 +205,7 @@ def is_reserved(name: str) -> bool:
 
 
 def reserved(name: str) -> str:
-    """What is wrong with a header of this name, for an error."""
+    """The problem with a header of this name, for an error."""
     return (
         f"{name[:_LONGEST_SHOWN]!r}: names that begin with {RESERVED!r} are reserved, as they say "
         "where a dead letter came from; leave such headers out, or send dead letters on with: "
@@ -215,7 +214,7 @@ def reserved(name: str) -> str:
 
 
 def shown(given: object) -> str:
-    """What was given, for an error: its value if it is a simple one, or its type."""
+    """A value as text, for an error; only its type unless it is simple."""
     if isinstance(given, int) and abs(given) > MOST:
         return "a number of more than 64 bits"
     if type(given) in _SIMPLE:
@@ -269,12 +268,12 @@ def check_choice(kind: str, given: object, choices: Iterable[str]) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Advice for an unknown name: the known one that is most like it, upper case or lower.
+    """Advice for an unknown name: the most similar known one, whatever its case.
 
     Args:
-        name: What was given.
-        known: What it could have been.
-        otherwise: The advice if none is like it.
+        name: The unknown name.
+        known: The known names.
+        otherwise: The advice if none is similar.
     """
     by_lower_case = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), by_lower_case, 1)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 
-#: Enough for some hundred competitors; each attempt that fails means that another one won.
+#: Enough for about a hundred competitors; each attempt that fails means that another one won.
 ATTEMPTS = 40
 _FIRST_PAUSE = 0.004
 _LONGEST_PAUSE = 0.25
@@ -30,9 +30,8 @@ def pauses_within(
     Args:
         budget: Counts from the first pause on.
         first: Ceiling of the first pause, in seconds; it doubles with each pause.
-        longest: Where it stops to grow.
-        shortest_part: Each pause is a random part of its ceiling, at least this one: 1 for no
-            jitter.
+        longest: The highest ceiling, in seconds.
+        shortest_part: Each pause is a random part of its ceiling, at least this one; 1: no jitter.
     """
     end = time.monotonic() + budget.total_seconds()
     ceiling = min(first, longest)

@@ -1,4 +1,4 @@
-"""The words of the queue as values: ranges, blocks, chunks, queues. Pure."""
+"""The words of the glossary as values: ranges, blocks, chunks, queues. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import OptionError
 
 #: ``<name>@<version>``, or ``<name>@<version>.<partition>`` if the queue has several partitions;
-#: never used twice, also when a queue is deleted and made again.
+#: never used twice, even if a queue is deleted and created again.
 QueueId = NewType("QueueId", str)
 
 #: Messages per Cassandra partition of a block.
 DEFAULT_BUCKET_SIZE = 8192
-#: Buckets of a block, at most: whatever deletes a block goes through all of them.
+#: Most buckets of a block: a deletion of a block goes through all of them.
 MOST_BUCKETS = 1_000_000
-#: Messages per row of a bucket, at the most.
+#: Most messages per row of a bucket.
 DEFAULT_CHUNK_SIZE = 512
-#: The same for queues with a schema: each chunk costs some time for each column.
+#: The same for queues with a schema, as each chunk costs some time for each column.
 TYPED_BUCKET_SIZE, TYPED_CHUNK_SIZE = 16_384, 4096
 #: How long a lease lasts unless its heartbeat extends it.
 DEFAULT_LEASE = timedelta(seconds=60)
@@ -35,8 +35,8 @@ _UNIX_EPOCH = FIRST_INSTANT
 _LAST_MILLISECOND = (LAST_INSTANT - FIRST_INSTANT) // timedelta(milliseconds=1)
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 _QUEUE_ID = re.compile(r"([^@]+)@(0|[1-9][0-9]*)(?:\.(0|[1-9][0-9]*))?")
-#: What an account of the gateway calls its queue, after the colon, is a part of a URL's path, and
-#: URLs leave parts that are "." or ".." out.
+#: The name that an account of the gateway gives its queue, after the colon, is a segment of a URL
+#: path; segments of dots alone are left out of URLs.
 _DOTS_ALONE = re.compile(r".*:\.+")
 
 
@@ -95,7 +95,7 @@ class Ranges:
 
     @classmethod
     def of(cls, *ranges: Range) -> Ranges:
-        """Put ranges in order and join those that touch or overlap; empty ones vanish."""
+        """Sort ranges, join those that touch or overlap, and drop empty ones."""
         joined: list[Range] = []
         for each in sorted(filter(None, ranges)):
             if joined and each.start <= joined[-1].stop:
@@ -126,12 +126,12 @@ class Ranges:
 
     @property
     def start(self) -> int:
-        """The lowest monoton; there must be one."""
+        """The lowest monoton, if there is any."""
         return self.parts[0].start
 
     @property
     def hull(self) -> Range:
-        """From the lowest monoton to beyond the highest; there must be one."""
+        """The range from the lowest to the highest monoton, if there is any."""
         return Range(self.parts[0].start, self.parts[-1].stop)
 
     def split(self, count: int | None) -> tuple[Ranges, Ranges]:
@@ -197,11 +197,7 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where messages are that were put together into a queue with several partitions.
-
-    Attributes:
-        by_partition: Their monotons in each partition that got some.
-    """
+    """The monotons of messages that were put together into several partitions, by partition."""
 
     by_partition: Mapping[int, Range]
 
@@ -216,10 +212,10 @@ class Positions:
 class Order(StrEnum):
     """In which order a queue offers its messages to a group.
 
-    ``NONE``: in the order of their monotons, but those that come again come later.
-    ``KEY``: of each partition, nothing before all earlier messages of it are settled; messages of
-    one key are in one partition.
-    ``STRICT``: nothing before all earlier messages of the queue are settled.
+    ``NONE``: in the order of their monotons, but messages that are offered again come later.
+    ``KEY``: no message before all earlier ones of its partition are settled; all messages of a key
+    are in one partition.
+    ``STRICT``: no message before all earlier ones of the queue are settled.
     """
 
     NONE = "none"
@@ -240,27 +236,27 @@ class OnDead(StrEnum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueueDefinition(Displayed):
-    """What a queue is, or one partition of it.
+    """The definition of a queue, or of one of its partitions.
 
     Attributes:
         name: See `validate_name`.
-        version: Grows each time a queue of that name is made anew.
+        version: Grows with each purge, and each new creation of a queue of that name.
         bucket_size: Messages per Cassandra partition of a block.
-        chunk_size: Messages per row of it, at the most.
+        chunk_size: Most messages per row of a bucket.
         lease: How long a lease lasts without a heartbeat.
         max_deliveries: After so many, a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; None: they are dropped.
         created_at: By the coordinator's clock.
-        strict_fifo: Whether a group is given no message before the ones below it are settled.
+        strict_fifo: Whether a group gets no message before all lower ones are settled.
         on_dead: What happens to the messages behind a dead one.
-        expire_after: What was not consumed so long after it became visible is thrown away; None:
-            nothing is.
-        keep_settled: What every group has settled is kept until so long after it became visible,
-            to be read again; None: it is not kept.
+        expire_after: Messages expire that a group has not consumed so long after they became
+            visible; None: none do.
+        keep_settled: Messages that every group has settled are kept until so long after they
+            became visible, to be read again; None: they are not.
         schemas: The versions of its schema in Spark's DDL, the first one first; none: its messages
             are bytes.
         partitions: How many partitions it has, each with a ledger and group states of its own.
-        partition: Which of several partitions this is the definition of; None: all of them.
+        partition: Of which of several partitions this is the definition; None: of all.
     """
 
     name: str
@@ -281,7 +277,7 @@ class QueueDefinition(Displayed):
 
     @property
     def schema(self) -> str | None:
-        """Its columns now, in Spark's DDL; None: its messages are bytes."""
+        """Its present columns in Spark's DDL; None: its messages are bytes."""
         return self.schemas[-1] if self.schemas else None
 
     @property
@@ -295,14 +291,14 @@ class QueueDefinition(Displayed):
     def queue_id(self) -> QueueId:
         """The id under which ledger, chunks and group state are kept.
 
-        If the queue has several partitions, each of them has such an id, and all of them together
-        have none under which anything is kept.
+        If the queue has several partitions, each of them has such an id. Under the id of the whole
+        queue only presences are kept.
         """
         return id_of(self.name, self.version, self.partition)
 
     @property
     def label(self) -> str:
-        """The queue, or the partition of it, for people: ``orders``, ``orders/3``."""
+        """The queue or partition, for people: ``orders``, ``orders/3``."""
         return self.name if self.partition is None else f"{self.name}/{self.partition}"
 
     @property
@@ -357,14 +353,14 @@ class BucketSlice:
 
 @dataclass(frozen=True, slots=True)
 class PendingBlock:
-    """A block that a writer task has written, and that waits for its monotons.
+    """A block that a writer task has written, and that has no monotons yet.
 
     Attributes:
         block: Its id.
         count: How many messages it has.
         size: Bytes that they take in the store.
-        visible: When they are to be delivered: at once (None), at an instant, or so long after
-            they are published.
+        visible: When they are to be delivered: an instant, or a delay after publication; None: at
+            once.
     """
 
     block: UUID
@@ -379,8 +375,8 @@ class SinkBatch:
 
     Attributes:
         sink: Name of the sink.
-        batch_id: Its number; those of a sink grow.
-        fingerprint: What tells its content from another one; None: not known, or of no interest.
+        batch_id: Its number; the numbers of a sink grow.
+        fingerprint: A digest of its content; None: not known, or not needed.
     """
 
     sink: str
@@ -393,12 +389,12 @@ class LedgerBlock:
     """A published block: where its messages are.
 
     Attributes:
-        monotons: What its messages are numbered.
+        monotons: The monotons of its messages.
         block: Its id.
         published_at: By the coordinator's clock.
         visible_at: When its messages are delivered, at the earliest; None: once published.
         size: Bytes that they take in the store.
-        there_by: It was there by then, whatever other clocks say; None: by those it goes.
+        there_by: It was published by then, even if the other clocks were wrong; None: not known.
     """
 
     monotons: Range
@@ -415,10 +411,10 @@ class LedgerBlock:
 
     @property
     def young_since(self) -> datetime:
-        """From when on its age counts that lets it be thrown away.
+        """When its age begins, by which its messages expire.
 
-        Not before its writer began it, by the writer's clock: the server that published it may
-        have had a clock that was behind.
+        Not before its writer began it, by the writer's clock, as the clock of the server that
+        published it may have been behind.
         """
         begun_at, visible_since = block_time(self.block), self.visible_since
         if self.there_by is not None:
@@ -436,12 +432,12 @@ def validate_name(kind: str, name: str) -> str:
     """Return ``name`` if it can name a queue or a consumer group.
 
     Args:
-        kind: What is named, for the error: ``queue`` or ``group``.
+        kind: For the error: ``queue`` or ``group``.
         name: 1 to 200 letters, digits, ``.``, ``_``, ``:`` or ``-``; first a letter or digit.
 
     Raises:
-        OptionError: It is no str, empty, too long, or has another character; or dots alone after
-            a colon.
+        OptionError: It is not a str, empty, too long, has another character, or only dots after a
+            colon.
     """
     if not isinstance(name, str):
         raise OptionError(f"{kind} name must be a str, not {shown(name)}")
@@ -469,7 +465,7 @@ def parts_of_id(queue_id: str) -> tuple[str, int, int | None]:
     (('orders', 1, None), ('orders', 1, 3))
 
     Raises:
-        ValueError: It is no such id.
+        ValueError: It is not the id of a queue.
     """
     found = _QUEUE_ID.fullmatch(queue_id)
     if found is None:
@@ -479,7 +475,7 @@ def parts_of_id(queue_id: str) -> tuple[str, int, int | None]:
 
 
 def name_of(queue_id: str) -> str:
-    """Name of the queue.
+    """Name of the queue with this id.
 
     >>> name_of("acme:orders@1.3")
     'acme:orders'
@@ -498,7 +494,7 @@ def partition_of_id(queue: QueueDefinition, queue_id: QueueId) -> QueueDefinitio
 
 
 def account_of(queue: str) -> str | None:
-    """Of which account of the gateway a queue is, by its name; None: of none.
+    """The account of the gateway that owns a queue of this name; None if there is none.
 
     >>> account_of("acme:orders"), account_of("orders")
     ('acme', None)
@@ -508,13 +504,13 @@ def account_of(queue: str) -> str | None:
 
 
 def block_time(block: UUID) -> datetime:
-    """When the block was begun, by its writer's clock; whole milliseconds, as Cassandra's are."""
+    """When the block was begun, by its writer's clock, in whole milliseconds like Cassandra's."""
     milliseconds = (block.time - _UUID_EPOCH_OFFSET) // 10_000
     return _UNIX_EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def block_timestamp(block: UUID) -> int:
-    """Write timestamp of the whole block, in microseconds: a retry rewrites the same cells."""
+    """Write timestamp of the block's chunks, in microseconds: a retry rewrites the same cells."""
     return (block.time - _UUID_EPOCH_OFFSET) // 10
 
 
@@ -528,9 +524,9 @@ def to_millis(instant: datetime) -> int:
 
 
 def from_millis(milliseconds: int) -> datetime:
-    """The aware instant so many milliseconds after 1970; at most the last one that is stored.
+    """The aware instant so many milliseconds after 1970.
 
-    What was stored by other programs may be beyond; it counts as the nearest one that is not.
+    Other programs may have stored a number out of range; it counts as the nearest instant.
 
     >>> from_millis(2**63 - 1) == LAST_INSTANT, from_millis(-(2**63)) == FIRST_INSTANT
     (True, True)

@@ -1,4 +1,4 @@
-"""Calls that wait for Cassandra, at the same time."""
+"""Makes several calls that wait for Cassandra at the same time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-#: Calls at the same time, at the most: one for each of the usual number of partitions.
+#: Most calls at the same time: one for each of the usual number of partitions.
 AT_ONCE = 16
 
 
@@ -18,15 +18,11 @@ def in_parallel(call: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
 
     A single item is handled in the thread of the caller.
 
-    Args:
-        call: What to do.
-        items: With what.
-
     Returns:
-        What the calls return, in the order of the items.
+        The results, in the order of the items.
 
     Raises:
-        Exception: The first error of a call, by the order of the items; the others are notes.
+        Exception: The first error, in the order of the items; the others are notes of it.
     """
     if len(items) <= 1:
         return [call(item) for item in items]

@@ -1,4 +1,4 @@
-"""Ending a job by a signal: asked between two actions, and while it waits."""
+"""Lets signals end a job, between two actions or while it waits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """Whether the job is to end. Closed after use.
+    """Whether the job has to end. To be closed after use.
 
-    A pipe, as a signal may come in the middle of anything: `threading.Event` is not made for that.
+    It uses a pipe, as signal handlers must not use the locks of a `threading.Event`.
 
     Attributes:
-        signal: The last signal that came; None if none did.
+        signal: The last signal; None if there was none.
     """
 
     def __init__(self) -> None:
@@ -27,19 +27,19 @@ class Stop:
         self._reader, self._writer = os.pipe()
 
     def is_set(self) -> bool:
-        """Whether it is to end."""
+        """Whether the job has to end."""
         return self.wait(timedelta(0))
 
     def wait(self, at_most: timedelta) -> bool:
-        """Wait until it is to end; False: the time is over."""
+        """Wait until the job has to end; False if the time is over first."""
         return bool(select.select([self._reader], [], [], at_most.total_seconds())[0])
 
     def set(self) -> None:
-        """End it."""
+        """Let the job end."""
         os.write(self._writer, b".")
 
     def listen(self) -> None:
-        """Let the signals set it. Called again after Spark has put its own handler there."""
+        """Let SIGINT and SIGTERM set it. To be called again after Spark has set its handler."""
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
 
@@ -56,7 +56,7 @@ class Stop:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[Stop]:
-    """What SIGINT and SIGTERM set; in the end they mean what they meant before."""
+    """A `Stop` that SIGINT and SIGTERM set; the handlers before are restored at the end."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     stop = Stop()
     stop.listen()

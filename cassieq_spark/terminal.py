@@ -1,8 +1,8 @@
-"""What programs print for people: nothing in it makes a terminal do something.
+"""Prints for people, without control characters.
 
-Keys, values, headers, names and reasons are stored by others, and may hold the codes by which a
-terminal clears its screen, changes its title or shows other text than was copied. So all output
-for people goes through here, and lint refuses other ways.
+Keys, values, headers, names and reasons come from others, and may hold the codes that clear a
+terminal's screen, change its title or disguise text. So all output for people goes through this
+module, and lint refuses other ways.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 
 def json_line(value: Any) -> str:
     """A value as JSON, on one line, in printable ASCII."""
-    # The one control character that JSON may have as it is.
+    # The only control character that JSON does not escape.
     return json.dumps(value).replace("\x7f", "\\u007f")
 
 
@@ -40,23 +40,19 @@ def confirm(question: str) -> None:
 
 
 class Console(rich.console.Console):
-    """A console of rich on which no text has a meaning of its own: no code, no markup, no emoji.
-
-    Args:
-        arguments: Those of `rich.console.Console`.
-    """
+    """A console of rich that shows all text as it is: no control codes, no markup, no emoji."""
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, **arguments})
 
     def render_str(self, text: str, **arguments: Any) -> Text:
-        """See `rich.console.Console.render_str`; here, as then there is room for all of it."""
+        """See `rich.console.Console.render_str`; escaped here, so that there is room for it."""
         return super().render_str(visible(text), **arguments)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """See `rich.console.Console.render`; tables and what else has parts come here for each."""
+        """See `rich.console.Console.render`; it is called for each part of a table."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else visible(text), style, control)
 
@@ -64,8 +60,7 @@ class Console(rich.console.Console):
 def log_to_stderr() -> None:
     """Show warnings of this library on standard error, a line each.
 
-    Not the driver's, which come with stack traces: what keeps the driver from its work is in our
-    errors.
+    Not those of the driver, which have stack traces: our errors tell its problems.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(_Visible(_LOG_FORMAT))
@@ -74,8 +69,5 @@ def log_to_stderr() -> None:
 
 
 class _Visible(logging.Formatter):
-    """Messages name queues, groups and reasons, which others have stored."""
-
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter.format`."""
         return visible(super().format(record))

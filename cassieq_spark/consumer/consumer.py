@@ -1,4 +1,4 @@
-"""A consumer: leases messages of a group, settles them, and dead-letters those that are dead."""
+"""A consumer: leases messages of a group, settles them, and dead-letters them."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A replacement was published, but others have got the message that it replaces.
+#: A replacement was published, but another reader has the message that it replaces, too.
 REPLACED_TWICE = "replace.lease_lost"
 
-#: Messages can't be read, and go to the dead-letter queue.
+#: Messages could not be read, and go to the dead-letter queue.
 UNREADABLE = "read.unreadable"
 
 #: A group stops at a dead message, as its queue says.
 STOPPED = "dead.stopped"
 
-#: How long messages are held at least while their replacements are being published.
+#: Messages are extended by at least this while their replacements are published.
 _HOLD = timedelta(seconds=60)
 
 _ALWAYS_READ = timedelta(0)
 
 
 class Replacements(NamedTuple):
-    """New messages, and which each of them replaces.
+    """New messages, and the old ones that they replace.
 
     Attributes:
         monotons: Those of the old messages.
-        new: For each of them a row, as the queue takes it: ``value``, or the columns of its
-            schema; optionally its key and headers.
+        new: A row for each old message, as the queue takes it: ``value``, or the columns of its
+            schema; optionally key and headers.
     """
 
     monotons: Sequence[int]
@@ -62,16 +62,14 @@ class Replacements(NamedTuple):
 
 
 class Consumer:
-    """A member of a consumer group, for Spark's source, the client and so for the gateway.
+    """A member of a consumer group, for Spark's source and the client.
 
-    Making one costs nothing. `poll` is for one thread at a time.
+    To create one costs nothing. `poll` is for one thread at a time.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
         group: Name of the group, which is registered by `ensure_group`.
-        cache_for: How long `poll` uses the state of the group that the last poll left; 0: each
-            poll reads the group. In a strictly ordered queue each poll does.
+        cache_for: How long `poll` uses the group state that the last poll left; with 0, and in a
+            strictly ordered queue, each poll reads the state.
         prefetch: Tells without a read how many messages have `LeaseRequest.max_bytes`.
     """
 
@@ -88,19 +86,19 @@ class Consumer:
         self.group = ConsumerGroup(Ledger(store, queue.queue_id), group)
         self._store = store
         self._finder = Finder(self.group.ledger)
-        # Where order is strict, what others do counts at once.
+        # In strict order, changes by others count at once.
         self._cache = StateCache(_ALWAYS_READ if queue.strict_fifo else cache_for)
         self._prefetch = prefetch
         self._head: LedgerHead | None = None
 
     @property
     def log_fields(self) -> dict[str, str]:
-        """What each record of it has as ``extra``."""
+        """The fields that each log record of this consumer has in ``extra``."""
         return {"queue": self.queue.queue_id, "group": self.group.name}
 
     @property
     def was_misled(self) -> bool:
-        """Whether the last poll went by a cached state that was not so any more."""
+        """Whether the last poll used a cached state that was stale."""
         return self._cache.was_stale
 
     def read_head(self) -> LedgerHead:
@@ -116,19 +114,19 @@ class Consumer:
     def poll(
         self, request: LeaseRequest, head: LedgerHead | None = None, *, stop: int | None = None
     ) -> Lease:
-        """Ack what is done and lease what comes next, by one LWT and three reads at most.
+        """Ack messages and lease the next ones, by one LWT and three reads at most.
 
-        None of the reads while the cached state is good: it has enough messages that were never
-        handed out, and nothing else is due. The LWT tells if that is not so any more. No LWT if
-        there is nothing to ack and nothing to deliver; see `ConsumerGroup.lease`.
+        No read while the cached state will do: by it, there are enough messages that were never
+        handed out, and no other message is due. If it is stale, the LWT is refused. No LWT if
+        there is nothing to ack and nothing to lease; see `ConsumerGroup.lease`.
 
         Args:
-            request: What is done, and what to lease.
+            request: What to ack, and what to lease.
             head: The ledger's head, if the caller has just read it.
             stop: Monoton from which on nothing is offered; None: all that the ledger has.
 
         Returns:
-            The lease; `dead_letter` its ``dead``.
+            The lease. The caller has to `dead_letter` its ``dead``.
 
         Raises:
             ContentionError: Lost to other readers again and again.
@@ -136,37 +134,35 @@ class Consumer:
         """
         request = self._of_this_queue(request)
         known = None
-        if head is not None:
-            known = self._cache.get(stop=head.offered_below(stop))
-        elif self._head is not None:
-            least = request.max_messages or 0
-            known = self._cache.get(stop=self._head.offered_below(stop), least=least)
-            if known is not None and self._prefetch is not None:
-                try:
-                    request = self._prefetch.fit(request, known.head.pointer)
-                except InvariantError:
-                    # Others have it, settled it, and it is trimmed; or the ledger has a hole.
-                    known = None
-            head = self._head if known is not None else None
-        head = head or self.read_head()
+        if last_head := head or self._head:
+            # A head that was read before must show as many messages as are wanted.
+            least = 1 if head else request.max_messages or 0
+            known = self._cache.get(stop=last_head.offered_below(stop), least=least)
+        if known and not head and self._prefetch is not None:
+            try:
+                request = self._prefetch.fit(request, known.head.pointer)
+            except InvariantError:
+                # Others have settled the messages, and they are trimmed; or the ledger has a hole.
+                known = None
+        head = head or (self._head if known else None) or self.read_head()
         request = replace(request, stop=head.offered_below(stop), delayed_stop=head.delayed_stop)
         lease = self.group.lease(request, known)
         self._cache.put(lease, known)
         return lease
 
     def ack(self, request: LeaseRequest) -> Lease:
-        """Ack what is done, lease nothing, and dead-letter what is dead. One LWT, two reads."""
+        """Ack messages, lease none, and dead-letter those that are dead. One LWT, two reads."""
         request = self._of_this_queue(replace(request, max_messages=0))
         lease = self.group.lease(request)
         self.dead_letter(lease.dead, known=lease.state.waiting)
         return lease
 
     def forget(self) -> None:
-        """Read ledger and group at the next poll."""
+        """Let the next poll read ledger and group."""
         self._cache.clear()
 
     def take_again(self, request: LeaseRequest) -> tuple[LeasedSlot, ...]:
-        """Take up a lease that this process did not make; see `ConsumerGroup.take_again`."""
+        """Take up a lease of another process; see `ConsumerGroup.take_again`."""
         leased = self.group.take_again(self._of_this_queue(request))
         self._cache.clear()
         return leased
@@ -180,10 +176,10 @@ class Consumer:
         ]
 
     def dead_letter(self, dead: Sequence[Waiting], *, known: Sequence[Waiting] = ()) -> int:
-        """Dead-letter messages of a lease or a settlement; how many.
+        """Dead-letter waiting rows of a lease or a settlement; see `dead_letter_messages`.
 
-        See `dead_letter_messages`. None if the queue stops at a dead message: an operator decides,
-        see `resume_group`.
+        If the queue stops at dead messages, only log them: an operator decides, see
+        `resume_group`.
 
         Args:
             dead: The waiting rows that are dead.
@@ -194,9 +190,7 @@ class Consumer:
             return 0
         if not dead:
             return 0
-        from cassieq_spark.dead_letters.dead_letter import (  # noqa: PLC0415 (as in `replace`)
-            dead_letter_messages,
-        )
+        from cassieq_spark.dead_letters.dead_letter import dead_letter_messages  # noqa: PLC0415 (as in `replace`)
 
         return dead_letter_messages(self._store, self.queue, self.group, dead)
 
@@ -226,17 +220,9 @@ class Consumer:
         deliveries: int | None = None,
         with_batch: bool = False,
     ) -> Settled:
-        """Settle messages of a lease. One LWT and two reads; a few more for what is rejected.
+        """Settle messages of a lease, and dead-letter the rejected ones.
 
-        Args:
-            lease: The token that holds the messages.
-            settlement: What is to become of which.
-            deliveries: Which delivery under that lease; see `Receipt`.
-            with_batch: Let the ack of the batch in hand carry it out, not this call.
-
-        Raises:
-            ContentionError: Lost to others again and again.
-            QueueStateError: There is no such group.
+        One LWT and two reads; a few more if some are rejected. See `ConsumerGroup.settle`.
         """
         settled = self.group.settle(
             lease, settlement, deliveries=deliveries, with_batch=with_batch
@@ -245,14 +231,14 @@ class Consumer:
         return settled
 
     def return_unread(self, lease: Lease, read: Ranges, unreadable: Mapping[str, Ranges]) -> None:
-        """Give back what was leased and is not handed over, and reject what can't be read.
+        """Reject messages of a lease that can't be read; give back others that nobody gets.
 
-        Nothing if all is handed over; else an LWT and two reads for either.
+        One LWT and two reads for either; none if all messages are handed over.
 
         Args:
-            lease: What was leased.
-            read: What is handed over.
-            unreadable: What can't be read, by reason.
+            lease: The lease.
+            read: The messages that are handed over.
+            unreadable: The messages that can't be read, by reason.
         """
         leased = Ranges.union(each.monotons for each in lease.leased)
         rest = leased - read
@@ -271,14 +257,7 @@ class Consumer:
         deliveries: int | None = None,
         with_batch: bool = False,
     ) -> None:
-        """Dead-letter messages of a lease that can't be read. See `settle`.
-
-        Args:
-            lease: The token that holds them.
-            found: Which, by reason; nothing is done if there are none.
-            deliveries: As for `settle`.
-            with_batch: As for `settle`.
-        """
+        """Reject messages of a lease that can't be read, by reason, if any; see `settle`."""
         if not found:
             return
         monotons = Ranges.union(found.values())
@@ -302,59 +281,54 @@ class Consumer:
         delay: timedelta = timedelta(0),
         with_batch: bool = False,
     ) -> Settled:
-        """Publish messages instead of others, which are acked. Three LWTs and some reads.
+        """Publish new messages in place of old ones, which are acked. Three LWTs and some reads.
 
-        The new ones are messages like any other: at the end of the queue, for every group, their
-        deliveries counted anew. First the old ones are held on, so that none is replaced that
-        others have got; then the new ones are published; then the old ones are acked. A crash
-        before that leaves both: the old ones are delivered again when their lease runs out. So
-        does a batch that is replayed, if the old ones are to be acked with it.
+        The new messages are published at the end of the queue, for every group, and their
+        deliveries are counted anew. First the old messages are extended, so that none is replaced
+        that another reader has; then the new ones are published; then the old ones are acked.
+        After a crash before the ack both are delivered, the old ones once their lease runs out;
+        so too if the batch is replayed whose ack is to ack the old ones.
 
         Args:
             lease: The token that holds the old messages.
-            replacements: The new messages, and which each replaces.
+            replacements: The new messages, and the old ones that they replace.
             deliveries: Which delivery under that lease; see `Receipt`.
-            delay: How much later the new ones are delivered, at the earliest.
-            with_batch: Let the ack of the batch in hand ack the old ones, not this call.
+            delay: How much later the new messages are delivered, at the earliest.
+            with_batch: Let the ack of the running batch ack the old messages, not this call.
 
         Returns:
             How many were replaced, and which are stale.
 
         Raises:
-            MessageError: A new message that the queue does not take; nothing has changed then.
-            SchemaError: The queue has other columns; nothing has changed then.
-            OptionError: A delay in a strictly ordered queue; nothing has changed then.
+            MessageError: The queue does not take a new message; nothing has changed.
+            SchemaError: The queue has other columns; nothing has changed.
+            OptionError: A delay in a strictly ordered queue; nothing has changed.
             ContentionError: Lost to others again and again.
             QueueStateError: There is no such group.
         """
-        # A query begins sooner without what writes messages, and most never need it.
+        # A query starts faster without the modules that write messages, which most never need.
         import pyarrow as pa  # noqa: PLC0415
 
         from cassieq_spark.arrow.chunks import check_messages  # noqa: PLC0415
         from cassieq_spark.arrow.typed_chunks import form_of  # noqa: PLC0415
-        from cassieq_spark.producer.partitioned import (  # noqa: PLC0415
-            publish_all,
-            write_messages,
-        )
+        from cassieq_spark.producer.partitioned import publish_all, write_messages  # noqa: PLC0415
 
         queue, form = self.queue, form_of(self.queue)
         if delay:
             check_delayable(queue)
         options = SinkOptions(queue=queue.name)
         monotons = replacements.monotons
+        replaced = Ranges.of(*(Range(at, at + 1) for at in monotons))
         (rows,) = form.assigned([replacements.new])
         check_messages(rows, options.max_message_bytes, first_row=0, form=form)
-        hold = {max(_HOLD, queue.lease): Ranges.of(*(Range(at, at + 1) for at in monotons))}
         settle = partial(self.group.settle, lease, deliveries=deliveries, with_batch=with_batch)
-        held = settle(Settlement(extended=hold))
-        live = [at not in held.stale for at in monotons]
-        taken = Ranges.of(
-            *(Range(at, at + 1) for at, ok in zip(monotons, live, strict=True) if ok)
-        )
+        held = settle(Settlement(extended={max(_HOLD, queue.lease): replaced}))
+        taken = replaced - held.stale
         if not taken:
             return held
-        # With another key, a message may belong to another partition.
-        new, whole = rows.filter(pa.array(live)), replace(queue, partition=None)
+        # A new message with another key may belong to another partition.
+        new = rows.filter(pa.array([at in taken for at in monotons]))
+        whole = replace(queue, partition=None)
         written = write_messages(self._store, whole, [new], visible=delay or None)
         publish_all(self._store, written)
         acked = settle(Settlement(acked=taken))
@@ -364,16 +338,12 @@ class Consumer:
                 "readers have them as well",
                 self.group,
                 acked.stale.short,
-                extra={
-                    "action": REPLACED_TWICE,
-                    "count": acked.stale.count,
-                    **self.log_fields,
-                },
+                extra={"action": REPLACED_TWICE, "count": acked.stale.count, **self.log_fields},
             )
         return held
 
     def _of_this_queue(self, request: LeaseRequest) -> LeaseRequest:
-        """The same with what follows from the queue, and a token of its own."""
+        """The request with a token of its own, and with what the queue's definition decides."""
         queue = self.queue
         most, in_order = request.max_messages, request.max_messages_in_order
         if queue.strict_fifo and in_order is not None:
@@ -389,42 +359,42 @@ class Consumer:
 
 
 class StateCache:
-    """A group's state as one of its readers has left it, so that it need not read it again.
+    """The group state that a reader's last poll has left, which saves it reading the state.
 
-    A compare-and-set that goes by it is conditioned on it: if others have changed the group, it
-    costs an LWT more, and does no harm. As that LWT is wasted, a reader that has lost such a race
-    reads before each batch, until it finds the state that it has left. What others put back is not
-    seen before the state is read again. For one thread at a time.
+    Each compare-and-set is conditioned on the state, so a stale one does no harm, but wastes an
+    LWT. So after losing such a race, a reader reads before each batch until it finds the state
+    that it has left. Until it reads, it does not see messages that others give back. For one
+    thread at a time.
 
     Args:
-        lasting: After so long it is read again, whatever happens; each time, if that is 0.
+        lasting: How long after a read the state may be used; 0: never.
     """
 
     def __init__(self, lasting: timedelta) -> None:
         self._lasting = lasting.total_seconds()
         self._left: GroupState | None = None
-        # By our own clock: when the state's `now` was certainly over; when it was read.
+        # By our own clock: when the state's `now` was certainly past; when the state was read.
         self._left_at = 0.0
         self._read_at = 0.0
         self._used_at = 0.0
         self._is_alone = True
-        #: Whether the last compare-and-set went by a state that was not so any more.
+        #: Whether the last compare-and-set used a state that was stale.
         self.was_stale = False
 
     def get(self, *, stop: int, least: int = 1) -> GroupState | None:
-        """The state, if it is probably so, and good for a batch that was never handed out.
+        """The state, if it will do for a batch of messages that were never handed out.
 
         Args:
             stop: Monoton from which on nothing is offered.
-            least: So many messages must be left below it.
+            least: How many messages there must be below it.
 
         Returns:
-            None if it has to be read.
+            None if the state has to be read.
         """
         now = monotonic()
         if self._left is None or not self._is_alone or now >= self._read_at + self._lasting:
             return None
-        # To the millisecond before: a state that is too new would be refused.
+        # Rounded down: the server refuses a state from its future.
         passed = timedelta(milliseconds=int(1000 * (now - self._left_at)))
         state = replace(self._left, now=self._left.now + passed)
         if state.head.pointer + least > stop or not state.is_quiet:
@@ -433,11 +403,11 @@ class StateCache:
         return state
 
     def put(self, lease: Lease, known: GroupState | None) -> None:
-        """Remember what a compare-and-set has left.
+        """Remember the state that a compare-and-set has left.
 
         Args:
-            lease: What it came to.
-            known: By which state it was to go, as known last; None if it was to be read.
+            lease: What it has done.
+            known: The cached state that it was given; None if it had to read.
         """
         was_read = lease.state is not known
         self.was_stale = was_read and known is not None
@@ -448,12 +418,12 @@ class StateCache:
         self._left_at = self._read_at if was_read else self._used_at
 
     def clear(self) -> None:
-        """Read the state before the next compare-and-set."""
+        """Forget the state."""
         self._left = None
 
 
 def _are_same(found: GroupState, left: GroupState | None) -> bool:
-    """Whether nobody else has leased or settled anything; so, if nothing is known."""
+    """Whether nobody else has leased or settled a message, as far as is known."""
     if left is None:
         return True
     tokens = [[(slot.number, slot.lease) for slot in each.slots] for each in (found, left)]

@@ -1,4 +1,4 @@
-"""Keeping a lease alive while its batch runs."""
+"""Extends a lease while its batch runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cassieq_spark.groups.lease import LeasedSlot
 
 logger = logging.getLogger(__name__)
 
-#: The lease of the running batch is gone: others may process its messages too.
+#: The lease of the running batch is lost: others may process its messages too.
 LEASE_LOST = "lease.lost"
-#: Another process has taken up the running batch; this one is no longer responsible for it.
+#: Another process has taken up the running batch; this process no longer holds it.
 LEASE_TAKEN_UP = "lease.taken_up"
 #: An extension failed; it is tried again.
 EXTENSION_FAILED = "lease.extension_failed"
@@ -36,17 +36,17 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="cassieq-heartbeat", daemon=True)
 
     def hold(self, lease: UUID, leased: Sequence[LeasedSlot]) -> None:
-        """Begin to extend this lease; it has just been made."""
+        """Extend this lease from now on; it is fresh."""
         if not self._thread.ident:
             self._thread.start()
         self._set((lease, tuple(leased)))
 
     def pause(self) -> None:
-        """Extend nothing any more, until the next `hold`."""
+        """Extend no lease until the next `hold`."""
         self._set(None)
 
     def stop(self) -> None:
-        """End the thread; wait a little for an extension under way, lest it undo a release."""
+        """End the thread; wait a little for a running extension, which might undo a release."""
         with self._changed:
             self._stopped = True
             self._changed.notify()

@@ -1,4 +1,4 @@
-"""Messages as a program gets them."""
+"""Messages as a client gets them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cassieq_spark.arrow.rows import metadata_of, values_of
 from cassieq_spark.display import Displayed, View
 from cassieq_spark.producer.new_message import Headers
 
-#: Bytes of a number or an instant.
+#: Bytes that a number or an instant counts as.
 _SCALAR = 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -42,10 +42,10 @@ class StoredMessage(Displayed):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes once handed over: value and key, and three times its headers.
+        """Bytes that count against limits of answers: value, key, and three times the headers.
 
-        JSON takes up to six bytes for one of a header. A value or key takes less than three, as it
-        is sent as Base64 before it takes more.
+        JSON takes up to six bytes for a byte of a header, and less than three for a byte of a
+        value or key, which is sent as Base64 rather than take more.
         """
         size = _size_of(self.value) + len(self.key or b"")
         if not self.headers:
@@ -72,8 +72,8 @@ class Message(StoredMessage):
     Attributes:
         group: The consumer group that it was delivered to.
         delivery_count: How often it was delivered to that group, this time included.
-        receipt: Text by which it is settled, also by another program.
-        lease_until: Until when it is surely held, by the coordinator's clock, unless extended.
+        receipt: Text with which any program can settle it.
+        lease_until: Until when it is held at least, by the coordinator's clock.
     """
 
     group: str
@@ -94,7 +94,7 @@ class Message(StoredMessage):
 
 
 def _size_of(value: Any) -> int:
-    """About the bytes of a value, which may be a dict of columns."""
+    """About how many bytes a value has, which may be a dict of columns."""
     if isinstance(value, (bytes, str)):
         return len(value)
     if isinstance(value, dict):
@@ -105,9 +105,9 @@ def _size_of(value: Any) -> int:
 
 
 def stored_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[StoredMessage]:
-    """The rows of batches that were fetched, as messages."""
+    """The rows of fetched batches as messages."""
     for batch in batches:
-        # As instants, Arrow would look for a time zone database, which a machine may not have.
+        # For instants, Arrow needs a time zone database, which a machine may lack.
         published = metadata_of(batch, "published_at").cast(pa.int64()).to_pylist()
         columns = (
             metadata_of(batch, name).to_pylist()

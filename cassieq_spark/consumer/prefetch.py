@@ -1,4 +1,4 @@
-"""Messages that are read ahead of their lease: many of them by one read of a chunk."""
+"""Reads messages before they are leased: many of them by one read of a chunk."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
 
-#: Messages and bytes that are read ahead, about.
+#: About how many messages and bytes are read ahead.
 _AHEAD_COUNT, _AHEAD_BYTES = 256, 256 << 10
 #: Bytes, decompressed, beyond which nothing is read ahead.
 _AHEAD_DECODED = 8 << 20
 
 
 class Prefetch:
-    """Messages of one version of a queue, as they were put: chunks and blocks never change (I2).
+    """Messages of one version of a queue, read ahead of the pointer of a group.
 
-    What is read ahead of the pointer of a group can't be deleted (I7). For one thread at a time.
-
-    Args:
-        store: Where the queue is kept.
-        queue: Which queue.
+    They can't change (I2), and no program deletes them (I7). For one thread at a time.
     """
 
     def __init__(self, store: Store, queue: QueueDefinition) -> None:
@@ -37,7 +33,7 @@ class Prefetch:
         self._ledger = Ledger(store, queue.queue_id)
         self._finder = Finder(self._ledger)
         self._messages: dict[int, StoredMessage] = {}
-        # Why a message can't be read; what is read ahead is not held yet.
+        # Why a message can't be read: it is rejected once it is leased.
         self._unreadable: dict[int, str] = {}
 
     def fit(self, request: LeaseRequest, pointer: int) -> LeaseRequest:
@@ -53,9 +49,9 @@ class Prefetch:
         return replace(request, max_messages=min(most, fitting), max_bytes=None)
 
     def fitting(self, fresh: Range, max_bytes: int) -> int:
-        """How many of the first messages have so many bytes, about, as stored; one at least.
+        """How many of the first messages have about so many bytes, as stored; one at least.
 
-        No read for blocks that were looked up, else two.
+        Two reads, or none if their blocks are known.
         """
         count, left = 0, float(max_bytes)
         for block in self._finder.covering(fresh):
@@ -74,27 +70,24 @@ class Prefetch:
         on_unreadable: OnUnreadable,
         most_bytes: int | None = None,
     ) -> list[StoredMessage]:
-        """The messages of a lease, in order. No read if they are here, else some.
+        """The messages of a lease, in order. Some reads, unless all were read ahead.
 
         Args:
             leased: Which messages.
-            stop: The ledger's ``next``, or lower: what is read ahead is below.
-            on_unreadable: Is told of those that can't be read, which are left out.
-            most_bytes: If they have more, only the first ones; one at least.
+            stop: The ledger's ``next``, or lower; no message from there on is read ahead.
+            on_unreadable: Is told of messages that can't be read, which are left out.
+            most_bytes: If the messages have more bytes, only the first ones; one at least.
 
         Raises:
-            LeaseLostError: Messages are not there any more.
+            LeaseLostError: Messages are not in the store any more.
             InvariantError: The ledger has a hole there (I1).
         """
         monotons = [each for part in leased.monotons for each in range(part.start, part.stop)]
         missing = [each for each in monotons if not self._has(each)]
         if missing:
-            self._messages = {
-                each: self._messages[each] for each in monotons if each in self._messages
-            }
-            self._unreadable = {
-                each: self._unreadable[each] for each in monotons if each in self._unreadable
-            }
+            wanted = set(monotons)
+            self._messages = {at: it for at, it in self._messages.items() if at in wanted}
+            self._unreadable = {at: why for at, why in self._unreadable.items() if at in wanted}
             self._read_more(leased, missing[0], stop, most_bytes)
         if most_bytes is not None:
             monotons = list(takewhile(self._has, monotons))
@@ -112,7 +105,7 @@ class Prefetch:
     def _read_more(
         self, leased: LeasedSlot, first: int, stop: int, most_bytes: int | None
     ) -> None:
-        """Read from the first message on that is missing, and further ahead."""
+        """Read messages from the first missing one on, and further ahead."""
         if leased.deliveries == 1:
             try:
                 least = Range(first, leased.monotons.hull.stop)
@@ -120,10 +113,9 @@ class Prefetch:
                 count = max(len(least), self.fitting(most, _AHEAD_BYTES))
                 ahead = Range(first, first + count)
                 pieces = self._finder.pieces(Ranges.of(ahead), deliveries=None)
-                read = self._read(pieces)
-                self._put(read, most_bytes, least.stop)
+                self._put(self._read(pieces), most_bytes, least.stop)
             except (InvariantError, LeaseLostError):
-                # Something beyond the lease: the queue comes to its end, or is damaged there.
+                # The queue ends beyond the lease, or is damaged there.
                 self._finder.forget()
             else:
                 return
@@ -135,7 +127,7 @@ class Prefetch:
         return stored_messages(batches)
 
     def _put(self, messages: Iterable[StoredMessage], most_bytes: int | None, stop: int) -> None:
-        """Put messages here, those from ``stop`` on only if they are few: they are compressed."""
+        """Keep messages; those from ``stop`` on only up to a limit of decompressed bytes."""
         size, most = 0, float("inf") if most_bytes is None else float(most_bytes)
         for each in messages:
             limit = most if each.monoton < stop else min(most, _AHEAD_DECODED)

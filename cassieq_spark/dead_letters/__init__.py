@@ -1,11 +1,12 @@
 """Dead letters: messages that a group could not process, in a queue of their own.
 
-dead_letter.py  dead messages: copied to the dead-letter queue, once, and then settled (I9)
-survey.py       which dead letters there are, and what they say
-redrive.py      published where they came from, once, and then settled
-purge.py        settled for good
-claims.py       how redrive and purge take dead letters, so that nobody else does
-letters.py      the headers of a dead letter, filters and groups of them (pure)
+dead_letter.py  copies dead messages to the dead-letter queue, once, and then settles them (I9)
+survey.py       lists dead letters, and reads single ones
+redrive.py      publishes dead letters where they came from, once, and then settles them
+purge.py        settles dead letters for good
+claims.py       reserves dead letters for one run of redrive or purge
+copies.py       turns messages of one queue into those of another (pure)
+letters.py      the headers of a dead letter, filters and groups of dead letters (pure)
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Claims: dead letters that a run of redrive or purge has taken, so that nobody else does.
+"""Claims: dead letters that a run of redrive or purge has reserved for itself.
 
-A claim is a lease of the group `ADMIN_GROUP`. A redrive publishes its messages under a name of its
-own, and acks them after that. A run that breaks off in between leaves its claim open. The next run
-reads the ledger of the queue that the messages were bound for:
+A claim is a lease of the group `ADMIN_GROUP`. A redrive publishes the messages of a claim under a
+name of its own, and then acks them. A run that breaks off in between leaves its claim open. The
+next run reads the name in the ledger of the target queue:
 
-- They are published: it acks them.
-- They are not, and the lease has run out: it closes the name, so that they never will be published
-  under it, and gives them back.
+- If the messages are published, it acks them.
+- If they are not, and the lease has run out, it closes the name, so that they can't be published
+  under it any more, and gives them back.
 
 So each message is published once, however late a request arrives.
 """
@@ -46,14 +46,14 @@ from cassieq_spark.store.protocol import Op, ServerNow
 
 logger = logging.getLogger(__name__)
 
-#: A claim that a run left open was acked, or given back.
+#: An open claim of a run that broke off was acked, or given back.
 CLAIM_RESOLVED = "dead.claim_resolved"
 
 #: The consumer group in which dead letters are redriven and purged.
 ADMIN_GROUP = "cassieq-dead"
 
-#: One claim lies between two multiples of this, so that the row which lists what is left there
-#: stays small, however scattered that is.
+#: A claim lies between two multiples of this, so that the waiting row of the messages between that
+#: are left stays small, however scattered they are.
 WINDOW = 4096
 
 _HALF = 8
@@ -61,12 +61,7 @@ _HALF = 8
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Dead letters that nobody else can take any more.
-
-    Attributes:
-        monotons: Where they are in the dead-letter queue.
-        lease: The token of their lease.
-    """
+    """Dead letters that one run has reserved: their monotons, and the token of their lease."""
 
     monotons: Ranges
     lease: UUID
@@ -74,12 +69,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class OpenClaim:
-    """A claim that was not acked yet, as it stands in the state of the group.
+    """A claim that is not acked yet.
 
     Attributes:
-        slot: Where it is.
-        target: The ledger of the queue that its messages are bound for; None if that queue does
-            not exist any more, or if the lease is none of ours.
+        slot: Its slot in the state of the group.
+        target: The ledger of its target queue; None if that queue does not exist any more, or if
+            the lease is no claim.
         is_published: Whether its messages are visible there.
     """
 
@@ -89,7 +84,7 @@ class OpenClaim:
 
 
 def batches_of(monotons: Ranges, most: int) -> Iterator[Ranges]:
-    """Cut into batches of at most so many monotons, each within one window.
+    """Cut monotons into batches of at most ``most``, each within one window.
 
     >>> [str(each) for each in batches_of(Ranges.parse("0-3,4094-4098"), 4)]
     ['0-3,4094-4095', '4095-4096', '4096-4098']
@@ -103,24 +98,20 @@ def batches_of(monotons: Ranges, most: int) -> Iterator[Ranges]:
 
 
 def claim(
-    group: ConsumerGroup,
-    monotons: Ranges,
-    *,
-    token: Callable[[], UUID],
-    length: timedelta | None,
+    group: ConsumerGroup, monotons: Ranges, *, token: Callable[[], UUID], length: timedelta | None
 ) -> Claim | None:
     """Claim those dead letters that no lease holds. One LWT, three reads.
 
-    Whatever else the group is owed stays owed.
+    The group is still owed all other messages.
 
     Args:
-        group: The dead-letter queue, and `ADMIN_GROUP`.
+        group: `ADMIN_GROUP` of the dead-letter queue.
         monotons: Published messages, all within one window.
         token: Makes a fresh token for each attempt.
         length: How long the claim lasts; None: its messages are settled at once.
 
     Returns:
-        None if there is none of them left to claim.
+        None if none of them can be claimed.
 
     Raises:
         ContentionError: Lost to others again and again.
@@ -129,7 +120,7 @@ def claim(
     tried: dict[UUID, Ranges] = {}
     for _ in attempts():
         state = group.read(every_waiting=True)
-        # An attempt whose answer was lost may have gone in after we looked for it.
+        # An attempt whose answer was lost may have been applied after our last read.
         for slot in state.slots:
             if slot.lease in tried:
                 return Claim(tried[slot.lease], slot.lease)
@@ -137,7 +128,7 @@ def claim(
         taken, ops = plan_claim(state, monotons, lease, length)
         if not taken:
             return None
-        if group.carry_out(ops, partial(_is_there, lease)):
+        if group.carry_out(ops, partial(_has_token, lease)):
             return Claim(taken, lease)
         tried[lease] = taken
     raise ContentionError(f"{group}: lost the race for messages again and again; try again")
@@ -146,14 +137,14 @@ def claim(
 def plan_claim(
     state: GroupState, monotons: Ranges, lease: UUID, length: timedelta | None
 ) -> tuple[Ranges, tuple[Op, ...]]:
-    """Plan to claim messages from beyond the pointer and from waiting rows. Pure.
+    """Plan to claim messages beyond the pointer and in waiting rows. Pure.
 
-    The rest of those rows, and what the pointer passes, goes to new waiting rows: one for what
-    lies in the window, one for what lies below it, one for what lies above. A slot gets the token
-    in any case: it tells whether the plan went in.
+    The other messages of these rows, and those that the pointer passes, go to new waiting rows:
+    one for those within the window, one for those below, one for those above. Even if the messages
+    are settled at once, a slot gets the token, which tells whether the plan was applied.
 
     Returns:
-        What is claimed, and the operations.
+        The messages that are claimed, and the operations.
     """
     changes = Changes(state)
     pointer = state.head.pointer
@@ -170,7 +161,7 @@ def plan_claim(
     for each in rows:
         changes.remove_waiting(each)
     deliveries = max((each.deliveries for each in rows), default=0)
-    # Later than the rows that go, so that no new row has the key of one of them.
+    # Later than the rows that are removed, so that no new row has the key of one of them.
     due = max([state.due_in(), *(each.due + 1 for each in rows)])
     for left in _around(found - taken, taken.start // WINDOW):
         changes.add_waiting(Waiting(due, left, deliveries))
@@ -184,64 +175,60 @@ def plan_claim(
 
 
 def token_for(target: QueueId) -> UUID:
-    """Make a fresh token for a claim, in which `is_token_for` recognises the target.
-
-    Half of it is random, the other half a digest of that and the target.
-    """
+    """Make a fresh token for a claim: half of it random, half a digest of that and the target."""
     salt = secrets.token_bytes(_HALF)
     return UUID(bytes=salt + _digest(salt, target))
 
 
 def is_token_for(token: UUID, target: QueueId) -> bool:
-    """Whether `token_for` has made the token for this target."""
+    """Whether `token_for` has made this token for this target."""
     return token.bytes[_HALF:] == _digest(token.bytes[:_HALF], target)
 
 
 def once_of(queue_id: QueueId, lease: UUID) -> Once:
-    """The name under which the messages of a claim are published, once.
-
-    Args:
-        queue_id: The dead-letter queue.
-        lease: The token of the claim.
-    """
+    """The name under which a claim on a dead-letter queue is published, once."""
     return Once(f"redrive:{queue_id}:{lease}", REDRIVE_LIFETIME)
 
 
 def is_published(target: Ledger, once: Once) -> bool:
-    """Whether a claim's messages are visible in the queue that they were bound for. One read."""
+    """Whether a claim with this name is visible in its target queue. One read."""
     return read_mark(target, once) is Mark.PUBLISHED
 
 
 def read_claims(ledger: Ledger, state: GroupState) -> list[OpenClaim]:
-    """Read what became of the claims in ``state``. A scan of the queues, and a read for each."""
+    """Read which claims in ``state`` are published. A scan of the queues, and a read for each."""
     slots = [slot for slot in state.slots if slot.monotons]
     queues = list_queues(ledger.store) if slots else []
     targets = [each.queue_id for queue in queues for each in queue.by_partition]
-    return [_read_claim(ledger, slot, targets) for slot in slots]
+    claims = []
+    for slot in slots:
+        found = next((each for each in targets if is_token_for(slot.lease, each)), None)
+        target = None if found is None else Ledger(ledger.store, found)
+        once = once_of(ledger.queue_id, slot.lease)
+        claims.append(OpenClaim(slot, target, target is not None and is_published(target, once)))
+    return claims
 
 
 def open_admin_group(ledger: Ledger, *, is_needed: bool) -> ConsumerGroup | None:
-    """Open the group in which dead letters are claimed, and resolve the claims that are open.
+    """Open the group that claims dead letters, and resolve the claims of runs that broke off.
 
     Args:
         ledger: Of the dead-letter queue.
-        is_needed: Whether to make the group if there is none; if not, the result is None then.
+        is_needed: Whether to create the group if there is none; else the result is None then.
+
+    Raises:
+        ContentionError: Lost to others again and again.
     """
     if not is_needed and ledger.read_group(ADMIN_GROUP) is None:
         return None
     group = ConsumerGroup(ledger, ADMIN_GROUP)
     ensure_group(group, starting="earliest")
-    resolve_claims(group)
+    _resolve_claims(group)
     return group
 
 
-def resolve_claims(group: ConsumerGroup) -> None:
-    """Ack or give back the claims of runs that broke off. No LWT if there are none.
-
-    Raises:
-        ContentionError: Lost to others again and again.
-        QueueStateError: There is no group `ADMIN_GROUP`.
-    """
+def _resolve_claims(group: ConsumerGroup) -> None:
+    """Ack or give back the claims of runs that broke off. No LWT if there are none."""
     state = group.read(every_waiting=True)
     for claim in read_claims(group.ledger, state):
         runs = claim.slot.due_at >= state.now
@@ -249,40 +236,31 @@ def resolve_claims(group: ConsumerGroup) -> None:
             continue
         if claim.is_published or _is_published_after_all(group.ledger, claim):
             ack_claim(group, claim.slot.lease)
-            _tell(group, claim, "published by a run that broke off: acked")
+            _log(group, claim, "published by a run that broke off: acked")
         else:
             released = {timedelta(0): claim.slot.monotons}
             group.settle(claim.slot.lease, Settlement(released=released))
-            _tell(group, claim, "claimed by a run that broke off: given back")
+            _log(group, claim, "claimed by a run that broke off: given back")
 
 
 def ack_claim(group: ConsumerGroup, lease: UUID) -> None:
     """Settle the messages of a claim, which are published. One LWT, two reads."""
-    nothing_more = LeaseRequest(held=lease, max_messages=0)
-    group.lease(nothing_more)
+    group.lease(LeaseRequest(held=lease, max_messages=0))
 
 
 def _around(left: Ranges, window: int) -> list[Ranges]:
-    """What lies below, within and above a window; none of it empty."""
+    """The parts of it below, within and above a window, unless empty."""
     start, stop = window * WINDOW, (window + 1) * WINDOW
     below, within = left & Ranges.of(Range(0, start)), left & Ranges.of(Range(start, stop))
     return [each for each in (below, within, left - below - within) if each]
 
 
-def _is_there(lease: UUID, slots: Sequence[Slot], _: object) -> bool:
+def _has_token(lease: UUID, slots: Sequence[Slot], _: object) -> bool:
     return any(slot.lease == lease for slot in slots)
 
 
-def _read_claim(ledger: Ledger, slot: Slot, targets: Sequence[QueueId]) -> OpenClaim:
-    found = next((each for each in targets if is_token_for(slot.lease, each)), None)
-    if found is None:
-        return OpenClaim(slot, None, is_published=False)
-    target = Ledger(ledger.store, found)
-    return OpenClaim(slot, target, is_published(target, once_of(ledger.queue_id, slot.lease)))
-
-
 def _is_published_after_all(ledger: Ledger, claim: OpenClaim) -> bool:
-    """Close the name of a claim, unless it has been used. One LWT and a read."""
+    """Close the name of a claim, and tell whether it was used before. One LWT and a read."""
     if claim.target is None:
         return False
     once = once_of(ledger.queue_id, claim.slot.lease)
@@ -295,19 +273,10 @@ def _is_published_after_all(ledger: Ledger, claim: OpenClaim) -> bool:
     )
 
 
-def _tell(group: ConsumerGroup, claim: OpenClaim, what: str) -> None:
-    logger.info(
-        "%s: dead letters %s were %s",
-        group,
-        claim.slot.monotons.short,
-        what,
-        extra={
-            "action": CLAIM_RESOLVED,
-            "queue": group.queue_id,
-            "group": group.name,
-            "count": claim.slot.monotons.count,
-        },
-    )
+def _log(group: ConsumerGroup, claim: OpenClaim, what: str) -> None:
+    monotons, about = claim.slot.monotons, {"queue": group.queue_id, "group": group.name}
+    extra = {"action": CLAIM_RESOLVED, "count": monotons.count, **about}
+    logger.info("%s: dead letters %s were %s", group, monotons.short, what, extra=extra)
 
 
 def _digest(salt: bytes, target: QueueId) -> bytes:

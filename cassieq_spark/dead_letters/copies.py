@@ -1,4 +1,4 @@
-"""Messages of one queue as those of another: dead letters, and those that are redriven. Pure."""
+"""Turns messages of one queue into those of another, to dead-letter or redrive them. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Headers = Sequence[Sequence[tuple[str, str | None]]]
 
 
 def check_takes_all(source: QueueDefinition, target: QueueDefinition) -> None:
-    """Refuse a dead-letter queue in whose columns something of a message would get lost.
+    """Refuse a dead-letter queue whose columns can't hold all messages of a queue.
 
     Raises:
-        SchemaError: It has other columns, or one of the two queues has no schema.
+        SchemaError: It lacks columns, or only one of the two queues has a schema.
     """
     check_same_kind(source, target)
     if source.schema is None or target.schema is None:
@@ -36,11 +36,7 @@ def check_takes_all(source: QueueDefinition, target: QueueDefinition) -> None:
 
 
 def check_same_kind(source: QueueDefinition, target: QueueDefinition) -> None:
-    """Refuse to bring messages with a schema to a queue without one, and the other way.
-
-    Raises:
-        SchemaError: One of the two has a schema, and the other one has none.
-    """
+    """Raise `SchemaError` if only one of two queues has a schema."""
     if (source.schema is None) != (target.schema is None):
         has, lacks = (source, target) if source.schema else (target, source)
         raise SchemaError(
@@ -52,24 +48,24 @@ def check_same_kind(source: QueueDefinition, target: QueueDefinition) -> None:
 def copies_of(
     batch: pa.RecordBatch, headers: Headers, source: QueueDefinition, target: QueueDefinition
 ) -> pa.RecordBatch:
-    """Messages as `write_block` takes them for another queue, with other headers.
+    """Messages with other headers, as `write_block` takes them for another queue.
 
     Args:
         batch: As `fetch.Decoder` returns them.
-        headers: For each message.
-        source: The queue that they are from; of the same kind.
-        target: The queue that they are to go to.
+        headers: The new headers of each message.
+        source: The queue that they are from.
+        target: The queue that they are to go to; with a schema if ``source`` has one.
 
     Raises:
-        MessageError: A value does not fit a column of the other queue, or has none there to go to.
+        MessageError: A value does not fit its column of the other queue, or has no column there.
     """
-    told = pa.array(headers, HEADERS)
+    column = pa.array(headers, HEADERS)
     if source.schema is None or target.schema is None:
-        return batch.set_column(batch.schema.get_field_index("headers"), "headers", told)
+        return batch.set_column(batch.schema.get_field_index("headers"), "headers", column)
     advice = f"widen that column of queue {target.name!r} first"
     rows = present(batch, schema_of(source.schema), schema_of(target.schema), advice=advice)
     key, headers_name = EXTRA.names
-    arrays = [*rows.columns, batch.column(key), told]
+    arrays = [*rows.columns, batch.column(key), column]
     return pa.RecordBatch.from_arrays(arrays, [*rows.schema.names, key, headers_name])
 
 
@@ -79,14 +75,15 @@ def letter_of_bytes(
     """A dead letter that stands for a chunk that can't be read.
 
     Args:
-        data: Bytes of the chunk: the letter's value; its key, if the queue has a schema.
-        headers: What it says.
+        data: Bytes of the chunk: the letter's value, or its key if the queue has a schema.
+        headers: The headers of the letter.
         target: The dead-letter queue; its columns may be null.
     """
-    told = pa.array([list(headers.items())], HEADERS)
+    column = pa.array([list(headers.items())], HEADERS)
+    binary = pa.array([data], pa.binary())
     if target.schema is None:
-        arrays = [pa.array([None], pa.binary()), pa.array([data], pa.binary()), told]
+        arrays = [pa.nulls(1, pa.binary()), binary, column]
         return pa.RecordBatch.from_arrays(arrays, schema=STORED)
     schema = schema_of(target.schema)
-    arrays = [*(pa.nulls(1, field.type) for field in schema), pa.array([data], pa.binary()), told]
+    arrays = [*(pa.nulls(1, field.type) for field in schema), binary, column]
     return pa.RecordBatch.from_arrays(arrays, [*schema.names, *EXTRA.names])

@@ -1,8 +1,8 @@
-"""Dead-lettering: dead messages are copied to the dead-letter queue, and then settled (I9).
+"""Dead-letters messages: copies them to the dead-letter queue, and then settles them (I9).
 
 The copy is published once, under a name made of queue, group, messages and the time of their first
 delivery. So two readers that dead-letter the same messages make one copy, and so does a reader
-that goes on where another one died. Messages that die again after a seek are copied again.
+that completes the work of a dead one. Messages that die again after a seek are copied again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
@@ -42,13 +42,11 @@ DEAD_LETTERED = "dead.lettered"
 #: Messages were dropped, as their queue has no dead-letter queue.
 DROPPED = "dead.dropped"
 
-#: Dead messages could not be copied, or not be settled; they stay.
+#: Dead messages could not be copied or settled; they stay, and are tried again after a while.
 DEAD_LETTERING_FAILED = "dead.failed"
-
-#: When to try again after that.
 RETRY_AFTER = timedelta(minutes=1)
 
-#: The most bytes of an unreadable chunk that its dead letter has.
+#: Most bytes of an unreadable chunk that go into its dead letter.
 UNREADABLE_BYTES = 1 << 20
 
 
@@ -57,15 +55,9 @@ def dead_letter_messages(
 ) -> int:
     """Dead-letter messages that were delivered too often, or rejected.
 
-    Two LWTs and a few reads for each waiting row. An error is logged, not raised, since it must
-    not keep the group from its other messages: the messages stay in the queue, and are tried again
-    a minute later.
-
-    Args:
-        store: Where the queues are kept.
-        queue: The queue of these messages.
-        group: The group that could not process them.
-        dead: The waiting rows that are dead.
+    Two LWTs and a few reads for each waiting row. An error is logged, not raised, as the group
+    must get its other messages: the dead ones stay in the queue, and are tried again a minute
+    later.
 
     Returns:
         How many messages were dead-lettered.
@@ -74,22 +66,22 @@ def dead_letter_messages(
     for each in dead:
         try:
             if queue.dead_letter_queue is not None:
-                # The dead-letter queue is widened first, so what is read later has all columns.
-                source = _as_it_is_now(store, queue)
+                # The dead-letter queue gets new columns before the queue does: read it second.
+                source = _definition_now(store, queue)
                 target = read_queue(store, queue.dead_letter_queue)
                 _publish_copies(store, source, target, group, each)
             if group.remove_dead(each):
                 count += each.monotons.count
                 _log_done(queue, group, each)
         except CassieqError as error:
-            _log_failure(queue, group, each, error)
+            _log_failure(group, each, error)
             with suppress(CassieqError):
                 group.defer_dead(each, by=RETRY_AFTER)
     return count
 
 
-def _as_it_is_now(store: Store, queue: QueueDefinition) -> QueueDefinition:
-    """The queue with all the columns that its messages may have. One read, if it has a schema."""
+def _definition_now(store: Store, queue: QueueDefinition) -> QueueDefinition:
+    """The queue with all columns that its messages may have. One read, if it has a schema."""
     if queue.schema is None:
         return queue
     found = read_queue(store, queue.name)
@@ -106,13 +98,13 @@ def _publish_copies(
     dead: Waiting,
 ) -> None:
     once = _once_of(queue, group, dead)
-    # The waiting row, and then the name: if others settled the row long ago, the target may have
+    # The waiting row first, then the name: if the row was settled long ago, the target may have
     # forgotten the name.
     ledger = Ledger(store, target.queue_id)
     if not group.has_waiting(dead) or read_mark(ledger, once) is not None:
         return
     copies = _Copies(store, queue, target, group, dead)
-    # The largest message allowed grows by its new headers.
+    # With the new headers, a message may exceed the limit.
     options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
     written = write_block(store, target, copies, options, takes_reserved=True)
     if copies.copied == dead.monotons.count:
@@ -126,11 +118,11 @@ def _publish_copies(
 
 
 def _once_of(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> Once:
-    """The name for exactly these messages, and for this one death of theirs.
+    """The name for exactly these messages and this death of theirs.
 
-    After a seek, other messages may die whose first one is the same. The same messages may die
-    again, too, and the first copy may be gone by then: so the name has the time of their first
-    delivery, which changes neither when they are marked as dead nor when dead-lettering fails.
+    After a seek, the same messages may die again, or others with the same first one, when the
+    first copy is gone already. So the name has the time of their first delivery, which changes
+    neither when they are marked dead nor when dead-lettering fails.
     """
     first = "" if dead.first_at is None else to_millis(dead.first_at)
     digest = sha256(f"{dead.monotons}@{first}".encode()).hexdigest()[:16]
@@ -138,8 +130,9 @@ def _once_of(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> Onc
     return Once(name, DEAD_LETTER_LIFETIME)
 
 
+@dataclass(slots=True)
 class _Copies:
-    """The messages as they were, with headers that say where they come from, and why.
+    """The messages as they were, with headers that tell their origin and reason.
 
     Messages of a chunk that can't be read become one dead letter with the bytes of that chunk.
 
@@ -147,38 +140,35 @@ class _Copies:
         copied: How many messages the copies stand for, so far.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        queue: QueueDefinition,
-        target: QueueDefinition,
-        group: ConsumerGroup,
-        dead: Waiting,
-    ) -> None:
-        check_takes_all(queue, target)
-        self._store = store
-        self._queue = queue
-        self._target = target
-        self._dead = dead
-        told = {
+    store: Store
+    queue: QueueDefinition
+    target: QueueDefinition
+    group: ConsumerGroup
+    dead: Waiting
+    copied: int = 0
+    _headers: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        queue, dead = self.queue, self.dead
+        check_takes_all(queue, self.target)
+        headers = {
             "origin-queue": queue.name,
-            "origin-group": group.name,
+            "origin-group": self.group.name,
             "deliveries": str(dead.deliveries),
             "reason": reason_of(dead),
             "dead-lettered-at": _show(datetime.now(UTC)),
         }
         times = {"first-delivered-at": dead.first_at, "last-delivered-at": dead.last_at}
-        told |= {name: _show(instant) for name, instant in times.items() if instant is not None}
+        headers |= {name: _show(instant) for name, instant in times.items() if instant is not None}
         if queue.partition is not None:
-            told["origin-partition"] = str(queue.partition)
-        self._told = {RESERVED + name: value for name, value in told.items()}
-        self.copied = 0
+            headers["origin-partition"] = str(queue.partition)
+        self._headers = {RESERVED + name: value for name, value in headers.items()}
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        queue, dead = self._queue, self._dead
-        decoder = Decoder(self._store, queue, whole=True)
+        queue, dead = self.queue, self.dead
+        decoder = Decoder(self.store, queue, whole=True)
         pieces = find_pieces(
-            Ledger(self._store, queue.queue_id), dead.monotons, deliveries=dead.deliveries
+            Ledger(self.store, queue.queue_id), dead.monotons, deliveries=dead.deliveries
         )
         for piece in pieces:
             for offsets, found in read_piece(decoder, piece):
@@ -190,12 +180,12 @@ class _Copies:
                 self.copied += len(offsets)
 
     def _copy(self, piece: Piece, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-        names = form_of(self._queue).names
+        names = form_of(self.queue).names
         headers = [
             list((dict(given or ()) | self._about(piece, monoton)).items())
             for monoton, given in enumerate(batch.column(names.headers).to_pylist(), first)
         ]
-        return copies_of(batch, headers, self._queue, self._target)
+        return copies_of(batch, headers, self.queue, self.target)
 
     def _unreadable(self, piece: Piece, first: int, count: int, damage: Damage) -> pa.RecordBatch:
         data = damage.chunk.data
@@ -205,48 +195,33 @@ class _Copies:
             RESERVED + "chunk": f"{piece.block}/{damage.chunk.bucket}/{damage.chunk.start}",
             RESERVED + "chunk-bytes": str(len(data)),
         }
-        return letter_of_bytes(data[:UNREADABLE_BYTES], headers, self._target)
+        return letter_of_bytes(data[:UNREADABLE_BYTES], headers, self.target)
 
     def _about(self, piece: Piece, monoton: int) -> dict[str, str]:
-        of_it = {"origin-monoton": str(monoton), "published-at": _show(piece.published_at)}
-        return self._told | {RESERVED + name: value for name, value in of_it.items()}
+        own = {"origin-monoton": str(monoton), "published-at": _show(piece.published_at)}
+        return self._headers | {RESERVED + name: value for name, value in own.items()}
 
 
 def _log_done(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> None:
-    lost = queue.dead_letter_queue is None
-    logger.log(
-        logging.ERROR if lost else logging.WARNING,
-        "%s: messages %s are dead (%s): %s",
-        group,
-        dead.monotons.short,
-        reason_of(dead),
-        "dropped, as the queue has no dead-letter queue"
-        if lost
-        else f"moved to queue {queue.dead_letter_queue!r}",
-        extra={
-            "action": DROPPED if lost else DEAD_LETTERED,
-            "queue": queue.queue_id,
-            "group": group.name,
-            "count": dead.monotons.count,
-        },
-    )
+    target, text = queue.dead_letter_queue, "%s: messages %s are dead (%s): %s"
+    if target is None:
+        level, action = logging.ERROR, DROPPED
+        where = "dropped, as the queue has no dead-letter queue"
+    else:
+        level, action, where = logging.WARNING, DEAD_LETTERED, f"moved to queue {target!r}"
+    extra = _extra(action, group, dead)
+    logger.log(level, text, group, dead.monotons.short, reason_of(dead), where, extra=extra)
 
 
-def _log_failure(
-    queue: QueueDefinition, group: ConsumerGroup, dead: Waiting, error: CassieqError
-) -> None:
-    logger.error(
-        "%s: could not dead-letter messages %s, trying again later: %s",
-        group,
-        dead.monotons.short,
-        error,
-        extra={
-            "action": DEAD_LETTERING_FAILED,
-            "queue": queue.queue_id,
-            "group": group.name,
-            "count": dead.monotons.count,
-        },
-    )
+def _log_failure(group: ConsumerGroup, dead: Waiting, error: CassieqError) -> None:
+    text = "%s: could not dead-letter messages %s, trying again later: %s"
+    extra = _extra(DEAD_LETTERING_FAILED, group, dead)
+    logger.error(text, group, dead.monotons.short, error, extra=extra)
+
+
+def _extra(action: str, group: ConsumerGroup, dead: Waiting) -> dict[str, object]:
+    about = {"queue": group.queue_id, "group": group.name}
+    return {"action": action, "count": dead.monotons.count, **about}
 
 
 def reason_of(dead: Waiting) -> str:

@@ -1,4 +1,4 @@
-"""What the headers of dead letters say, and which dead letters are asked for. Pure."""
+"""The headers of dead letters; filters and groups of dead letters. Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from cassieq_spark.arguments import REDRIVES, RESERVED
 from cassieq_spark.display import Displayed, View
 from cassieq_spark.model import Range, Ranges
 
-#: A program may have written any number.
+#: Digits of a count of redrives; other programs may have written any number.
 _LONGEST_COUNT = 9
 
-#: The headers of a message as Arrow hands them over; None if it has none.
+#: The headers of a message as Arrow returns them; None if it has none.
 Headers = Sequence[tuple[str, str | None]] | None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DeadLetter(Displayed):
-    """A message of a dead-letter queue; None is what its headers do not tell, or not legibly.
+    """A message of a dead-letter queue, by its headers; None where they do not tell.
 
     Attributes:
         monoton: In the dead-letter queue.
-        origin_queue: Where it could not be processed; None if it is no dead letter at all.
-        origin_group: By which consumer group.
+        origin_queue, origin_group: Which group of which queue could not process it; a message
+            without ``origin_queue`` is no dead letter.
         reason: Why it is dead.
-        dead_lettered_at: When it came to the dead-letter queue.
+        dead_lettered_at: When it was dead-lettered.
     """
 
     monoton: int
@@ -49,12 +49,12 @@ class DeadLetter(Displayed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which dead letters are asked for: those that match every attribute that is not None.
+    """Takes the dead letters that match every attribute that is not None.
 
     Attributes:
         origin: They come from this queue.
         group: This consumer group could not process them.
-        reason: Their reason has this text in it, in whatever case of letters.
+        reason: Their reason contains this text, whatever its case.
         since: They were dead-lettered at this instant or later.
         until: They were dead-lettered before this instant.
     """
@@ -66,7 +66,7 @@ class Filter:
     until: datetime | None = None
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Whether a letter is asked for. What a letter does not tell never matches."""
+        """Whether a letter matches. A header that a letter lacks never matches."""
         at = letter.dead_lettered_at
         return (
             (self.origin is None or letter.origin_queue == self.origin)
@@ -82,9 +82,9 @@ class DeadLetterGroup(Displayed):
     """Dead letters that share their origin and reason.
 
     Attributes:
-        origin_queue, origin_group, reason: What they share.
+        origin_queue, origin_group, reason: See `DeadLetter`.
         monotons: Where they are in the dead-letter queue; at least one.
-        first, last: When the first and the last of them were dead-lettered; None if none tells.
+        first, last: When the first and the last of them were dead-lettered; None if not known.
     """
 
     origin_queue: str | None
@@ -107,27 +107,19 @@ class DeadLetterGroup(Displayed):
 
 
 def read_letter(monoton: int, headers: Headers) -> DeadLetter:
-    """Read what the headers of a message say.
+    """Read the headers of a message.
 
     >>> read_letter(7, [("cassieq.origin-queue", "orders"), ("own", "x")]).origin_queue
     'orders'
     """
-    told = {
-        name.removeprefix(RESERVED): value
-        for name, value in headers or ()
-        if name.startswith(RESERVED)
-    }
-    return DeadLetter(
-        monoton,
-        told.get("origin-queue"),
-        told.get("origin-group"),
-        told.get("reason"),
-        _instant(told.get("dead-lettered-at")),
-    )
+    values = dict(headers or ())
+    names = ("origin-queue", "origin-group", "reason", "dead-lettered-at")
+    origin, group, reason, at = (values.get(RESERVED + name) for name in names)
+    return DeadLetter(monoton, origin, group, reason, _instant(at))
 
 
 def redriven_headers(headers: Headers) -> list[tuple[str, str | None]]:
-    """The headers of a redriven message: its own, and how often it was redriven so far.
+    """The headers of a redriven message: its own, and how often it was redriven.
 
     >>> redriven_headers([("own", "x"), ("cassieq.reason", "r"), ("cassieq.redrives", "2")])
     [('own', 'x'), ('cassieq.redrives', '3')]
@@ -142,12 +134,12 @@ def redriven_headers(headers: Headers) -> list[tuple[str, str | None]]:
 def group_letters(
     letters: Iterable[DeadLetter], criteria: Filter, *, limit: int | None = None
 ) -> tuple[DeadLetterGroup, ...]:
-    """Group the letters that are asked for by origin and reason.
+    """Group letters by origin and reason.
 
     Args:
         letters: In the order of their monotons.
-        criteria: Which letters.
-        limit: Only so many, the first ones; None for all.
+        criteria: Which of them.
+        limit: Most of these, the first ones; None for all.
     """
     groups: dict[tuple[str | None, str | None, str | None], _Gathered] = {}
     for letter in islice(filter(criteria.takes, letters), limit):
@@ -159,7 +151,7 @@ def group_letters(
 
 @dataclass(slots=True)
 class _Gathered:
-    """A group in the making; its runs are pairs of start and stop."""
+    """A group that is not complete; its runs are pairs of start and stop."""
 
     runs: list[list[int]] = field(default_factory=list)
     instants: list[datetime] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Purging dead letters: they are settled, and the repair job deletes them."""
+"""Purges dead letters: settles them, and the repair deletes them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PURGED = "dead.purged"
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """What a run has purged.
+    """The result of a run.
 
     Attributes:
-        purged: How many messages.
-        missed: How many it could not settle, as others hold or have settled them.
-        is_stopped: Whether it was stopped before its end.
+        purged: How many messages were purged.
+        missed: How many were not, as others hold or have settled them.
+        is_stopped: Whether the run was stopped before its end.
     """
 
     purged: int
@@ -34,19 +34,14 @@ class PurgeReport:
 
 
 def purge(
-    store: Store,
-    found: Survey,
-    *,
-    wait: Wait | None = None,
-    watch: Watch = unwatched,
+    store: Store, found: Survey, *, wait: Wait | None = None, watch: Watch = unwatched
 ) -> PurgeReport:
-    """Settle dead letters for good. One LWT for those of each window of 4096 monotons.
+    """Settle dead letters for good. One LWT for each window of 4096 monotons.
 
     Args:
-        store: Where the queues are kept.
         found: Which dead letters, as `survey` found them.
         wait: Asked before each batch, with 0 seconds, whether to stop.
-        watch: Told how far it is.
+        watch: Told the progress.
 
     Raises:
         ContentionError: Lost to others again and again.
@@ -66,10 +61,7 @@ def purge(
         count = claimed.monotons.count if claimed else 0
         purged, missed = purged + count, missed + part.count - count
         if claimed:
-            logger.info(
-                "%s: dead letters %s were purged",
-                group,
-                claimed.monotons.short,
-                extra={"action": PURGED, "queue": queue_id, "count": count},
-            )
+            extra = {"action": PURGED, "queue": queue_id, "count": count}
+            text = "%s: dead letters %s were purged"
+            logger.info(text, group, claimed.monotons.short, extra=extra)
     return PurgeReport(purged, missed, is_stopped)

@@ -1,4 +1,4 @@
-"""Redriving dead letters: they are published where they came from, once, and then settled."""
+"""Redrives dead letters: publishes them where they came from, once, and then settles them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-
-import pyarrow as pa
 
 from cassieq_spark.arrow.rows import metadata_of, stored_of
 from cassieq_spark.dead_letters.claims import (
@@ -43,10 +41,10 @@ logger = logging.getLogger(__name__)
 
 #: Dead letters were published again.
 REDRIVEN = "dead.redriven"
-#: A claim lasted too long: another run gave its dead letters back before they were published.
+#: A claim ran out before it was published, so another run gave its dead letters back.
 TAKEN_OVER = "dead.taken_over"
 
-#: Messages in one publish, at the most.
+#: Most messages in one publish.
 BATCH = 1024
 
 
@@ -60,12 +58,12 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class RedriveReport:
-    """What a run has redriven.
+    """The result of a run.
 
     Attributes:
-        redriven: How many messages, by the queue that they went to.
-        missed: How many it could not claim, as others hold or have settled them.
-        is_stopped: Whether it was stopped before its end.
+        redriven: How many messages were redriven, by the queue that they went to.
+        missed: How many were not, as others hold or have settled them.
+        is_stopped: Whether the run was stopped before its end.
     """
 
     redriven: dict[str, int]
@@ -83,14 +81,13 @@ def plan_routes(
 ) -> tuple[Route, ...]:
     """Plan to which queues dead letters go. Two reads for each queue; changes nothing.
 
-    Messages that do not tell their origin stay, unless ``to`` says where they go.
+    Messages whose headers do not tell their origin stay, unless ``to`` is given.
 
     Args:
-        store: Where the queues are kept.
         found: Which dead letters.
-        to: Name of the queue that all of them are to go to; None: each to where it came from.
-        force: Also where groups would get messages again that they have processed.
-        across_accounts: Also to queues of another account than that of the dead-letter queue.
+        to: Name of the queue to which all of them go; None: each goes to where it came from.
+        force: Also if groups would get messages again that they have processed.
+        across_accounts: Also to queues of other accounts than that of the dead-letter queue.
 
     Raises:
         OptionError: ``to`` is the dead-letter queue itself; or, without ``across_accounts``, a
@@ -99,9 +96,8 @@ def plan_routes(
     """
     if to == found.queue.name:
         raise OptionError(
-            f"dead letters can't be redriven to {to!r}, which is where they are: "
-            "name another queue, or none to send each to the queue that it came "
-            "from"
+            f"dead letters can't be redriven to {to!r}, which is where they are: name another "
+            "queue, or none to send each to the queue that it came from"
         )
     groups: dict[str, list[DeadLetterGroup]] = {}
     for group in found.groups:
@@ -137,15 +133,12 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     `claims`. Between two batches the run holds no claim.
 
     Args:
-        store: Where the queues are kept.
         found: Which dead letters, as `survey` found them.
-        to: Name of the queue that all of them are to go to; None: each to where it came from.
-        rate: Messages per second, at the most; None for no limit.
-        force: Also where groups would get messages again that they have processed.
-        across_accounts: Also to queues of another account than that of the dead-letter queue.
+        to, force, across_accounts: See `plan_routes`.
+        rate: Most messages per second; None for no limit.
         wait: Waits before each batch, or stops the run.
         clock: Seconds, for the rate.
-        watch: Told how far it is.
+        watch: Told the progress.
 
     Raises:
         OptionError, QueueStateError: See `plan_routes`; nothing is changed.
@@ -164,13 +157,14 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     total = sum(route.monotons.count for route in routes)
     redriven = {route.target.name: 0 for route in routes}
     due, missed, is_stopped = clock(), 0, False
-    for route, part in _batches(routes, size):
+    batches = ((route, part) for route in routes for part in batches_of(route.monotons, size))
+    for route, part in batches:
         done = sum(redriven.values())
         watch("redriving", done + missed, total)
         is_stopped = wait(max(0.0, due - clock()))
         if is_stopped:
             break
-        # Counted anew from each batch: time that was lost is not made up for by a rush.
+        # Counted from each batch: after a delay, the rate does not rise to make up for it.
         begun = clock()
         count = run.redrive(route.target, part)
         due = begun + count / rate if rate else begun
@@ -188,14 +182,14 @@ class _Run:
     group: ConsumerGroup
 
     def redrive(self, target: QueueDefinition, part: Ranges) -> int:
-        """Redrive a batch, except what others hold; returns how many messages.
+        """Redrive a batch, except messages that others hold; returns how many.
 
-        What goes to one of several partitions is a claim of its own, so that it is published once.
+        One claim for each partition of the target, so that each is published once.
         """
-        dealt = self._dealt(target, part)
-        return sum(self._redrive(to, monotons) for to, monotons in dealt)
+        routes = self._by_partition(target, part)
+        return sum(self._redrive(to, monotons) for to, monotons in routes)
 
-    def _dealt(
+    def _by_partition(
         self, target: QueueDefinition, part: Ranges
     ) -> list[tuple[QueueDefinition, Ranges]]:
         """Which messages go to which partition, by their keys; reads them if there are several."""
@@ -206,9 +200,7 @@ class _Run:
         for batch in read_messages(self.store, self.queue, part):
             columns = (metadata_of(batch, name).to_pylist() for name in ("monoton", "key"))
             for monoton, key in zip(*columns, strict=True):
-                at = without_key
-                if key is not None:
-                    at = partition_of_key(key, target.partitions)
+                at = without_key if key is None else partition_of_key(key, target.partitions)
                 found[at].append(Range(monoton, monoton + 1))
         return [(target.of_partition(at), Ranges.of(*found[at])) for at in sorted(found)]
 
@@ -236,9 +228,17 @@ class _Run:
     def _publish(self, target: QueueDefinition, claimed: Claim) -> bool:
         """Publish a claim; False if another run has given it back before."""
         batches = read_messages(self.store, self.queue, claimed.monotons)
-        # The largest message allowed grows by its new header.
+        # With the new header, a message may exceed the limit.
         options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
-        copies = (_redriven(batch, self.queue, target) for batch in batches)
+        copies = (
+            copies_of(
+                stored_of(rows),
+                list(map(redriven_headers, metadata_of(rows, "headers").to_pylist())),
+                self.queue,
+                target,
+            )
+            for rows in batches
+        )
         written = write_block(self.store, target, copies, options, takes_reserved=True)
         once = once_of(self.queue.queue_id, claimed.lease)
         ledger = Ledger(self.store, target.queue_id)
@@ -256,7 +256,7 @@ def _read_target(store: Store, name: str) -> QueueDefinition:
 
 
 def _check_accounts(source: str, targets: Iterable[str]) -> None:
-    """Raise if a queue is of another account than the one that the dead letters are in."""
+    """Raise if a target is of another account than the dead-letter queue."""
     if others := sorted(name for name in targets if account_of(name) != account_of(source)):
         raise OptionError(
             f"the dead letters of queue {source!r} are to go to {', '.join(others)[:300]}, which "
@@ -271,7 +271,7 @@ def _check_groups(
     """Raise if a group would get messages again that it has processed."""
     ledgers = ledgers_of(store, target)
     known = {group.name for ledger in ledgers for group in ledger.read_groups()} - {ADMIN_GROUP}
-    # Messages that come from another queue are new to all of them.
+    # Messages from another queue are new to all groups.
     returning = {each.origin_group for each in groups if each.origin_queue == target.name}
     others = sorted({other for group in returning for other in known - {group}})
     if others:
@@ -280,15 +280,3 @@ def _check_groups(
             f"come from, and they would get them again: {', '.join(others)}; choose a group and "
             "send its dead letters to a queue of their own (--to), or force it (--force)"
         )
-
-
-def _batches(routes: Iterable[Route], size: int) -> Iterator[tuple[Route, Ranges]]:
-    return ((route, batch) for route in routes for batch in batches_of(route.monotons, size))
-
-
-def _redriven(
-    rows: pa.RecordBatch, source: QueueDefinition, target: QueueDefinition
-) -> pa.RecordBatch:
-    """Key and value as they were, with the headers of a redriven message."""
-    headers = [redriven_headers(given) for given in metadata_of(rows, "headers").to_pylist()]
-    return copies_of(stored_of(rows), headers, source, target)

@@ -1,4 +1,4 @@
-"""Looking at dead letters: which there are, and what they say. Leases and changes nothing."""
+"""Lists dead letters, and reads single ones. Leases and changes nothing."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues import list_queues, read_queue
 from cassieq_spark.store.protocol import Store
 
-#: What is being done, how many messages are done, and of how many.
+#: Is told the progress: the activity, how many messages are done, and of how many.
 Watch = Callable[[str, int, int], None]
-#: Waits so many seconds; True: stop. An event's own ``wait`` does so once it is set.
+#: Waits so many seconds; True: stop. The ``wait`` of an event is one.
 Wait = Callable[[float], bool]
 
 
 def unwatched(doing: str, done: int, total: int) -> None:
-    """Nobody watches."""
+    """A `Watch` that does nothing."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,7 +46,7 @@ class Survey(Displayed):
 
     Attributes:
         queue: The dead-letter queue.
-        groups: The dead letters that were asked for, by origin and reason.
+        groups: The dead letters, by origin and reason.
     """
 
     queue: QueueDefinition
@@ -54,7 +54,7 @@ class Survey(Displayed):
 
     @property
     def monotons(self) -> Ranges:
-        """Where they are."""
+        """The monotons of all of them."""
         return Ranges.union(group.monotons for group in self.groups)
 
     def _view(self) -> View:
@@ -64,14 +64,13 @@ class Survey(Displayed):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Message(Displayed):
-    """A message of a dead-letter queue, all of it.
+    """A whole message of a dead-letter queue.
 
     Attributes:
         queue: Name of the dead-letter queue.
-        monoton: Where it is there.
-        published_at: When it came there.
-        headers, key: As they are there.
-        value: As it is there; a dict of its columns, if the queue has a schema.
+        monoton, published_at: Where it is there, and since when.
+        headers, key: As stored.
+        value: As stored; a dict of columns if the queue has a schema.
     """
 
     queue: str
@@ -100,18 +99,17 @@ def survey(
     limit: int | None = None,
     watch: Watch = unwatched,
 ) -> Survey:
-    """See which dead letters there are. Reads the dead-letter queue; changes nothing.
+    """List dead letters. Reads the dead-letter queue; changes nothing.
 
     Args:
-        store: Where the queues are kept.
-        name: A queue: the dead letters that come from it. Or a dead-letter queue: all in it.
-        criteria: Which of them; all if left out.
-        limit: Most to gather, the first ones; None for all.
-        watch: Told how far the reading is.
+        name: A dead-letter queue, for all letters in it; or a queue, for those that come from it.
+        criteria: Which of them; None: all.
+        limit: Most to list, the first ones; None for all.
+        watch: Told the progress.
 
     Raises:
         OptionError: The limit is below 1.
-        QueueStateError: There is no such queue, or it has no dead letters and nowhere to put any.
+        QueueStateError: There is no such queue, or it neither is nor has a dead-letter queue.
     """
     if limit is not None:
         check_count("limit", limit)
@@ -124,15 +122,14 @@ def survey(
 
 
 def read_message(store: Store, name: str, monoton: int) -> Message:
-    """Read one dead letter, all of it. Changes nothing.
+    """Read one dead letter. Changes nothing.
 
     Args:
-        store: Where the queues are kept.
         name: As for `survey`.
         monoton: Where it is in the dead-letter queue.
 
     Raises:
-        QueueStateError: As for `survey`; or it is not there, or not any more.
+        QueueStateError: As for `survey`; or there is no such dead letter.
     """
     queue, _ = find_dead_letter_queue(store, name)
     dead = read_dead(store, queue)
@@ -150,10 +147,10 @@ def read_message(store: Store, name: str, monoton: int) -> Message:
 
 
 def find_dead_letter_queue(store: Store, name: str) -> tuple[QueueDefinition, str | None]:
-    """Find where the dead letters are that a name stands for. A few reads.
+    """Find the dead-letter queue for a name as of `survey`. A few reads.
 
     Returns:
-        The dead-letter queue; and which queue they are to come from, None for any.
+        The dead-letter queue; and from which queue its letters are to come, None for any.
 
     Raises:
         QueueStateError: See `survey`.
@@ -173,7 +170,7 @@ def find_dead_letter_queue(store: Store, name: str) -> tuple[QueueDefinition, st
 
 
 def read_dead(store: Store, queue: QueueDefinition) -> Ranges:
-    """Which messages of a dead-letter queue are neither redriven nor purged. Some reads."""
+    """The messages of a dead-letter queue that are neither redriven nor purged. Some reads."""
     ledger = Ledger(store, queue.queue_id)
     state = read_group_states(ledger).get(ADMIN_GROUP)
     head = ledger.read_head()
@@ -216,18 +213,9 @@ def read_messages(
     """Read messages in order. About one read for each bucket that has some of them.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
         monotons: Which messages; none is finalised.
         rows: As for `fetch`; with monotons.
-        on_unreadable: As for `fetch`.
-
-    Returns:
-        Their rows.
-
-    Raises:
-        LeaseLostError: Messages are not there any more.
-        UnreadableError: Messages can't be read, and nobody is to be told.
+        on_unreadable: As for `fetch`, also for what is raised.
     """
     run = bridged(monotons, queue.chunk_size)
     pieces = find_pieces(Ledger(store, queue.queue_id), run, deliveries=None)
@@ -235,14 +223,12 @@ def read_messages(
     part = next(parts, None)
 
     def tell(found: Range, reason: str) -> None:
-        for part in Ranges.of(found) & monotons:
+        for wanted in Ranges.of(found) & monotons:
             if on_unreadable is None:
-                raise UnreadableError(f"queue {queue.queue_id}: messages {part} are {reason}")
-            on_unreadable(part, reason)
+                raise UnreadableError(f"queue {queue.queue_id}: messages {wanted} are {reason}")
+            on_unreadable(wanted, reason)
 
-    # What only tells of messages has none of their columns.
-    batches = fetch(store, queue, pieces, rows, on_unreadable=tell, whole=rows is None)
-    for batch in batches:
+    for batch in fetch(store, queue, pieces, rows, on_unreadable=tell, whole=rows is None):
         mask = []
         for monoton in metadata_of(batch, "monoton").to_pylist():
             while part is not None and part.stop <= monoton:

@@ -1,8 +1,8 @@
-"""Finding and reading messages: where they are, and their chunks as Arrow batches.
+"""Finds messages in blocks, and reads their chunks as Arrow batches.
 
     lease -> find: ledger's blocks -> pieces -> read: chunks -> Arrow batches
 
-What leases and acks needs only `find`, so a query begins without what `read` imports.
+To lease and ack, a query needs only `find`; so it starts without the imports of `read`.
 """
 
 from __future__ import annotations

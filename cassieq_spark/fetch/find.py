@@ -1,4 +1,4 @@
-"""Finding messages: in which blocks, and where in them, they are. Without Arrow."""
+"""Finds messages: in which blocks they are, and where in them. Without Arrow."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Piece:
     """Consecutive messages of one block.
 
     Attributes:
-        block: Which block.
+        block: The id of the block.
         offsets: Where in the block.
-        first_monoton: Monoton of the first of them.
-        published_at: When the block became visible.
+        first_monoton: The monoton of the first message.
+        published_at: When the block was published.
         deliveries: How often they were handed out, this time included; None when browsing.
     """
 
@@ -41,7 +41,7 @@ class Piece:
 def pieces_of(
     blocks: Sequence[LedgerBlock], monotons: Ranges, *, deliveries: int | None
 ) -> list[Piece]:
-    """The pieces of these blocks, which are in order, that hold ``monotons``."""
+    """The pieces that hold ``monotons``, given their blocks in order."""
     pieces: list[Piece] = []
     parts, begin = monotons.parts, 0
     for block in blocks:
@@ -57,16 +57,15 @@ def pieces_of(
 
 
 def bucket_slices(piece: Piece, queue: QueueDefinition) -> Iterator[BucketSlice]:
-    """Where a piece's chunks are; the first may begin before the piece does."""
+    """The slices of buckets that hold a piece; its first chunk may begin before it."""
     for part in piece.offsets.split_at_multiples(queue.bucket_size):
         start = part.start - part.start % queue.chunk_size
         yield BucketSlice(piece.block, part.start // queue.bucket_size, start, part.stop)
 
 
-#: Ranges further apart than this are looked for one by one: what lies between them need not be
-#: read.
+#: Ranges further apart than this are found by reads of their own, which skip the blocks between.
 _FAR = 10_000
-#: Blocks that are remembered.
+#: How many blocks are remembered.
 _REMEMBERED = 1_000
 
 
@@ -74,9 +73,6 @@ class Finder:
     """Finds messages, and remembers the last blocks that it found: they never change (I2).
 
     For one thread at a time.
-
-    Args:
-        ledger: Of which queue.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -84,11 +80,11 @@ class Finder:
         self._blocks: list[LedgerBlock] = []
 
     def pieces(self, monotons: Ranges, *, deliveries: int | None) -> list[Piece]:
-        """Find messages, in order. For each run of ranges near each other, reads as `covering`.
+        """Find messages, in order. Reads as `covering`, for each run of ranges that are close.
 
         Args:
-            monotons: Which messages; published, and not finalised.
-            deliveries: What their pieces are to say.
+            monotons: Published messages that are not finalised.
+            deliveries: How often they were handed out; see `Piece`.
 
         Raises:
             InvariantError: The ledger has a hole there (I1).
@@ -102,41 +98,34 @@ class Finder:
     def covering(self, monotons: Range) -> list[LedgerBlock]:
         """The blocks that hold these messages, in order.
 
-        No read if they are among the last found, one for those that follow them, else two; one
-        more for each thousand blocks.
+        No read if they are remembered, one if they follow the remembered ones, else two; one more
+        for each thousand blocks.
 
         Raises:
             InvariantError: The ledger has a hole there (I1).
         """
-        blocks = self._going_on_to(monotons)
-        if blocks is None:
-            blocks = self._ledger.locate(monotons)
+        blocks = self._known(monotons) or self._ledger.locate(monotons)
         blocks = [block for block in blocks if monotons.start < block.monotons.stop]
         self._blocks = blocks[-_REMEMBERED:]
         return [block for block in blocks if block.monotons.start < monotons.stop]
 
     def forget(self) -> None:
-        """Read anew from here on."""
+        """Forget all blocks."""
         self._blocks = []
 
-    def _going_on_to(self, monotons: Range) -> list[LedgerBlock] | None:
-        """What is remembered and what follows it; None if these are not among them."""
+    def _known(self, monotons: Range) -> list[LedgerBlock]:
+        """The remembered blocks and those that follow; empty if these are not among them."""
         known = self._blocks
-        if not known:
-            return None
-        if not known[0].monotons.start <= monotons.start <= known[-1].monotons.stop:
-            return None
-        blocks = known + self._following(known[-1].monotons.stop, monotons.stop)
+        if not known or not known[0].monotons.start <= monotons.start <= known[-1].monotons.stop:
+            return []
+        start, stop = known[-1].monotons.stop, monotons.stop
+        more = self._ledger.stream_blocks(start=start, stop=stop) if start < stop else ()
+        blocks = [*known, *more]
         try:
             check_tiling(blocks, monotons)
         except InvariantError:
-            return None  # a plain read may miss what is there; see `locate`
+            return []  # a plain read may miss a block; see `locate`
         return blocks
-
-    def _following(self, start: int, stop: int) -> list[LedgerBlock]:
-        if stop <= start:
-            return []
-        return list(self._ledger.stream_blocks(start=start, stop=stop))
 
 
 def find_pieces(ledger: Ledger, monotons: Ranges, *, deliveries: int | None) -> list[Piece]:

@@ -1,4 +1,4 @@
-"""Reading messages: their chunks as Arrow batches."""
+"""Reads messages: their chunks as Arrow batches."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.evolution import present
 from cassieq_spark.store.protocol import Store
 
-#: Batches of fewer messages, and fewer bytes, are put together before Spark gets them; each costs
-#: it some 0.1 ms. Copying twice as many, of a kilobyte, takes as long.
+#: Batches of fewer messages and fewer bytes are joined, as each batch costs Spark some 0.1 ms, as
+#: much as copying twice as many messages of a kilobyte.
 SMALL_COUNT, SMALL_BYTES = 200, 1 << 20
 
 #: Is told of messages that can't be read: their monotons, and why.
@@ -28,28 +28,23 @@ OnUnreadable = Callable[[Range, str], None]
 
 
 class Unreadable:
-    """Gathers messages that can't be read; its `add` is an `OnUnreadable`."""
+    """Collects messages that can't be read; its `add` is an `OnUnreadable`."""
 
     def __init__(self) -> None:
         self._found: defaultdict[str, list[Range]] = defaultdict(list)
 
     def add(self, monotons: Range, reason: str) -> None:
-        """Take note of some of them."""
+        """Add messages that can't be read."""
         self._found[reason].append(monotons)
 
     def by_reason(self) -> dict[str, Ranges]:
-        """All of them, by why they can't be read."""
+        """All of them, by the reason why they can't be read."""
         return {reason: Ranges.of(*ranges) for reason, ranges in self._found.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A row of the table of chunks that is no chunk.
-
-    Attributes:
-        chunk: What it has.
-        reason: What is wrong with it.
-    """
+    """A row of the table of chunks that is not a valid chunk, and why."""
 
     chunk: Chunk
     reason: str
@@ -58,17 +53,15 @@ class Damage:
 class Decoder:
     """Decodes the chunks of one queue.
 
-    A chunk may be written by a version of the schema that is newer than the queue's definition
-    here. Then the queue's row is read anew: one serial read.
+    If a newer version of the schema than those of the queue's definition has written a chunk, the
+    queue's row is read anew: one serial read.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
         columns: The columns that are wanted of a queue with a schema, in its types; None: those of
             its schema. Others are not decompressed.
         with_extras: Whether the keys and headers of its messages are wanted as well.
-        whole: Whether a version that is newer than the definition is an error, so that nothing is
-            left out of copies.
+        whole: Whether a version that is newer than the definition is an error, so that copies
+            lack no column.
     """
 
     def __init__(
@@ -93,14 +86,14 @@ class Decoder:
         self._wanted = frozenset(self._schema.names)
 
     def decode(self, chunk: Chunk, offsets: Range) -> pa.RecordBatch:
-        """The messages of a chunk at the given offsets of its block, as far as it has them.
+        """The messages of a chunk at these offsets of its block, as far as it has them.
 
         Returns:
-            As `chunks.decode`; or the columns that are wanted, and then ``_key`` and ``_headers``,
-            if they are wanted.
+            As `chunks.decode`; if the queue has a schema, the wanted columns, and then ``_key``
+            and ``_headers`` if they are wanted.
 
         Raises:
-            UnreadableError: The chunk is no frame, or not the one that its row describes.
+            UnreadableError: The chunk is no frame, or does not match its row.
             MessageError: A newer version of the schema wrote a value that does not fit the type
                 that its column has here.
             QueueStateError: A newer version wrote it, and it is wanted whole.
@@ -142,16 +135,14 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
     A chunk that can't be read is read once more, as another replica may have it whole.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
         pieces: Which messages.
-        rows: How their rows look; None: with all that there is.
+        rows: The columns of the rows; None: all.
         on_unreadable: Is told of messages that can't be read, which are left out. None: an error.
         whole: See `Decoder`.
 
     Raises:
-        LeaseLostError: Messages are not there any more.
-        UnreadableError: Messages can't be read, and nobody is to be told.
+        LeaseLostError: Messages are not in the store any more.
+        UnreadableError: Messages can't be read, and there is no ``on_unreadable``.
         MessageError, QueueStateError: See `Decoder.decode`.
     """
     rows = rows_of(queue) if rows is None else rows
@@ -161,17 +152,17 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
     batches = (
         batch for piece in pieces for batch in _fetch_piece(decoder, piece, rows, on_unreadable)
     )
-    return _put_together(batches)
+    return _joined(batches)
 
 
 def read_piece(decoder: Decoder, piece: Piece) -> Iterator[tuple[Range, pa.RecordBatch | Damage]]:
     """Read the messages of a piece, in order, up to the first one that is not in the store.
 
-    Nothing in a row is believed that does not fit its key and its data. What can't be read ends
-    where the next chunk begins, or at the next multiple of the chunk size, as no chunk crosses it.
+    A row whose columns do not fit its key and its data is damaged. Its messages end where the next
+    chunk begins, or at the next multiple of the chunk size, which no chunk crosses.
 
     Returns:
-        Offsets in the block, one run after the other without a gap, and what is there.
+        Offsets in the block, one run after the other without a gap, and the messages there.
     """
     queue, at, damage = decoder.queue, piece.offsets.start, None
     for where, row in decoder.store.read_chunks(queue.queue_id, bucket_slices(piece, queue)):
@@ -204,10 +195,9 @@ def _look(
     try:
         return decoder.decode(row, wanted)
     except UnreadableError:
-        just_it = BucketSlice(where.block, where.bucket, row.start, row.start + 1)
-        found = decoder.store.read_chunks(decoder.queue.queue_id, [just_it])
-        again = (chunk for _, chunk in found)
-        row = next(again, row)
+        row_alone = BucketSlice(where.block, where.bucket, row.start, row.start + 1)
+        found = decoder.store.read_chunks(decoder.queue.queue_id, [row_alone])
+        row = next((chunk for _, chunk in found), row)
     try:
         return decoder.decode(row, wanted)
     except UnreadableError as error:
@@ -215,7 +205,7 @@ def _look(
 
 
 def _end_of(damage: Damage, queue: QueueDefinition) -> int:
-    """Where a chunk of that start ends at the latest."""
+    """Where a chunk with that start ends at the latest."""
     start = damage.chunk.start
     return start - start % queue.chunk_size + queue.chunk_size
 
@@ -253,7 +243,7 @@ def _fetch_piece(
         )
 
 
-def _put_together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     small: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:

@@ -29,9 +29,6 @@ class Changes:
     """Collects the operations of one LWT on a state.
 
     At most one for each row, each conditioned on what was read there.
-
-    Args:
-        state: The group as it was read.
     """
 
     state: GroupState

@@ -50,7 +50,6 @@ def make_due(group: ConsumerGroup, longest: timedelta, *, dry_run: bool = False)
     keeps its time. Safe to repeat and to break off.
 
     Args:
-        group: Which group.
         longest: The longest lease or wait that anybody has asked for.
         dry_run: Change nothing.
 

@@ -218,7 +218,6 @@ class ConsumerGroup:
         success: the next extension tells.
 
         Args:
-            lease: The token.
             leased: The messages that this process leased under that token.
             by: For how long.
         """

@@ -20,8 +20,6 @@ def create_groups(ledgers: Sequence[Ledger], name: str, position: StartingPositi
 
     Args:
         ledgers: Of each partition of the queue.
-        name: Name of the group.
-        position: Where it begins.
 
     Raises:
         OptionError: The name is not valid, or the position is a monoton and there are several
@@ -48,8 +46,6 @@ def seek_groups(
 
     Args:
         ledgers: Of each partition of the queue.
-        name: Name of the group.
-        position: Where it continues.
         partition: In which partition only; None: in all of them.
         force: Also if readers hold messages.
 
@@ -77,7 +73,6 @@ def delete_groups(ledgers: Sequence[Ledger], name: str, *, force: bool = False) 
 
     Args:
         ledgers: Of each partition of the queue.
-        name: Name of the group.
         force: Also if readers hold messages.
 
     Returns:

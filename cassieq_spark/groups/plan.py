@@ -116,7 +116,6 @@ def plan_replay(state: GroupState, request: LeaseRequest) -> Lease:
     have. Those that were handed out too often are taken from the token: no ack must reach them.
 
     Args:
-        state: The group as read.
         request: Its ``held`` is the token of the batch, ``token`` a fresh one.
     """
     changes = Changes(state)
@@ -147,7 +146,6 @@ def mark_dead(changes: Changes, slot: Slot, lease: UUID, *when: When) -> Waiting
     """Move messages that were handed out too often to a waiting row, where no token settles them.
 
     Args:
-        changes: Where the operations go.
         slot: As it was read.
         lease: The token of the slot from then on.
         when: More conditions.
@@ -395,11 +393,7 @@ def _lease_fresh(
 
 
 def _lease_again(
-    changes: Changes,
-    request: LeaseRequest,
-    row: Slot | Waiting,
-    limit: int,
-    empty: Sequence[Slot],
+    changes: Changes, request: LeaseRequest, row: Slot | Waiting, limit: int, empty: Sequence[Slot]
 ) -> LeasedSlot:
     """Lease messages of a row, as many as this delivery may have; the others wait."""
     count, delivery = row.monotons.count, row.deliveries + 1

@@ -44,9 +44,6 @@ class Presence:
     has one partition. Safe to call from several threads.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
-        group: Which group.
         lease: How long the reader's leases last; so long lasts its presence.
     """
 
@@ -127,9 +124,6 @@ class Presences:
     """The presences of one program, one in each group that it receives for.
 
     Safe to call from several threads, and across a fork.
-
-    Args:
-        store: Where the queues are kept.
     """
 
     def __init__(self, store: Store) -> None:

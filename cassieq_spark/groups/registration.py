@@ -33,7 +33,6 @@ def ensure_group(
     messages that are being deleted (I7).
 
     Args:
-        group: Which group.
         starting: Where a new group begins.
         fail_on_data_loss: Whether to refuse a position below ``finalised``, rather than to begin
             at ``finalised``.
@@ -90,7 +89,6 @@ def delete_group(group: ConsumerGroup, *, force: bool = False) -> bool:
     unprotected from the repair, until the deletion is repeated, or the group is created anew.
 
     Args:
-        group: Which group.
         force: Also if readers hold messages.
 
     Returns:

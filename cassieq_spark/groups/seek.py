@@ -9,25 +9,12 @@ from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ContentionError, NotFoundError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup, registration_key
 from cassieq_spark.groups.registration import refuse_leases
-from cassieq_spark.groups.state import (
-    RAN_OUT,
-    GroupState,
-    as_read,
-    emptied,
-    move_head,
-    slot_key,
-)
+from cassieq_spark.groups.state import RAN_OUT, GroupState, as_read, emptied, move_head, slot_key
 from cassieq_spark.ledger.decide import place_seek_pin
 from cassieq_spark.ledger.state import Group, seek_pin_key
 from cassieq_spark.model import Range
 from cassieq_spark.settings.position import StartingPosition
-from cassieq_spark.store.protocol import (
-    Delete,
-    DeleteBelow,
-    Op,
-    Update,
-    When,
-)
+from cassieq_spark.store.protocol import Delete, DeleteBelow, Op, Update, When
 
 
 def seek_group(group: ConsumerGroup, position: StartingPosition, *, force: bool = False) -> int:
@@ -53,8 +40,6 @@ def seek_group(group: ConsumerGroup, position: StartingPosition, *, force: bool 
     group is moved again, or deleted. It is always safe to repeat the call.
 
     Args:
-        group: Which group.
-        position: Where to continue.
         force: Drop running leases; their readers lose the messages.
 
     Returns:

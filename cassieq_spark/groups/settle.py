@@ -38,7 +38,6 @@ def take_receipt_acks(changes: Changes, acks: ReceiptAcks, token: UUID) -> dict[
     """Take messages out of the slots of their leases; those that are in none are stale.
 
     Args:
-        changes: Where the operations go.
         acks: The messages.
         token: Put into the slots that become free; see `take_out`.
 
@@ -63,7 +62,6 @@ def take_out(
     reader has yet to ack stays under its own, so that the reader knows that it is not lost.
 
     Args:
-        changes: Where the operation goes.
         slot: As it was read.
         lease: The token of the lease; the slot may be under its `kept_token`.
         leaving: The messages.
@@ -149,7 +147,6 @@ def put_away(
     """Put messages that leave a slot, and are not acked, into slots and waiting rows.
 
     Args:
-        changes: Where the operations go.
         slot: As it was read.
         lease: The token of the lease; the slot may be under its `kept_token`.
         outcomes: Each message of the slot is named once at most.
@@ -180,7 +177,6 @@ def finish_slot(changes: Changes, slot: Slot, token: UUID, *, whole: bool) -> li
     """Free a slot whose batch is done, and carry out the outcomes that were recorded for it.
 
     Args:
-        changes: Where the operations go.
         slot: As it was read, under the token of the batch.
         token: Put into the slot.
         whole: Only if no message has left the slot meanwhile.
@@ -260,7 +256,6 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
     """Plan a settlement: take messages out of the slots of a lease, and put them elsewhere.
 
     Args:
-        state: The group as read.
         lease: The token that holds the messages.
         settlement: What to do with them.
         token: A fresh one, put into the slots that become free; see `take_out`.
@@ -319,11 +314,7 @@ def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
     text = encode_outcomes(outcomes, slot.lease, slot.deliveries)
     if text == encode_outcomes(slot.outcomes, slot.lease, slot.deliveries):
         return None
-    still = (
-        as_read(slot, "monotons"),
-        as_read(slot, "deliveries"),
-        as_read(slot, "recorded"),
-    )
+    still = (as_read(slot, "monotons"), as_read(slot, "deliveries"), as_read(slot, "recorded"))
     changes.change_slot(slot, slot_values(recorded=text), *still)
     return text
 

@@ -1,7 +1,8 @@
 """The ledger: which monotons exist, and where their messages are.
 
-One partition per queue. A writer task writes a block under an id of its own; `publish` gives all
-the blocks of a write their monotons in one compare-and-set, and so makes them visible at once.
+Each queue, or partition of it, has one Cassandra partition. A writer task writes a block under a
+new id; `publish` gives all blocks of a write their monotons by one compare-and-set, which makes
+them visible at once.
 
     write blocks -> publish: next += n, a row per block, sink row -> locate -> finalise, trim
 
@@ -11,9 +12,9 @@ will be.
 
 | event | result |
 |---|---|
-| the writer dies before `publish` | nothing is visible; the repair deletes the blocks |
-| the answer of the publish is lost | a serial read finds our block, or not; then try again |
-| the same batch again | the sink row shows it: nothing is written |
+| a writer dies before `publish` | no message is visible; the repair deletes the blocks |
+| the answer to the publish is lost | a serial read finds our block, or not; then try again |
+| the same batch again | the sink row shows it: nothing is published |
 | a writer slower than the fence | refused; Spark writes the batch again under new ids |
 """
 

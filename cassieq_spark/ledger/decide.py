@@ -1,4 +1,4 @@
-"""Decides what a publish, or a change of the groups, does to the ledger. Pure."""
+"""Decides how a publish, or a change of the groups, changes the ledger. Pure."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class FromTheFuture:
-    """The writer's clock is ahead, by as much as a fence was that was taken back since.
+    """The writer's clock is as far ahead as a fence that was lowered since.
 
-    Under that fence its blocks may have been deleted.
+    Before that, the repair may have deleted the blocks.
     """
 
     begun_at: datetime
@@ -82,8 +82,8 @@ class FromTheFuture:
 def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
     """Compare a batch with the last one that its sink has published; None if there is none.
 
-    Fingerprints are compared if both are known and made in the same way, which is what stands
-    before the first colon. Another release may make them in another way.
+    Fingerprints are compared if both are known and computed in the same way, which is named before
+    the first colon. Another release may compute them in another way.
     """
     if last is None or last.batch_id < batch.batch_id:
         return Standing.NEW
@@ -99,7 +99,6 @@ def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
 
 
 def _way(fingerprint: str) -> str:
-    """What stands before the first colon, and the colon; empty if there is none."""
     return fingerprint[: fingerprint.find(":") + 1]
 
 
@@ -116,7 +115,7 @@ def decide_publish(
     Args:
         head: The ledger's head, read after the blocks were written.
         pending: At least one block and none empty, in the order that their messages are to have.
-        batch: Sink and batch id; None for a write that nobody will repeat.
+        batch: Sink and batch id; None for a write without.
         last: The batch in the sink's row; None if there is no such row.
         now: When the head was read, by the server's clock; see `Rows.sure_now`.
     """
@@ -126,7 +125,7 @@ def decide_publish(
     oldest = min(begun)
     if oldest <= head.fence:
         return Fenced(oldest, head.fence)
-    # I10: by a clock that is right, no block was begun later than now.
+    # I10: by a correct clock, no block was begun later than now.
     until = head.unfenced_until or head.fence
     if ahead := [at for at in begun if now + CLOCKS_APART < at <= until]:
         return FromTheFuture(max(ahead), now)
@@ -146,28 +145,24 @@ def decide_publish(
 
 
 def register_group(head: LedgerHead, group: str, starts_at: int) -> tuple[Op, ...]:
-    """Register a group that is owed everything from ``starts_at`` on.
+    """Register a group that is owed all messages from ``starts_at`` on.
 
-    I7: on condition that ``finalised`` and the groups version are those of ``head``, so that no
-    repair moves ``finalised`` without knowing the group.
+    I7: conditioned on ``finalised`` and the groups version of ``head``, so that no repair moves
+    ``finalised`` without knowing the group.
     """
     number = head.groups_version + 1
-    values: Values = {
-        "starts_at": starts_at,
-        "groups_version": number,
-        "created_at": ServerNow(),
-    }
+    values: Values = {"starts_at": starts_at, "groups_version": number, "created_at": ServerNow()}
     return (Insert(group_key(group), values, if_absent=True), _next_groups_version(head))
 
 
 def remove_group(head: LedgerHead, group: Group, pins: Iterable[SeekPin]) -> tuple[Op, ...]:
     """Remove a registration and its seek pins, all as read after ``head``."""
-    gone = [Delete(seek_pin_key(pin.number, pin.group)) for pin in pins]
-    return (Delete(group_key(group.name)), *gone, _next_groups_version(head))
+    of_pins = [Delete(seek_pin_key(pin.number, pin.group)) for pin in pins]
+    return (Delete(group_key(group.name)), *of_pins, _next_groups_version(head))
 
 
 def place_seek_pin(head: LedgerHead, group: Group, position: int) -> tuple[Op, ...]:
-    """Keep ``finalised`` at or below ``position``, which it has not passed in ``head``."""
+    """Place a seek pin at ``position``, which ``finalised`` has not passed in ``head``."""
     number = head.groups_version + 1
     registered = Update(
         group_key(group.name),

@@ -1,10 +1,11 @@
-"""The ledger of one queue: reading it, and what the repair job changes in it."""
+"""The ledger of one queue: reads of it, and the changes that the repair makes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from cassieq_spark.errors import (
     InvariantError,
@@ -50,18 +51,29 @@ _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_END = 2**63 - 1
 #: How far apart the clocks of coordinators may be.
 _CLOCKS_APART = timedelta(minutes=1)
-#: Blocks of one read: as rows, with every column of the table, they take 2 MB.
+#: Blocks of one read: with every column of the table, their rows take 2 MB.
 _BLOCKS_AT_ONCE = 1_000
+
+
+class HeadRead(NamedTuple):
+    """The head of a ledger and another row, at one moment.
+
+    Attributes:
+        head: The head.
+        row: The other row; None if there is none.
+        now: By the server's clock.
+        sure_now: See `Rows.sure_now`.
+    """
+
+    head: LedgerHead
+    row: Row | None
+    now: datetime
+    sure_now: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The ledger of one version of a queue.
-
-    Attributes:
-        store: Where the queue is kept.
-        queue_id: Which version of which queue.
-    """
+    """The ledger of one version of a queue, or of one of its partitions."""
 
     store: Store
     queue_id: QueueId
@@ -71,7 +83,7 @@ class Ledger:
         return self.store.cas(partition_of_ledger(self.queue_id), ops)
 
     def try_cas(self, ops: Sequence[Op]) -> bool | None:
-        """The same; None if its outcome is not known, and the caller has to read it back."""
+        """The same; None if the outcome is unknown, and the caller has to read the ledger."""
         try:
             return self.cas(ops)
         except OutcomeUnknownError:
@@ -82,7 +94,7 @@ class Ledger:
         return self.store.read_rows(partition_of_ledger(self.queue_id), which, serial=serial)
 
     def create(self, *, status: LedgerStatus = LedgerStatus.OPEN, paused: bool = False) -> bool:
-        """Make the ledger of a new queue. One LWT; False if there was one."""
+        """Create the ledger of a new queue. One LWT; False if there was one."""
         head: Values = {
             "next": 0,
             "finalised": 0,
@@ -106,39 +118,26 @@ class Ledger:
             raise self.no_queue()
         return head_of(found[0])
 
-    def read_head_and_now(self) -> tuple[LedgerHead, datetime]:
-        """Read the head, and when that was by the server's clock; see `Rows.sure_now`. One read.
+    def read_head_with(self, key: RowKey | None = None) -> HeadRead:
+        """Read the head and another row at one moment, and the time. One read.
 
         Raises:
             QueueStateError: There is no such ledger.
         """
-        found = self.read(Slice(row=HEAD))
-        if not found.rows or found.sure_now is None:
+        found = self.read(Slice(row=HEAD) if key is None else Slice(rows=(HEAD, key)))
+        rows = {str(row["kind"]): row for row in found.rows}
+        head = rows.pop("head", None)
+        if head is None or found.now is None or found.sure_now is None:
             raise self.no_queue()
-        return head_of(found.rows[0]), found.sure_now
-
-    def read_head_and_sink(self, sink: str) -> tuple[LedgerHead, SinkBatch | None, datetime]:
-        """Read the head, as `read_head_and_now`, and what a sink published last, at one moment.
-
-        One read.
-
-        Raises:
-            QueueStateError: There is no such ledger.
-        """
-        found = self.read(Slice(rows=(HEAD, sink_key(sink))))
-        rows = {row["kind"]: row for row in found.rows}
-        if "head" not in rows or found.sure_now is None:
-            raise self.no_queue()
-        last = sink_batch_of(rows["sink"]) if "sink" in rows else None
-        return head_of(rows["head"]), last, found.sure_now
+        return HeadRead(head_of(head), next(iter(rows.values()), None), found.now, found.sure_now)
 
     def read_sink(self, sink: str) -> SinkBatch | None:
-        """Read which batch a sink published last, with its fingerprint; None if none. A read."""
+        """Read the last batch that a sink has published; None if there is none. One read."""
         row = self._read_row(sink_key(sink))
         return sink_batch_of(row) if row else None
 
     def read_sinks(self) -> list[SinkBatch]:
-        """Read the batch that each sink published last. One serial read."""
+        """Read the last batch that each sink has published. One serial read."""
         return [sink_batch_of(row) for row in self.read(Slice(kinds=("sink",)), serial=True).rows]
 
     def read_group(self, group: str, *, serial: bool = False) -> Group | None:
@@ -152,16 +151,16 @@ class Ledger:
         return [group_of(row) for row in self.read(which, serial=serial).rows]
 
     def read_seek_pins(self, group: str) -> list[SeekPin]:
-        """Read the pins that keep ``finalised`` low for a group that is being moved. A read."""
+        """Read the seek pins of a group. One serial read."""
         rows = self.read(Slice(kinds=("seek_pin",)), serial=True).rows
         return [pin for pin in map(seek_pin_of, rows) if pin.group == group]
 
     def find_position(self, head: LedgerHead, position: StartingPosition) -> int:
-        """Find the monoton that a position stands for; it may be finalised already.
+        """Find the monoton of a position; it may be finalised already.
 
         An instant stands for the first block, in the order of monotons, that was published then or
-        later by the coordinators' clocks, if they agree to within a minute. Blocks that are
-        trimmed can't be found: the search begins with the first block that still exists.
+        later by the coordinators' clocks, if they agree to within a minute. The search begins with
+        the first block that is not trimmed.
 
         No read, except for an instant: some twenty reads of one block, and one read of the blocks
         of the minute before.
@@ -171,7 +170,7 @@ class Ledger:
             position: A monoton, an instant, ``earliest`` or ``latest``.
 
         Raises:
-            OptionError: It is no position.
+            OptionError: It is not a position.
             QueueStateError: No message has that monoton yet, or the queue was purged or deleted.
         """
         position = check_position(position)
@@ -192,7 +191,7 @@ class Ledger:
         return position
 
     def read_block_at(self, first_monoton: int, *, serial: bool = False) -> LedgerBlock | None:
-        """Read the block that begins at this very monoton. One read."""
+        """Read the block that begins at exactly this monoton. One read."""
         row = self._read_row(block_key(first_monoton), serial=serial)
         return block_of(row) if row else None
 
@@ -203,31 +202,23 @@ class Ledger:
         return next((block for block in blocks if monoton in block.monotons), None)
 
     def read_blocks(
-        self,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        serial: bool = False,
+        self, *, start: int = 0, stop: int | None = None, serial: bool = False
     ) -> list[LedgerBlock]:
-        """Read the blocks that `stream_blocks` reads; a million of them take some 500 MB."""
+        """Read blocks as `stream_blocks`; a million of them take some 500 MB."""
         return list(self.stream_blocks(start=start, stop=stop, serial=serial))
 
     def stream_blocks(
-        self,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        serial: bool = False,
+        self, *, start: int = 0, stop: int | None = None, serial: bool = False
     ) -> Iterator[LedgerBlock]:
-        """Read blocks in order, with those below ``finalised`` that are not trimmed yet.
+        """Read blocks in order, finalised ones too that are not trimmed yet.
 
         One read for each thousand blocks.
 
         Args:
-            start: Lowest first monoton; at or above the head's ``trimmed``, as a read below it
-                crosses the tombstones of the rows that were trimmed.
+            start: Lowest first monoton; not below the head's ``trimmed``, as a read there crosses
+                tombstones.
             stop: End of the first monotons; None for all.
-            serial: Complete what is in flight first.
+            serial: Complete writes in flight first.
         """
         while True:
             which = Slice(kinds=("block",), start=start, stop=stop, limit=_BLOCKS_AT_ONCE)
@@ -241,11 +232,11 @@ class Ledger:
         """Find the blocks that hold these messages, in order.
 
         Two reads, and one more for each thousand blocks. A plain read may miss a block that the
-        head has shown, as long as nothing has completed its publish. So what looks like a hole is
-        read once more, serially.
+        head has shown, as long as its publish is in flight. So if a block seems to be missing, all
+        is read once more, serially.
 
         Args:
-            monotons: Which messages.
+            monotons: The messages.
             limit: Return the block of the first message and at most so many more; None for all.
 
         Raises:
@@ -266,7 +257,7 @@ class Ledger:
             floor: Lowest monoton that any group is still owed.
 
         Returns:
-            False: another repair run, or a new group, came between; the next run tries again.
+            False: another repair run or a new group was faster; the next run tries again.
         """
         if floor < head.finalised:
             raise InvariantError(
@@ -281,20 +272,20 @@ class Ledger:
     def trim(self, *, finalised: int, below: int) -> bool:
         """Delete the rows of the blocks that begin below ``below``. One LWT.
 
-        Their buckets are deleted before. The same LWT writes ``trimmed`` to the head, so that no
-        read of blocks begins among deleted rows.
+        Their buckets have to be deleted before. The same LWT writes ``trimmed`` to the head, so
+        that no read of blocks begins among deleted rows.
 
         Args:
-            finalised: Its present value; it only rises, so only another repair run can make this
+            finalised: Its present value. As it only rises, only another repair run can make this
                 LWT fail.
-            below: At or below ``finalised``, and the first monoton of a block that stays.
+            below: The first monoton of a block that stays; not above ``finalised``.
         """
         unchanged = When("finalised", "=", finalised)
         trimmed = Update(HEAD, {"trimmed": below}, when=(unchanged,))
         return self.cas([trimmed, DeleteBelow("block", below)])
 
     def raise_fence(self, head: LedgerHead, fence: datetime) -> bool:
-        """Forbid that blocks begun at or before ``fence`` are published (I10). One LWT."""
+        """Let no block that was begun at or before ``fence`` be published (I10). One LWT."""
         if fence < head.fence:
             raise InvariantError(
                 f"queue {self.queue_id}: {fence} is before the fence {head.fence} (I10)"
@@ -305,16 +296,14 @@ class Ledger:
     def empty(self, *, end: int) -> bool:
         """Delete all rows of a closed ledger except its head. One LWT.
 
-        The buckets of its blocks are deleted before.
+        The buckets of its blocks have to be deleted before.
 
         Args:
             end: Its ``next``, which ``finalised`` has reached.
         """
         trimmed = Update(HEAD, {"trimmed": end}, when=(When("finalised", "=", end),))
-        gone = [
-            DeleteBelow(kind, _NO_END) for kind in ("block", "sink", "once", "group", "seek_pin")
-        ]
-        return self.cas([trimmed, *gone])
+        kinds = ("block", "sink", "once", "group", "seek_pin")
+        return self.cas([trimmed, *(DeleteBelow(kind, _NO_END) for kind in kinds)])
 
     def _locate(
         self, monotons: Range, *, limit: int | None, serial: bool = False
@@ -327,7 +316,7 @@ class Ledger:
         else:
             after = Slice(kinds=("block",), start=start, stop=monotons.stop, limit=limit)
             blocks += self._read_slice(after, serial=serial)
-            # Of the first message there must be a block, whatever the limit.
+            # The first message must have a block, whatever the limit.
             stop = max([monotons.start + 1, *(block.monotons.stop for block in blocks)])
             monotons &= Range(0, stop)
         check_tiling(blocks, monotons)
@@ -337,9 +326,9 @@ class Ledger:
         """Find the first monoton that was published at ``instant`` or later.
 
         Blocks are in the order of their publication, but their times come from different
-        coordinators. So bisection passes over what is more than `_CLOCKS_APART` too old, and the
-        rest is looked at block by block. A block that is not found is trimmed: ``head`` was read
-        serially, so every publish before is complete.
+        coordinators. So bisection skips blocks that are more than `_CLOCKS_APART` too old, and the
+        others are read one after the other. A block that is not found is trimmed: ``head`` was
+        read serially, so every publish before is complete.
         """
         start, stop = head.trimmed, head.next
         while start < stop:
@@ -356,7 +345,7 @@ class Ledger:
         return next(later, head.next)
 
     def no_queue(self) -> NotFoundError:
-        """The error of a queue that is not there."""
+        """The error if the queue does not exist."""
         return NotFoundError(f"there is no queue {self.queue_id}; create it: cassieq queue create")
 
     def _read_slice(self, which: Slice, *, serial: bool = False) -> list[LedgerBlock]:

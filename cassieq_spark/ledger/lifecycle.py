@@ -1,4 +1,4 @@
-"""A ledger is closed for ever, opened with the groups and sinks of an earlier one, or paused."""
+"""Closes a ledger for ever, opens the next one with its groups and sinks, or pauses it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from cassieq_spark.ledger.state import (
 )
 from cassieq_spark.store.protocol import Insert, Op, ServerNow, Update, Values, When
 
-#: Every block is older: nothing can be published behind this fence.
+#: A fence that every block is older than, so that nothing can be published.
 FOR_EVER = LAST_INSTANT
 
-#: Sinks that one compare-and-set carries over.
+#: Sinks that one compare-and-set copies.
 _SINKS_AT_ONCE = 200
 
 
 def close_ledger(ledger: Ledger, status: LedgerStatus, *, bucket_size: int) -> LedgerHead:
-    """Let nothing in or out any more, for ever. One LWT and two serial reads; once closed, a read.
+    """Close a ledger for ever. One LWT and two serial reads; one read if it is closed.
 
-    The fence goes up for ever, so that a publish which has read the head before is refused; the
-    groups version grows, so that a registration, a seek, a pause, and the end of a purge are.
-    A ledger that is not there is made closed: no id is ever opened again (I10).
+    A change that has read the head before is refused: a publish by the fence, which is raised for
+    ever; a registration, a seek, a pause and the end of a purge by the groups version, which
+    grows. If there is no ledger, a closed one is created, so that no id is opened again (I10).
 
     Args:
         ledger: That of this version.
-        status: ``PURGED`` or ``DELETED``; a ledger that is closed stays as it is.
+        status: ``PURGED`` or ``DELETED``; a closed ledger keeps its own.
         bucket_size: Messages per bucket of this version.
 
     Returns:
@@ -62,9 +62,9 @@ def close_ledger(ledger: Ledger, status: LedgerStatus, *, bucket_size: int) -> L
 def open_next(ledger: Ledger, *, after: Ledger, paused: bool) -> None:
     """Open a ledger with the groups and sinks of another one. Two LWTs, and one per 200 sinks.
 
-    Every group is owed whatever is published from its beginning on. A sink does not publish again
-    what it has published before (I4). Safe to repeat, and at the same time: what comes late, when
-    the ledger is open or closed already, changes nothing.
+    Every group is owed all of its messages. No sink publishes a batch again (I4). Safe to repeat,
+    also at the same time: a call that is late, as the ledger is open or closed already, changes
+    nothing.
 
     Args:
         ledger: That of the version to open.
@@ -81,7 +81,7 @@ def open_next(ledger: Ledger, *, after: Ledger, paused: bool) -> None:
             ledger.create(status=LedgerStatus.PREPARED, paused=paused)
             while done < len(steps):
                 if not ledger.cas(steps[done]):
-                    return  # somebody else has finished it, or closed it
+                    return  # another call has opened the ledger, or closed it
                 done += 1
         except OutcomeUnknownError:
             continue
@@ -90,10 +90,10 @@ def open_next(ledger: Ledger, *, after: Ledger, paused: bool) -> None:
 
 
 def set_paused(ledger: Ledger, *, paused: bool) -> bool:
-    """Let readers lease nothing more, or go on. One LWT and a serial read.
+    """Pause or resume a queue: paused, readers lease no messages. One LWT and a serial read.
 
     Returns:
-        False: it was so already.
+        False: it was paused, or not paused, already.
 
     Raises:
         QueueStateError: There is no such queue, or it is closed.
@@ -114,10 +114,11 @@ def set_paused(ledger: Ledger, *, paused: bool) -> bool:
 
 
 def _change(head: LedgerHead, values: Values) -> Op:
-    """Change the head, unless someone has changed it so since it was read."""
+    """Change the head, unless another such change came first."""
     when = [When("groups_version", "=", head.groups_version)]
     if head.status is not LedgerStatus.OPEN:
-        # An open one closes only here, with the version; of an earlier release, it is not stored.
+        # An open ledger only closes by this change, so the version tells. Earlier releases do not
+        # store its status.
         when.append(When("status", "=", head.status))
     changed = {**values, "groups_version": head.groups_version + 1}
     return Update(HEAD, changed, when=tuple(when))
@@ -131,7 +132,7 @@ def _head_or_none(ledger: Ledger) -> LedgerHead | None:
 
 
 def _steps_to_open(after: Ledger) -> list[Sequence[Op]]:
-    """What is carried over, bit by bit; with the last step the ledger is open."""
+    """One compare-and-set after the other; the last one opens the ledger."""
     steps: list[Sequence[Op]] = [
         [_prepared({"status": LedgerStatus.PREPARED}), *sinks] for sinks in _sinks(after)
     ]
@@ -152,7 +153,7 @@ def _prepared(values: Values) -> Op:
 
 
 def _sinks(after: Ledger) -> Iterator[Sequence[Op]]:
-    """Those of streams and applications, not what is remembered for a time only."""
+    """The sinks, without names, which are remembered for a limited time only."""
     rows = after.read_sinks()
     found = [Insert(sink_key(each.sink), sink_values(each)) for each in rows]
     yield from (found[at : at + _SINKS_AT_ONCE] for at in range(0, len(found), _SINKS_AT_ONCE))

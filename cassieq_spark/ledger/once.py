@@ -1,8 +1,8 @@
-"""Publishing once under a name that the ledger remembers for a limited time.
+"""Names: something is published once under a name, which the ledger remembers for a limited time.
 
 Each idempotency key, dead-lettering and redrive leaves a row in the ledger to which it publishes.
-These rows are only ever read by their whole key, and they expire by themselves. So there may be
-any number of them, and no scan crosses them or their tombstones.
+These rows are only read by their whole key, and they expire. So there may be any number of them,
+and no scan crosses them or their tombstones.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
+from functools import partial
 
 from cassieq_spark.ledger.decide import Publication
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of, last_batch_of
+from cassieq_spark.ledger.state import last_batch_of
 from cassieq_spark.model import PendingBlock, block_time
 from cassieq_spark.store.protocol import Insert, RowKey, Slice
 
 #: Programs repeat a put within minutes, or within hours after an outage.
 KEY_LIFETIME = timedelta(days=1)
-#: Any reader or repair completes a dead-lettering that broke off, within minutes where one runs.
+#: If a dead-lettering breaks off, the next reader or repair run completes it.
 DEAD_LETTER_LIFETIME = timedelta(days=30)
-#: A redrive that broke off is only taken up by the next redrive, or by a purge of dead letters.
+#: If a redrive breaks off, only the next redrive or purge of dead letters takes it up.
 REDRIVE_LIFETIME = timedelta(days=365)
 
 
@@ -30,12 +31,8 @@ class Mark(IntEnum):
     """What the ledger remembers of a name."""
 
     PUBLISHED = 0
-    #: Nothing is published under the name, nor ever will be.
+    #: Nothing was published under the name, nor ever will be.
     CLOSED = 1
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +42,13 @@ class Once:
     Attributes:
         name: The name; unique within the queue.
         lifetime: How long it is remembered, in whole seconds.
-        begun_at: When this attempt began, by this machine's clock: before it looked for the name,
-            and before it wrote anything.
+        begun_at: When this attempt began, by this machine's clock: before it read the name, and
+            before it wrote anything.
     """
 
     name: str
     lifetime: timedelta
-    begun_at: datetime = field(default_factory=_now, compare=False)
+    begun_at: datetime = field(default_factory=partial(datetime.now, UTC), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,32 +60,14 @@ class TooLate:
 
 
 def once_of_key(idempotency_key: str) -> Once:
-    """The name for what a program puts under an idempotency key."""
+    """The name of a put with an idempotency key."""
     return Once(f"key:{idempotency_key}", KEY_LIFETIME)
 
 
 def read_mark(ledger: Ledger, once: Once) -> Mark | None:
-    """Read what the ledger remembers of a name; None if it does not know the name. One read."""
+    """Read what the ledger remembers of a name; None if nothing. One read."""
     rows = ledger.read(Slice(row=once_key(once.name))).rows
     return Mark(last_batch_of(rows[0])) if rows else None
-
-
-def read_head_and_mark(
-    ledger: Ledger, once: Once
-) -> tuple[LedgerHead, Mark | None, datetime, datetime]:
-    """Read the head, the mark of a name and the time, all at one moment. One read.
-
-    The first time is the server's clock, the second is `Rows.sure_now`.
-
-    Raises:
-        QueueStateError: There is no such queue.
-    """
-    found = ledger.read(Slice(rows=(HEAD, once_key(once.name))))
-    rows = {str(row["kind"]): row for row in found.rows}
-    if found.now is None or found.sure_now is None or "head" not in rows:
-        raise ledger.no_queue()
-    marked = Mark(last_batch_of(rows["once"])) if "once" in rows else None
-    return head_of(rows["head"]), marked, found.now, found.sure_now
 
 
 def mark(once: Once, mark: Mark) -> Insert:
@@ -100,18 +79,18 @@ def mark(once: Once, mark: Mark) -> Insert:
 def claim(
     publication: Publication, once: Once, pending: Sequence[PendingBlock], now: datetime
 ) -> Publication | TooLate:
-    """Let a publication mark its name, unless it comes too late. Pure.
+    """Let a publication mark its name, unless the attempt is too old. Pure.
 
     I4, I9: suppose that another attempt has published under the name meanwhile. If it did so after
-    head and name were read, it has moved `next`, and this publication is refused. If before, its
-    mark was there, or had expired. A mark expires a whole lifetime after it was made, and an
-    attempt that began half a lifetime ago is refused here; the other half is for clocks that
-    differ. It does not matter how late this publication is applied: `next` must not have moved.
+    head and name were read, it has moved `next`, and this publication is refused. If it did so
+    before, its mark was there, or had expired. A mark expires a whole lifetime after it was made,
+    and an attempt that began half a lifetime ago is refused here; the other half is for clocks
+    that differ. This publication may be applied however late: `next` must not have moved.
 
     Args:
-        publication: What is to be applied.
+        publication: The publication.
         once: The name, which was not marked at ``now``.
-        pending: What is to be published.
+        pending: The blocks of the publication.
         now: The server's clock when head and name were read.
     """
     begun_at = min(once.begun_at, *(block_time(each.block) for each in pending))

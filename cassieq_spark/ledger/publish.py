@@ -1,10 +1,10 @@
-"""Publishing: one compare-and-set makes a whole write visible."""
+"""Publishes: one compare-and-set makes a whole write visible."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import (
@@ -26,14 +26,20 @@ from cassieq_spark.ledger.decide import (
     standing_of,
 )
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, read_head_and_mark
-from cassieq_spark.ledger.state import LedgerStatus, check_open
+from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, once_key
+from cassieq_spark.ledger.state import (
+    LedgerStatus,
+    check_open,
+    last_batch_of,
+    sink_batch_of,
+    sink_key,
+)
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch, name_of
 from cassieq_spark.store.protocol import MOST_OPS
 
 logger = logging.getLogger(__name__)
 
-#: A batch was published before, and is skipped: a replay.
+#: A batch was published before, so it is a replay, and skipped.
 ALREADY_PUBLISHED = "publish.already"
 #: A batch was published before with other content, and is skipped all the same.
 CHANGED = "publish.changed"
@@ -46,8 +52,8 @@ class Published:
     """A write that is visible.
 
     Attributes:
-        monotons: Those of its messages, an empty range if there are none; None if the batch was
-            published before, so that this attempt published nothing.
+        monotons: The monotons of its messages; None if the batch was published before, so that
+            this attempt published nothing.
     """
 
     monotons: Range | None
@@ -66,10 +72,9 @@ def publish(
     resolved by a serial read (I1, I4).
 
     Args:
-        ledger: Of which queue.
         pending: Blocks that are completely written, in the order that their messages are to have.
-        batch: A sink and the number of its batch, or a name that is remembered for a time. What
-            was published before under it is not published again.
+        batch: A sink and the number of its batch, or a name that is remembered for a time. If
+            something was published under it before, nothing is published.
         fail_on_changed: Whether to raise, rather than log, if the sink has published a batch of
             this number with another fingerprint.
 
@@ -81,8 +86,8 @@ def publish(
             writer's clock is ahead; or the write took half as long as its name is remembered.
             Write them again.
         QueueStateError: There is no such queue, or it was purged or deleted; nothing was applied.
-        OutcomeUnknownError: The answer was lost, and so was every trace that could tell; for
-            example, the queue was purged or deleted meanwhile.
+        OutcomeUnknownError: The answer was lost, and no row tells; for example, as the queue was
+            purged or deleted meanwhile.
         TooLargeError: There are more than `MOST_BLOCKS` blocks; nothing was applied.
     """
     pending = [each for each in pending if each.count]
@@ -96,87 +101,75 @@ def publish(
         )
     if not pending:
         return Published(Range(0, 0))
-    return _Publishing(ledger, pending, batch, fail_on_changed=fail_on_changed).run()
+    return _Publishing(ledger, pending, batch, fail_on_changed).run()
 
 
 _Decision = Publication | AlreadyPublished | Fenced | FromTheFuture | Mark | TooLate
 
 
+@dataclass(slots=True)
 class _Publishing:
     """One call of `publish`, with the attempts whose outcome is not known."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        pending: Sequence[PendingBlock],
-        batch: SinkBatch | Once | None,
-        *,
-        fail_on_changed: bool,
-    ) -> None:
-        self._ledger = ledger
-        self._queue_id = ledger.queue_id
-        self._pending = pending
-        self._batch = batch if isinstance(batch, SinkBatch) else None
-        self._fail_on_changed = fail_on_changed
-        self._once = batch if isinstance(batch, Once) else None
-        # By a name one can tell whether an attempt was applied, even if its block is trimmed.
-        self._is_named = batch is not None
-        self._doubtful: list[Range] = []
+    ledger: Ledger
+    pending: Sequence[PendingBlock]
+    batch: SinkBatch | Once | None
+    fail_on_changed: bool
+    doubtful: list[Range] = field(default_factory=list)
 
     def run(self) -> Published:
         try:
             return self._try_again_and_again()
         except StoreError as error:
-            told = isinstance(error, OutcomeUnknownError)
-            if self._doubtful and not self._is_named and not told:
-                raise OutcomeUnknownError(
-                    f"queue {self._queue_id}: the answer to a publish at {self._doubtful[0]} was "
-                    f"lost, so it may be visible, now or later; then: {error}"
-                ) from error
-            raise
+            # A batch with a name may be published again in any case.
+            if not self.doubtful or self.batch or isinstance(error, OutcomeUnknownError):
+                raise
+            raise OutcomeUnknownError(
+                f"queue {self.ledger.queue_id}: the answer to a publish at {self.doubtful[0]} "
+                f"was lost, so it may be visible, now or later; then: {error}"
+            ) from error
 
     def _try_again_and_again(self) -> Published:
+        queue_id = self.ledger.queue_id
         for _ in attempts():
             # I1: an earlier attempt that is applied after this read moves `next`.
             decision = self._decide()
             if (found := self._find_doubtful()) is not None:
                 return Published(found)
             match decision:
-                case AlreadyPublished(last=last) if self._batch is not None:
-                    skip_published(
-                        self._queue_id, self._batch, last, fail_on_changed=self._fail_on_changed
-                    )
+                case AlreadyPublished(last=last) if isinstance(self.batch, SinkBatch):
+                    failing = self.fail_on_changed
+                    skip_published(queue_id, self.batch, last, fail_on_changed=failing)
                     return Published(None)
                 case Mark():
                     logger.warning(
                         "queue %s: %s is %s already: nothing to do",
-                        self._queue_id,
-                        self._once,
+                        queue_id,
+                        self.batch,
                         decision.name.lower(),
-                        extra={"action": ALREADY_PUBLISHED, "queue": self._queue_id},
+                        extra={"action": ALREADY_PUBLISHED, "queue": queue_id},
                     )
                     return Published(None)
                 case TooLate(begun_at=begun_at, most=most):
                     raise NotAppliedError(
-                        f"queue {self._queue_id}: a publish under a name began at {begun_at}, "
+                        f"queue {queue_id}: a publish under a name began at {begun_at}, "
                         f"more than {most} ago by the clock of the server: the name may have "
                         "been used and forgotten since; look at what is in the queue, put it "
                         "again, and check that the clocks agree"
                     )
                 case Fenced(oldest=oldest, fence=fence):
-                    self._doubtful.clear()  # fenced as well
-                    check_open(self._queue_id, self._ledger.read_head())
+                    self.doubtful.clear()  # fenced as well
+                    check_open(queue_id, self.ledger.read_head())
                     raise NotAppliedError(
-                        f"queue {self._queue_id}: the write began at {oldest} and the queue's "
+                        f"queue {queue_id}: the write began at {oldest} and the queue's "
                         f"fence stands at {fence}, so its blocks may have been deleted; write "
                         "it again, in smaller batches, or run the repair with a longer "
                         "--write-timeout; and check that the clocks agree: if the fence is "
-                        f"ahead, cassieq queue fix-clocks {name_of(self._queue_id)} "
-                        "lowers it"
+                        f"ahead, cassieq queue fix-clocks {name_of(queue_id)} lowers it"
                     )
                 case FromTheFuture(begun_at=begun_at, now=now):
                     raise NotAppliedError(
-                        f"queue {self._queue_id}: the write began at {begun_at} by its writer's "
+                        f"queue {queue_id}: the write began at {begun_at} by its writer's "
                         f"clock, and it is {now}; a fence that far ahead was lowered, and the "
                         "blocks of the write may have been deleted before: correct the clock "
                         "of the writer, and write again"
@@ -184,50 +177,48 @@ class _Publishing:
                 case Publication(monotons=monotons) if self._apply(decision):
                     return Published(monotons)
         raise ContentionError(
-            f"queue {self._queue_id}: lost the race to publish again and again; too many small "
+            f"queue {queue_id}: lost the race to publish again and again; too many small "
             "publishes at once? gather them into larger ones"
         )
 
     def _decide(self) -> _Decision:
-        if self._once is not None:
-            return self._decide_once(self._once)
-        last = None
-        if self._batch is None:
-            head, now = self._ledger.read_head_and_now()
-        else:
-            # I4: at one moment, so a publish after this read moves `next`, and refuses ours.
-            head, last, now = self._ledger.read_head_and_sink(self._batch.sink)
-        return decide_publish(head, self._pending, batch=self._batch, last=last, now=now)
-
-    def _decide_once(self, once: Once) -> _Decision:
-        head, mark, now, sure_now = read_head_and_mark(self._ledger, once)
-        if mark is not None:
-            return mark
-        decision = decide_publish(head, self._pending, batch=None, last=None, now=sure_now)
+        batch, key = self.batch, None
+        if isinstance(batch, SinkBatch):
+            key = sink_key(batch.sink)
+        elif batch is not None:
+            key = once_key(batch.name)
+        # I4: at one moment, so a publish after this read moves `next`, and refuses ours.
+        head, row, now, sure_now = self.ledger.read_head_with(key)
+        if not isinstance(batch, Once):
+            last = None if row is None else sink_batch_of(row)
+            return decide_publish(head, self.pending, batch=batch, last=last, now=sure_now)
+        if row is not None:
+            return Mark(last_batch_of(row))
+        decision = decide_publish(head, self.pending, batch=None, last=None, now=sure_now)
         if not isinstance(decision, Publication):
             return decision
-        return claim(decision, once, self._pending, now)
+        return claim(decision, batch, self.pending, now)
 
     def _apply(self, decision: Publication) -> bool:
         try:
-            return self._ledger.cas(decision.ops)
+            return self.ledger.cas(decision.ops)
         except OutcomeUnknownError:
-            self._doubtful.append(decision.monotons)
+            self.doubtful.append(decision.monotons)
             return False
 
     def _find_doubtful(self) -> Range | None:
-        """Look, serially, for an attempt that was applied though its answer was lost."""
-        for monotons in self._doubtful:
-            block = self._ledger.read_block_at(monotons.start, serial=True)
-            if block is not None and block.block == self._pending[0].block:
+        """Find an attempt that was applied although its answer was lost; by serial reads."""
+        for monotons in self.doubtful:
+            block = self.ledger.read_block_at(monotons.start, serial=True)
+            if block is not None and block.block == self.pending[0].block:
                 return monotons
-            head = self._ledger.read_head(serial=True)
-            # A name can be asked instead, unless the queue was purged or deleted with it.
-            tells = self._is_named and head.status is LedgerStatus.OPEN
+            head = self.ledger.read_head(serial=True)
+            # A name tells instead, unless the queue was purged or deleted with it.
+            tells = self.batch is not None and head.status is LedgerStatus.OPEN
             if block is None and head.finalised > monotons.start and not tells:
                 raise OutcomeUnknownError(
-                    f"queue {self._queue_id}: the answer to a publish at {monotons} was lost, and "
-                    "the repair has trimmed the ledger there since"
+                    f"queue {self.ledger.queue_id}: the answer to a publish at {monotons} was "
+                    "lost, and the repair has trimmed the ledger there since"
                 )
         return None
 
@@ -237,14 +228,12 @@ def skip_published(
 ) -> None:
     """Log that a batch is skipped because its sink has published it, or refuse the batch.
 
-    A query that stops loses nothing, and goes on once its operator has decided. A batch that is
-    wrongly skipped is lost, as its source counts it as done. So a doubt is an error, unless the
+    A query that stops loses nothing, and continues once its operator has decided. A batch that is
+    skipped by mistake is lost, as its source counts it as done. So a doubt is an error, unless the
     operator has decided already.
 
     Args:
-        queue_id: Which queue.
-        batch: What was to be published, with its fingerprint; without one if it has no rows, as
-            nothing can be lost then.
+        batch: The batch with its fingerprint; without one if it has no rows, which can't be lost.
         last: The last batch that the sink has published: this one, or a later one.
         fail_on_changed: Whether other content under the same number is an error.
 

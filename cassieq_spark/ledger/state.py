@@ -19,10 +19,10 @@ HEAD: RowKey = ("head", 0, "")
 class LedgerStatus(StrEnum):
     """Whether a ledger takes messages and gives them out."""
 
-    #: A purge is carrying groups and sinks over from the version before; nobody uses it yet.
+    #: A purge is copying groups and sinks from the version before.
     PREPARED = "prepared"
     OPEN = "open"
-    #: Closed for ever: the queue goes on with a later version.
+    #: Closed for ever: the queue continues with a later version.
     PURGED = "purged"
     #: Closed for ever: the queue was deleted.
     DELETED = "deleted"
@@ -34,17 +34,17 @@ class LedgerHead:
 
     Attributes:
         next: Monoton that the next published message gets.
-        finalised: Everything below is settled for every group.
-        fence: No block begun at or before this instant may be published any more.
-        groups_version: How often a group was registered, removed, or about to be moved.
+        finalised: All messages below are settled for every group.
+        fence: No block that was begun at or before this instant can be published any more.
+        groups_version: Grows when a group is registered or removed, or a seek pin is placed.
         delayed_stop: No message from here on is delayed.
         status: Whether messages come in and go out.
-        paused: Whether readers are to lease nothing more.
-        bucket_size: Messages per bucket, once it is closed: its queue may have another by then.
-        trimmed: No row is left of a block that begins below; readers of blocks begin here, as
-            deleted rows are waded through until Cassandra compacts them.
-        unfenced_until: Where the highest fence stood that was taken back: blocks begun up to then
-            may have been deleted, if they were begun before that. None: none was.
+        paused: Whether readers may lease no messages.
+        bucket_size: Messages per bucket, of a closed ledger: its queue may have another by now.
+        trimmed: Rows of blocks that begin below are deleted. Reads of blocks begin here, so that
+            they cross no tombstones.
+        unfenced_until: The highest fence that was lowered: blocks that were begun until then may
+            have been deleted before. None: no fence was lowered.
     """
 
     next: int
@@ -60,11 +60,11 @@ class LedgerHead:
 
     @property
     def is_closed(self) -> bool:
-        """Whether this version of the queue is over."""
+        """Whether the ledger is closed for ever."""
         return self.status in {LedgerStatus.PURGED, LedgerStatus.DELETED}
 
     def offered_below(self, stop: int | None = None) -> int:
-        """Monoton from which on nothing is offered, ``stop`` at most; 0 while readers pause."""
+        """Monoton from which on nothing is offered, at most ``stop``; 0 while paused."""
         if self.paused:
             return 0
         return self.next if stop is None else min(self.next, stop)
@@ -72,12 +72,12 @@ class LedgerHead:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group as the ledger knows it.
+    """The registration of a consumer group.
 
     Attributes:
-        name: Its name.
+        name: Name of the group.
         starts_at: First monoton that it is owed.
-        registered_as: The groups version that its registration made; never used twice.
+        registered_as: The groups version of the registration; no other has it.
     """
 
     name: str
@@ -87,12 +87,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class SeekPin:
-    """Keeps ``finalised`` at or below a monoton to which a group is being moved.
+    """Keeps ``finalised`` at or below the monoton to which a group is being moved.
 
     Attributes:
-        number: The groups version that it made; never used twice.
+        number: The groups version when it was placed; no other pin has it.
         group: Name of the group.
-        position: Where the group is to stand.
+        position: That monoton.
     """
 
     number: int
@@ -122,7 +122,7 @@ def block_key(first_monoton: int) -> RowKey:
 
 @decoded
 def head_of(row: Row) -> LedgerHead:
-    """Decode a head row; one of an earlier release is open, and knows of no delays."""
+    """Decode a head row; if an earlier release wrote it, it is open, without delays."""
     values: Any = row
     demand(row, "fence")
     demand_counts(row, "next", "finalised", "groups_version")
@@ -151,7 +151,7 @@ def head_of(row: Row) -> LedgerHead:
 
 @decoded
 def last_batch_of(row: Row) -> int:
-    """Decode a sink row: the last batch that the sink has published."""
+    """Decode the batch id of the row of a sink or a name."""
     values: Any = row
     demand(row, "batch_id")
     batch_id: int = values["batch_id"]
@@ -159,9 +159,9 @@ def last_batch_of(row: Row) -> int:
 
 
 def sink_values(batch: SinkBatch) -> dict[str, Value]:
-    """What a sink row says once the batch is published.
+    """The columns of a sink row once the batch is published.
 
-    The fingerprint names its batch: an earlier release moves the batch id and leaves it.
+    The fingerprint names its batch, as an earlier release changes the batch id only.
     """
     values: dict[str, Value] = {"batch_id": batch.batch_id}
     if batch.fingerprint is not None:
@@ -197,7 +197,7 @@ def seek_pin_of(row: Row) -> SeekPin:
 
 @decoded
 def block_of(row: Row) -> LedgerBlock:
-    """Decode a block row; of an earlier release, the size is not known."""
+    """Decode a block row; if an earlier release wrote it, the size is 0."""
     values: Any = row
     demand(row, "block", "published_at")
     return LedgerBlock(
@@ -210,11 +210,7 @@ def block_of(row: Row) -> LedgerBlock:
 
 
 def check_open(queue_id: QueueId, head: LedgerHead) -> None:
-    """Check that this version of the queue takes messages, and gives them out.
-
-    Raises:
-        QueueStateError: It was purged or deleted.
-    """
+    """Raise `QueueStateError` if this version of the queue was purged or deleted."""
     if head.status is LedgerStatus.PURGED:
         raise QueueStateError(
             f"queue {queue_id} was purged, and continues as a later version: "
@@ -228,11 +224,7 @@ def check_open(queue_id: QueueId, head: LedgerHead) -> None:
 
 
 def check_tiling(blocks: Sequence[LedgerBlock], monotons: Range) -> None:
-    """Check that ``blocks`` cover ``monotons`` without gap or overlap (I1).
-
-    Raises:
-        InvariantError: They do not.
-    """
+    """Raise `InvariantError` unless ``blocks`` cover ``monotons`` without gap or overlap (I1)."""
     at = min(monotons.start, blocks[0].monotons.start) if blocks else monotons.start
     for block in blocks:
         if block.monotons.start != at:

@@ -1,39 +1,39 @@
-"""A lock on Cassandra: Lamport's bakery, made to survive crashes, with an epoch as fence.
+"""A lock on Cassandra: Lamport's bakery that survives crashes, with an epoch as fence.
 
-For jobs of which one at a time is enough. Who wants it takes a ticket: a row of the lock's
-partition, written plainly, which vanishes by itself. `Bakery.enter` waits its turn; `holding`
-keeps the ticket alive in the background.
+For jobs of which only one may run at a time. A process that wants the lock takes a ticket: a row
+in the partition of the lock, written plainly with a time to live. `Bakery.enter` waits for its
+turn; `holding` keeps the ticket alive in the background.
 
     row without number -> read all -> number = highest + 1 -> wait -> epoch + 1 (LWT) -> inside
 
-A ticket without number is one whose number is being chosen: nobody enters past it. Its turn has
-come when every other ticket has a number, and a higher one (or the same, and a higher id).
+A ticket without a number is still choosing it, and no other ticket enters before. The turn of a
+ticket comes when every other ticket has a number that is higher (or the same, with a higher id).
 
-The time of a ticket (its TTL) counts in Cassandra from the moment it was written; its owner counts
-from before that write was sent, and only three quarters of it, so it gives up first. The
-remaining quarter is for what clocks of nodes differ by, and for the second that Cassandra rounds
-away. A ticket is never written again once its owner has given it up, or does not know whether a
-write went in: it takes another, with a new id.
+Cassandra counts the TTL of a ticket from the write; its owner counts from before it sent the
+write, and trusts only three quarters of it, so it gives up first. The other quarter covers clocks
+of nodes that differ, and the second that Cassandra rounds off. If an owner has given up a ticket,
+or does not know whether a write was applied, it does not write the ticket again, but takes another
+one with a new id.
 
-Rows of a ticket carry timestamps that count its writes, so that neither clocks nor late arrivals
-decide which write counts. The epoch is a compare-and-set on the value that was read together with
-the tickets: who was overtaken since that read does not move it. It only grows, so a bakery number,
-which begins anew when nobody waits, can't replace it.
+The timestamps of a ticket count its writes, so that neither clocks nor late arrivals decide which
+write counts. The epoch moves by a compare-and-set on the value that was read with the tickets: a
+process that was overtaken since does not move it. It only grows. A bakery number can't replace it,
+as numbers begin anew when no process waits.
 
 | event | result |
 |---|---|
-| a crash while choosing, waiting or inside | the ticket vanishes; others go on within its TTL |
+| a crash while choosing, waiting or inside | the ticket vanishes within its TTL; others go on |
 | a long pause before the number is written | noticed: the ticket is given up |
 | a long pause while waiting | the same, with its place in the order |
-| a long pause between the last look and the epoch | the LWT is refused if anybody entered |
+| a long pause between the last read and the epoch | the LWT is refused if another entered |
 | a long pause inside | `Held.is_held` is false by its own clock, `Held.confirm` by the epoch |
 | a write of a ticket with an unknown outcome | the ticket is deleted; another one is taken |
-| the answer of the LWT is lost | a serial read shows whose entry it is |
+| the answer to the LWT is lost | a serial read shows whose entry it is |
 | clocks of nodes that differ by more than the margin | two may be inside; the epoch tells one |
-| a pause that the clock does not count, of a virtual machine | the same |
+| a pause of a virtual machine that the clock does not count | the same |
 
-What the epoch can't stop is the one action that was under way when its process was paused: an
-action done under a lock must be harmless if it is done late, or carry the epoch in a condition.
+The epoch can't stop an action that was running when its process was paused. So an action under a
+lock must be harmless if it is late, or carry the epoch in a condition.
 """
 
 from __future__ import annotations

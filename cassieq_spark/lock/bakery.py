@@ -1,4 +1,4 @@
-"""Taking a lock, knowing whether it is still ours, and keeping it during long work."""
+"""Takes a lock, tells whether it is still held, and keeps it during long work."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from cassieq_spark.store.protocol import (
 
 logger = logging.getLogger(__name__)
 
-#: Parts of its TTL: how long it is trusted after a write, and after how long it is due again.
+#: Parts of its TTL: how long a ticket is trusted after a write, and when it is written again.
 _TRUSTED = 3 / 4
 _DUE = 1 / 4
-#: How long a holder that died keeps others waiting, at the most.
+#: How long at most others wait for a dead holder.
 DEFAULT_TTL = timedelta(seconds=30)
-#: Cassandra rounds a second away, so that a quarter of this is the least there may be in hand.
+#: Cassandra rounds off up to a second of it, and a quarter of it is the margin.
 SHORTEST_TTL = timedelta(seconds=5)
 _POLL_SECONDS = (0.05, 0.5)
 #: A renewal failed; it is tried again.
@@ -47,8 +47,8 @@ _STOP_SECONDS = 5
 
 
 def boot_seconds() -> float:
-    """Seconds of a clock that never goes back, and that does not stop when the machine sleeps."""
-    # CLOCK_MONOTONIC of Linux stops then, and a holder would trust a ticket that is long gone.
+    """Seconds of a clock that never goes back, and does not stop while the machine sleeps."""
+    # CLOCK_MONOTONIC of Linux stops then, and a holder would trust a ticket that has expired.
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -56,15 +56,14 @@ class Bakery:
     """A lock, as one process sees it.
 
     Args:
-        store: Where the lock is kept.
-        name: Which lock; see `validate_name`.
-        owner: Who this is, for people.
-        ttl: How long a ticket lives after each write; the same for all who want the lock.
+        name: Name of the lock; see `validate_name`.
+        owner: Who this process is, for people.
+        ttl: How long a ticket lives after each write; the same for all processes.
         clock: Seconds of a clock of this machine that never goes back.
         sleep: Waits so many seconds.
 
     Raises:
-        OptionError: The name can't be one, or ``ttl`` is too short or not in whole seconds.
+        OptionError: The name is not valid, or ``ttl`` is too short or not in whole seconds.
     """
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
@@ -91,20 +90,19 @@ class Bakery:
     def enter(
         self, patience: timedelta, *, may_continue: Callable[[], bool] = lambda: True
     ) -> Held | None:
-        """Take the lock: two plain writes, two or three reads and one LWT if it is free.
+        """Take the lock. Two plain writes, two or three reads and one LWT if it is free.
 
         While it waits, it reads the lock's partition about four times a second.
 
         Args:
-            patience: How long to wait for others; of zero, one look.
-            may_continue: Asked at each look; false ends the wait.
+            patience: How long to wait for others; with zero, it tries once.
+            may_continue: Asked before each wait; false ends it.
 
         Returns:
-            None: others still have it.
+            None: others still hold it.
 
         Raises:
-            StoreError: Cassandra failed. The lock is not taken; a ticket that may be left behind
-                vanishes by itself.
+            StoreError: Cassandra failed. The lock is not taken; a ticket that may be left expires.
         """
         until = self._clock() + patience.total_seconds()
 
@@ -125,15 +123,15 @@ class Bakery:
                 return held
 
     def read_entry(self, *, serial: bool = False) -> Entry | None:
-        """Read who entered last, still inside or not; None if nobody ever did. One read."""
+        """Read the last entry, which may have left; None if there is none. One read."""
         rows = self._store.read_rows(self._partition, Slice(row=ENTRY), serial=serial)
         return board_of(rows.rows).entry
 
     def _enter_with(self, own: _OwnTicket, waits: Callable[[], bool]) -> Held | None:
-        """None: patience is out, or the ticket is."""
+        """Enter with this ticket; None if patience is over, or the ticket can't be trusted."""
         if not own.write():
             return None
-        # From here on others wait for that row; those who looked before have numbers to see.
+        # From here on others wait for that row; those that read before it have written a number.
         own.number = self._read_board().next_number
         if not own.write():
             return None
@@ -143,7 +141,7 @@ class Bakery:
             entry = self._move_epoch(own, board) if is_turn else None
             if entry is not None:
                 return Held(self, own, entry) if own.is_alive() else None
-            # Gone although it is trusted: this clock has stood still, or Cassandra's have jumped.
+            # If a trusted ticket is missing, this clock has stopped, or Cassandra's have jumped.
             if own.ticket not in board.tickets or not waits():
                 return None
             self._sleep(random.uniform(*_POLL_SECONDS))  # noqa: S311 jitter, not a secret
@@ -153,7 +151,7 @@ class Bakery:
         return board_of(self._store.read_rows(self._partition).rows)
 
     def _move_epoch(self, own: _OwnTicket, board: Board) -> Entry | None:
-        """One LWT, on the epoch that was read together with the tickets; None if it was lost."""
+        """Move the epoch from the one that was read with the tickets. One LWT; None if refused."""
         values: Values = {
             "epoch": (board.epoch or 0) + 1,
             "holder": str(own.ticket.id),
@@ -161,7 +159,7 @@ class Bakery:
             "entered_at": ServerNow(),
         }
         unchanged = (When("epoch", "=", board.epoch),)
-        # Refused or in doubt, whose entry it is tells: one of our own may have come late.
+        # Refused or not, the entry tells: an earlier attempt of ours may have been applied late.
         with suppress(OutcomeUnknownError):
             self._store.cas(self._partition, [Update(ENTRY, values, unchanged)])
         entry = self.read_entry(serial=True)
@@ -169,10 +167,10 @@ class Bakery:
 
 
 class Held(Displayed):
-    """A lock that was taken; tells whether it is still ours.
+    """A lock that this process has taken; tells whether it is still held.
 
     Attributes:
-        epoch: Higher than that of all who had the lock before.
+        epoch: Higher than those of all holders before.
         entered_at: By the coordinator's clock.
     """
 
@@ -191,16 +189,16 @@ class Held(Displayed):
         return View("locks", "", facts)
 
     def is_held(self) -> bool:
-        """Whether nobody else can have it, if clocks can be trusted. Reads nothing."""
+        """Whether no other process can hold it, as far as clocks can be trusted. No read."""
         return self._own.is_alive()
 
     def confirm(self) -> bool:
-        """Whether nobody has entered since, whatever the clocks say. One read.
+        """Whether no other process has entered since, whatever the clocks say. One read.
 
-        Once false, it stays so, and so does `is_held`.
+        Once false, it stays false, and so does `is_held`.
 
         Raises:
-            StoreError: Cassandra failed; nothing is known, so nothing may be done.
+            StoreError: Cassandra failed, so it is not known; do nothing under the lock.
         """
         if not self._own.is_alive():
             return False
@@ -210,20 +208,20 @@ class Held(Displayed):
         return self._own.is_alive()
 
     def renew(self) -> bool:
-        """Keep it for another TTL. One plain write; False: too late, it is lost.
+        """Keep it for another TTL. One plain write; False: it is lost already.
 
         Raises:
-            StoreError: Cassandra failed; it is held for as long as it was before.
+            StoreError: Cassandra failed; it is held for as long as before.
         """
         return self._own.renew()
 
     def leave(self) -> None:
-        """Let the next one in. One plain write; if that fails, the ticket vanishes by itself."""
+        """Let the next process enter. One plain write; if that fails, the ticket expires."""
         self._own.give_back()
 
 
 def read_holder(store: Store, name: str) -> Entry | None:
-    """Read who has a lock, or had it and died less than a TTL ago; None if nobody. One read."""
+    """Read who holds a lock, or held it and died less than a TTL ago; None if free. One read."""
     board = board_of(store.read_rows(partition_of_lock(name)).rows)
     return board.entry if board.has_ticket_of_entry else None
 
@@ -232,18 +230,13 @@ def read_holder(store: Store, name: str) -> Entry | None:
 def holding(
     bakery: Bakery, patience: timedelta, *, may_continue: Callable[[], bool] = lambda: True
 ) -> Iterator[Held | None]:
-    """Take a lock, renew it from another thread, and leave it in the end.
+    """Take a lock as `Bakery.enter`, renew it from another thread, and leave it at the end.
 
-    The holder asks `Held.confirm` before each action: the thread does not help a process that was
-    paused.
-
-    Args:
-        bakery: Which lock.
-        patience: See `Bakery.enter`, also for the errors.
-        may_continue: The same.
+    The holder has to ask `Held.confirm` before each action: the thread does not help a process
+    that was paused.
 
     Yields:
-        None: others have it.
+        None: others hold it.
     """
     held = bakery.enter(patience, may_continue=may_continue)
     if held is None:
@@ -259,7 +252,7 @@ def holding(
         yield held
     finally:
         done.set()
-        # A renewal under way is no younger than the deletion, so it may arrive after it.
+        # A running renewal has a lower timestamp than the deletion, so it may arrive after it.
         held.leave()
         renewing.join(_STOP_SECONDS)
 
@@ -269,11 +262,8 @@ def _renew(held: Held, done: threading.Event, pause: float) -> None:
         try:
             kept = held.renew()
         except StoreError as error:
-            logger.warning(
-                "could not renew the lock, trying again: %s",
-                error,
-                extra={"action": RENEWAL_FAILED, "epoch": held.epoch},
-            )
+            extra = {"action": RENEWAL_FAILED, "epoch": held.epoch}
+            logger.warning("could not renew the lock, trying again: %s", error, extra=extra)
             continue
         if not kept:
             if not done.is_set():
@@ -286,17 +276,10 @@ def _renew(held: Held, done: threading.Event, pause: float) -> None:
 
 
 class _OwnTicket:
-    """A ticket of this process: written again and again, and trusted for less time than it has.
-
-    Args:
-        store: Where it is written.
-        partition: The lock's.
-        owner: Who this is, for people.
-        ttl: How long it lives after each write.
-        clock: Seconds of a clock of this machine that never goes back.
+    """A ticket of this process: written again and again, and trusted for less than its TTL.
 
     Attributes:
-        number: To be set once, after the first write.
+        number: Set once, after the first write.
     """
 
     def __init__(
@@ -321,18 +304,18 @@ class _OwnTicket:
 
     @property
     def ticket(self) -> Ticket:
-        """Id and number, as others see them once they are written."""
+        """Id and number, as others read them once they are written."""
         return Ticket(self._id, self.number)
 
     def is_alive(self) -> bool:
-        """Whether its row can't have vanished. Once false, it stays so."""
+        """Whether its row can't have expired. Once false, it stays false."""
         return not self._given_up and self._clock() < self._trusted_until
 
     def renew(self) -> bool:
-        """Write it as it is now. One plain write; False: its row may have vanished before that.
+        """Write it again. One plain write; False: its row may have expired before.
 
         Raises:
-            StoreError: Cassandra failed; the ticket is as old as it was.
+            StoreError: Cassandra failed; the ticket is trusted for as long as before.
         """
         if not self.is_alive():
             return False
@@ -342,11 +325,7 @@ class _OwnTicket:
         if self.number is not None:
             values["number"] = self.number
         self._store.write_row(
-            self._partition,
-            ticket_key(self._id),
-            values,
-            timestamp=self._timestamp,
-            ttl=self._ttl,
+            self._partition, ticket_key(self._id), values, timestamp=self._timestamp, ttl=self._ttl
         )
         if not self.is_alive():
             return False
@@ -354,7 +333,7 @@ class _OwnTicket:
         return True
 
     def write(self) -> bool:
-        """Renew it; False, and given up, also if the outcome is not known."""
+        """Renew it, or give it up if that fails or its outcome is not known."""
         try:
             written = self.renew()
         except OutcomeUnknownError:
@@ -363,16 +342,16 @@ class _OwnTicket:
         return written
 
     def keep(self) -> bool:
-        """Renew it if that is due; False: too late. At most one plain write."""
+        """Renew it if it is time; False: it can't be trusted any more. One plain write at most."""
         left = (_TRUSTED - _DUE) * self._ttl.total_seconds()
         return self.is_alive() and (self._clock() < self._trusted_until - left or self.write())
 
     def give_up(self) -> None:
-        """Never trust it again."""
+        """Trust it no more."""
         self._given_up = True
 
     def give_back(self) -> None:
-        """Delete it, with whatever of it arrives late. One plain write; the TTL does the rest."""
+        """Delete it, and any write of it that is late. One plain write; without, it expires."""
         self.give_up()
         with suppress(StoreError):
             self._store.delete_row(

@@ -1,4 +1,4 @@
-"""The rows of a lock as values, and whose turn it is. Pure."""
+"""The rows of a lock as values, and which ticket may enter. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ENTRY: RowKey = ("entry", "")
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A place in the order of those who want the lock.
+    """The place of a process that wants the lock; lower numbers go first.
 
     Attributes:
         id: Never used twice.
-        number: Lower ones go first; None while it is being chosen.
+        number: None until it is chosen.
     """
 
     id: UUID
@@ -28,11 +28,11 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Who entered last; inside still, or not.
+    """The last process that entered, which may have left.
 
     Attributes:
         epoch: How often the lock was taken; never goes down.
-        holder: The ticket it was taken with.
+        holder: The ticket with which it was taken.
         owner: Who that is, for people.
         entered_at: By the coordinator's clock.
     """
@@ -45,7 +45,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All rows of a lock, as one read showed them."""
+    """All rows of a lock, by one read."""
 
     tickets: tuple[Ticket, ...]
     entry: Entry | None
@@ -57,18 +57,17 @@ class Board:
 
     @property
     def next_number(self) -> int:
-        """Above all numbers that are taken."""
+        """A number above all that are taken."""
         return 1 + max((ticket.number or 0 for ticket in self.tickets), default=0)
 
     @property
     def has_ticket_of_entry(self) -> bool:
-        """Whether who entered last is inside still, as far as anybody can see."""
-        return self.entry is not None and any(
-            ticket.id == self.entry.holder for ticket in self.tickets
-        )
+        """Whether the process that entered last has a ticket, so that it seems to be inside."""
+        entry = self.entry
+        return entry is not None and any(each.id == entry.holder for each in self.tickets)
 
     def is_turn_of(self, ticket: Ticket) -> bool:
-        """Whether this ticket is there, and nobody is before it or may come to be.
+        """Whether this ticket exists, and no other ticket goes before it or may come to.
 
         >>> low, high = Ticket(UUID(int=7), 1), Ticket(UUID(int=3), 2)
         >>> choosing = Ticket(UUID(int=9), None)
@@ -88,21 +87,18 @@ def ticket_key(ticket: UUID) -> RowKey:
 
 def board_of(rows: Iterable[Row]) -> Board:
     """Decode the rows of a lock."""
-    listed: list[Any] = list(rows)
-    tickets = (_ticket_of(row) for row in listed if row["kind"] == "ticket")
-    entries = (_entry_of(row) for row in listed if row["kind"] == "entry")
-    return Board(tuple(tickets), next(entries, None))
+    tickets, entry = [], None
+    for row in rows:
+        values: Any = row
+        if row["kind"] == "ticket":
+            tickets.append(Ticket(UUID(values["ticket"]), values["number"]))
+        elif row["kind"] == "entry":
+            who = UUID(values["holder"]), values["owner"]
+            entry = Entry(values["epoch"], *who, values["entered_at"])
+    return Board(tuple(tickets), entry)
 
 
 def _is_behind(other: Ticket, ticket: Ticket) -> bool:
     if other.number is None or ticket.number is None:
         return False
     return (other.number, other.id) > (ticket.number, ticket.id)
-
-
-def _ticket_of(values: Any) -> Ticket:
-    return Ticket(UUID(values["ticket"]), values["number"])
-
-
-def _entry_of(values: Any) -> Entry:
-    return Entry(values["epoch"], UUID(values["holder"]), values["owner"], values["entered_at"])

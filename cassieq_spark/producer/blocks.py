@@ -1,10 +1,11 @@
-"""Writing blocks: Arrow batches into chunks under ids of their own."""
+"""Writes blocks: Arrow batches become chunks, under new block ids."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from uuid import UUID, uuid1
 
 import pyarrow as pa
@@ -18,19 +19,19 @@ from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
-#: How many visibility times a task of a write has open at a time, at the most.
+#: Most times of delivery for which a task of a write has an open block at a time.
 MOST_TIMES = 100
 #: Tasks with higher numbers have fewer: the blocks of all tasks go into one publish.
 _TASKS_OF_MOST_TIMES = 60
-#: "At once", and two more: however large a step is, two instants may lie on both sides of one.
+#: "At once", and two more: two instants may lie on either side of a step, however large it is.
 _FEWEST_TIMES = 3
-#: Visibility times are rounded up to multiples of this, or of more if there are too many.
+#: Times of delivery are rounded up to multiples of this, or of more if there are too many.
 FINEST = timedelta(seconds=1)
 #: Bytes of messages per chunk, before compression, if the options do not say.
 _CHUNK_BYTES, _TYPED_CHUNK_BYTES = 256 << 10, 1 << 20
-#: How many bytes of delayed messages are collected before they are written.
+#: Bytes of delayed messages that are collected before they are written.
 _HELD_BYTES = 8 << 20
-#: Messages that were due longer ago than this are visible at once, whatever the clocks say.
+#: Messages whose time passed longer ago than this are visible at once, whatever the clocks say.
 _CERTAINLY_PAST = timedelta(hours=1)
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = FIRST_INSTANT
@@ -47,10 +48,10 @@ def new_block_id() -> UUID:
 
 
 def times_of_task(partition: int) -> int:
-    """How many visibility times a task of a write may have open at a time.
+    """For how many times of delivery a task of a write may have an open block at a time.
 
     A task does not know how many tasks there are, so each has fewer than the one before. Ten
-    thousand tasks have 59,000 together. A task may make more blocks than it has times.
+    thousand tasks have 59,000 together. A task may write more blocks than it has times.
 
     Args:
         partition: The number of the task within its write, from 0.
@@ -67,13 +68,11 @@ def write_block(
     *,
     takes_reserved: bool = False,
 ) -> PendingBlock:
-    """Write messages as a new block, which nobody sees until it is published.
+    """Write messages as a new block, which no reader sees until it is published.
 
     No LWT, no read: one write for each chunk, several at a time.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
         batches: As `chunks.Cutter.feed` takes them.
         options: How to write.
         takes_reserved: Whether the messages may have reserved headers, as dead letters do.
@@ -82,8 +81,7 @@ def write_block(
         MessageError: A null value, a reserved header, or a message over the limit.
         StoreError: Cassandra did not take the messages within the time allowed.
     """
-    cutter = _cutter(queue, options, takes_reserved=takes_reserved)
-    chunks = _Counted(cut(batches, cutter))
+    chunks = _Counted(cut(batches, _cutter(queue, options, takes_reserved=takes_reserved)))
     block = new_block_id()
     store.write_chunks(queue.queue_id, block, chunks)
     return PendingBlock(block, chunks.messages, chunks.size)
@@ -105,13 +103,11 @@ def write_blocks(
     this call, whichever is longer.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
         batches: As `chunks.Cutter.feed` takes them; optionally with a column ``delay`` (duration,
             or a number of seconds), counted from publication, or ``visible_at`` (timestamp), or
-            as the form of the queue calls them. Null means at once.
+            what the form of the queue calls them. Null means at once.
         options: How to write.
-        most_times: How many visibility times may be open at a time; at least three.
+        most_times: For how many times of delivery a block may be open at a time; at least three.
 
     Returns:
         The blocks, in the order of their times.
@@ -122,13 +118,11 @@ def write_blocks(
         StoreError: Cassandra did not take the messages within the time allowed.
     """
     writer: BlockWriter | None = None
-    names = form_of(queue).names
     iterator = iter(batches)
     for first in iterator:
-        timed = (name for name in (names.delay, names.visible_at) if name in first.schema.names)
-        column = next(timed, None)
+        column = column_of_time(queue, first)
         if column is None:
-            return [write_block(store, queue, _chain(first, iterator), options)]
+            return [write_block(store, queue, chain([first], iterator), options)]
         if writer is None:
             writer = BlockWriter(store, queue, options, column, most_times=most_times)
         writer.add(first)
@@ -137,28 +131,26 @@ def write_blocks(
     return writer.finish() if writer else []
 
 
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
+def column_of_time(queue: QueueDefinition, rows: pa.RecordBatch) -> str | None:
+    """The column that says when a message is delivered; None if there is none."""
+    names = form_of(queue).names
+    return next((it for it in (names.delay, names.visible_at) if it in rows.schema.names), None)
 
 
 def _cutter(
     queue: QueueDefinition, options: SinkOptions, *, takes_reserved: bool = False
 ) -> Cutter:
+    # Each chunk of a queue with a schema costs some time for each column, so they are larger.
+    chunk_bytes = _CHUNK_BYTES if queue.schema is None else _TYPED_CHUNK_BYTES
     return Cutter(
         chunk_size=queue.chunk_size,
         bucket_size=queue.bucket_size,
-        chunk_bytes=options.chunk_bytes or _chunk_bytes(queue),
+        chunk_bytes=options.chunk_bytes or chunk_bytes,
         compression=options.compression,
         max_message_bytes=options.max_message_bytes,
         takes_reserved=takes_reserved,
         form=form_of(queue),
     )
-
-
-def _chunk_bytes(queue: QueueDefinition) -> int:
-    """Each chunk of a queue with a schema costs some time for each column, so they are larger."""
-    return _CHUNK_BYTES if queue.schema is None else _TYPED_CHUNK_BYTES
 
 
 class _Counted:
@@ -177,7 +169,7 @@ class _Counted:
 
 
 class _TimedBlock:
-    """A block that is being written, for one time of delivery."""
+    """An open block, for one time of delivery."""
 
     def __init__(self, store: Store, queue: QueueDefinition, options: SinkOptions) -> None:
         self._store = store
@@ -193,7 +185,7 @@ class _TimedBlock:
         self._held.append(messages)
 
     def join(self, other: _TimedBlock) -> bool:
-        """Take over the messages of another block; False if some of them are written already."""
+        """Take over the messages of another block, unless some of them are written already."""
         if other._is_begun:
             return False
         self._held += other._held
@@ -220,14 +212,13 @@ class BlockWriter:
     """Distributes messages of one task to blocks by their time of delivery.
 
     Args:
-        store: Where the queue is kept.
         queue: Which queue, or which partition of it.
         options: How to write.
-        column: The column that says when a message is delivered; None: all at once.
+        column: See `column_of_time`; None: all messages are delivered at once.
         most_times: See `write_blocks`.
 
     Attributes:
-        held_bytes: About how much was added since the last `flush`.
+        held_bytes: About how many bytes were added since the last `flush`.
     """
 
     def __init__(
@@ -253,7 +244,7 @@ class BlockWriter:
         self.held_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take messages, at least one; see `write_blocks` for the errors."""
+        """Add messages, at least one; see `write_blocks` for the errors."""
         most = self._options.max_message_bytes
         check_messages(batch, most, first_row=self._rows, form=self._form)
         self.held_bytes += batch.nbytes
@@ -269,13 +260,13 @@ class BlockWriter:
             self._block_of(time).add(batch.filter(pc.equal(times, time)))
 
     def flush(self) -> None:
-        """Write what fills chunks. Returns when it is acknowledged."""
+        """Write all full chunks. Returns when they are acknowledged."""
         for block in self._open.values():
             block.write()
         self.held_bytes = 0
 
     def finish(self) -> list[PendingBlock]:
-        """Write the rest; the blocks, in the order of their times."""
+        """Write the rest; returns the blocks, in the order of their times."""
         every = sorted([*self._open.items(), *self._closed], key=lambda each: each[0])
         return [block.finish(self._visible(time)) for time, block in every]
 
@@ -285,7 +276,7 @@ class BlockWriter:
         return self._open[time]
 
     def _wanted(self, column: pa.Array) -> pa.Array:
-        """When each message is to be delivered, in microseconds; 0 for at once."""
+        """The time of delivery of each message, in microseconds; 0 for at once."""
         if self._is_instant:
             wanted = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
             self._refuse(
@@ -313,7 +304,7 @@ class BlockWriter:
         return pc.fill_null(wanted, 0)
 
     def _refuse(self, rows: pa.Array, what: str) -> None:
-        """Refuse the first row that is marked, if any is."""
+        """Refuse the first of these rows, if there is one."""
         marked = pc.fill_null(rows, fill_value=False)
         if pc.any(marked).as_py():
             row = self._rows + pc.index(marked, value=True).as_py()
@@ -340,7 +331,7 @@ class BlockWriter:
             return None
         if not self._is_instant:
             return timedelta(microseconds=time)
-        # Rounded up in steps of centuries, it might leave the calendar.
+        # If it was rounded up by centuries, it may be beyond the calendar.
         return _EPOCH + timedelta(microseconds=min(time, _LAST_INSTANT))
 
 

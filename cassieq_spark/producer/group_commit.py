@@ -17,17 +17,17 @@ from cassieq_spark.store.protocol import Store
 
 
 class _Turn(Enum):
-    """What a thread that waits is told, instead of what was published for it."""
+    """The outcome of a thread for which no other thread has published."""
 
-    #: Publish for all that wait now.
+    #: Publish for all threads that wait now.
     LEADS = auto()
-    #: Publish for yourself: the publish for several was refused, perhaps because of another one.
+    #: Publish by yourself: the shared publish was refused, perhaps because of another thread.
     ALONE = auto()
 
 
 @dataclass(slots=True, eq=False)
 class _Commit:
-    """What one thread has written, and waits for."""
+    """What one thread has written, and the outcome for which it waits."""
 
     written: Sequence[Written]
     queue_id: QueueId
@@ -44,29 +44,26 @@ class _Commit:
 
 
 class _Process:
-    """The threads of one process that publish, and those that wait."""
+    """The threads of one process that publish or wait."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        #: Those that wait, of each queue to which a thread is publishing.
+        #: The waiting ones, for each queue to which a thread is publishing.
         self.waiting: dict[QueueId, list[_Commit]] = {}
 
 
 class GroupCommit:
     """Publishes what the threads of a process have written, safely across a fork.
 
-    A thread publishes at once, unless another one is publishing to the same queue. Then it waits,
-    and the first of those that wait publishes for all of them. Without this they would race for
+    A thread publishes at once, unless another thread is publishing to the same queue. Then it
+    waits, and the first waiting thread publishes for all of them. Otherwise they would race for
     the head of the ledger, and each publish would take several LWTs.
 
-    What comes from one thread is published whole or not at all, and in the order in which it was
-    written; that several threads share an LWT changes nothing else.
+    The messages of one thread are published whole or not at all, and in the order in which they
+    were written. To share an LWT changes nothing else.
 
     Source: the group commit of DeWitt et al., Implementation Techniques for Main Memory Database
     Systems, SIGMOD 1984.
-
-    Args:
-        store: Where the queues are kept.
     """
 
     def __init__(self, store: Store) -> None:
@@ -75,10 +72,10 @@ class GroupCommit:
         self._processes: dict[int, _Process] = {}
 
     def publish(self, written: Sequence[Written]) -> Published:
-        """Make what one thread has written visible; see `publish_written`.
+        """Make visible what one thread has written; see `publish_written`.
 
-        At most one LWT and a read if nobody else publishes at that moment: threads that wait for
-        each other share them. A batch with a name is published by itself.
+        One LWT and a read if no other thread publishes at that moment; waiting threads share
+        them. A batch with a name is published by itself.
 
         Args:
             written: At least one, all of one queue.
@@ -101,14 +98,14 @@ class GroupCommit:
         return publish_written(self._store, written)
 
     def _publish(self, group: Sequence[_Commit]) -> Published | _Turn:
-        """Publish for a group and tell the others; returns what the first one is to be told."""
+        """Publish for a group; the outcome of the first thread. The others get theirs."""
         others = group[1:]
         try:
             first, *rest = self._outcomes(group)
             for commit, outcome in zip(others, rest, strict=True):
                 commit.outcome.set_result(outcome)
         except BaseException as error:
-            # Whatever happens, nobody waits for ever.
+            # No thread may wait for ever.
             for commit in others:
                 if not commit.outcome.done():
                     commit.outcome.set_exception(_for_others(error))
@@ -124,11 +121,11 @@ class GroupCommit:
             if len(group) == 1:
                 raise
             return [_Turn.ALONE] * len(group)
-        return _dealt(published, group)
+        return _divide(published, group)
 
 
 def _join(here: _Process, mine: _Commit) -> Published | _Turn:
-    """Wait until it is published, or its thread is to publish."""
+    """Wait until another thread has published it, or this thread has to publish."""
     with here.lock:
         waiting = here.waiting.get(mine.queue_id)
         if waiting is None:
@@ -140,7 +137,7 @@ def _join(here: _Process, mine: _Commit) -> Published | _Turn:
 
 
 def _take(here: _Process, mine: _Commit) -> list[_Commit]:
-    """Those that wait, in order, as many as one publish takes."""
+    """The first waiting threads, as many as one publish takes."""
     with here.lock:
         waiting, taken = here.waiting[mine.queue_id], []
         room = MOST_BLOCKS - mine.blocks
@@ -151,7 +148,7 @@ def _take(here: _Process, mine: _Commit) -> list[_Commit]:
 
 
 def _leave(here: _Process, mine: _Commit) -> None:
-    """Let the next one publish; or stop waiting, if the thread was interrupted."""
+    """Let the next thread publish; or stop waiting, if this thread was interrupted."""
     with here.lock:
         waiting = here.waiting.get(mine.queue_id, [])
         if mine in waiting:
@@ -164,19 +161,19 @@ def _leave(here: _Process, mine: _Commit) -> None:
             here.waiting.pop(mine.queue_id, None)
 
 
-def _dealt(published: Published, group: Sequence[_Commit]) -> list[Published]:
-    """The monotons of each, which follow each other as tsuccessor blocks do."""
+def _divide(published: Published, group: Sequence[_Commit]) -> list[Published]:
+    """The monotons of each thread, which are in the order of the blocks."""
     if published.monotons is None:
         raise InvariantError(f"{group[0].queue_id}: a publish without a name published nothing")
-    dealt, start = [], published.monotons.start
+    parts, start = [], published.monotons.start
     for commit in group:
-        dealt.append(Published(Range(start, start + commit.messages)))
+        parts.append(Published(Range(start, start + commit.messages)))
         start += commit.messages
-    return dealt
+    return parts
 
 
 def _for_others(error: BaseException) -> BaseException:
-    """The error of a thread, for those for which it published."""
+    """The error that the threads get for which a thread has published with this error."""
     if isinstance(error, Exception):
         return error
     unknown = OutcomeUnknownError(

@@ -1,4 +1,4 @@
-"""Messages to be put: what a program gives, checked, and as rows of Arrow batches."""
+"""Checks messages that a program puts, and turns them into rows of Arrow batches."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.rows import from_dicts, from_json, parse_json
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
-#: Messages and bytes that are put together before they are cut into chunks.
+#: Messages and bytes of one Arrow batch, which is then cut into chunks.
 _BATCH_COUNT = 512
 _BATCH_BYTES = 1 << 20
 
 Headers = Mapping[str, str | None]
-#: The body of a message: a mapping has the columns of a queue with a schema.
+#: The body of a message; a mapping of columns if the queue has a schema.
 Value = bytes | str | Mapping[str, Any]
-#: When a message is delivered, at the earliest: at an instant, so long after it is published, or,
-#: None, at once.
+#: The earliest time of delivery: an instant, or a delay after publication; None: at once.
 Visible = datetime | timedelta | None
 
 
@@ -47,10 +46,10 @@ class NewMessage(Displayed):
     Attributes:
         value: Its body; text is stored as UTF-8. If the queue has a schema, a dict of its columns,
             or a JSON object as text or bytes.
-        key: Anything by which the program identifies it. Of a queue with several partitions,
-            messages of one key go to the same one.
+        key: Anything by which the program identifies it. Messages of one key go to the same
+            partition of the queue.
         headers: Names with values that describe the message.
-        delay: How long after it is published it is delivered, at the earliest.
+        delay: How long after publication it is delivered, at the earliest.
         visible_at: When it is delivered, at the earliest; aware; instead of a delay.
     """
 
@@ -76,9 +75,9 @@ class CheckedMessage:
     """A message that the queue takes, ready to be written.
 
     Attributes:
-        key: Or None.
-        value: Its body; a batch of one row, if the queue has a schema.
-        headers: Names with values; None if there are none.
+        key: None if it has none.
+        value: Its body; a batch of one row if the queue has a schema.
+        headers: Names with values; None if it has none.
         size: Bytes of all three.
         visible: When it is to be delivered.
     """
@@ -96,13 +95,12 @@ def check_message(
     """Refuse a message that the queue does not take.
 
     Args:
-        message: A value, or a message with more than that.
-        queue: Which queue.
+        message: A message, or only its value.
         what: Which message it is, for errors.
 
     Raises:
-        MessageError: Its value, key or headers are of another type, a header has no name, a text
-            is not one that UTF-8 can hold, or it is too large; or a value does not fit its column.
+        MessageError: Value, key or headers have the wrong type, a header has no name, a text can't
+            be encoded as UTF-8, a value does not fit its column, or the message is too large.
         SchemaError: The queue has other columns.
         OptionError: See `visible_from`.
     """
@@ -132,11 +130,11 @@ def check_message(
 def check_all(
     messages: Iterable[Value | NewMessage], queue: QueueDefinition
 ) -> Iterator[CheckedMessage]:
-    """Check messages as they come, all of which are to be delivered at the same time.
+    """Check messages one by one; all of them are delivered at the same time.
 
     Raises:
         MessageError, SchemaError: See `check_message`; or one of them has a delay of its own, or
-            they are not several messages but one.
+            ``messages`` is a single message.
     """
     if isinstance(messages, (NewMessage, Mapping)):
         raise MessageError(
@@ -161,7 +159,7 @@ def _checked_one_by_one(
 
 
 def _row_of(value: Value, schema: pa.Schema, what: str) -> pa.RecordBatch:
-    """The one row of a value of a queue with a schema."""
+    """A value of a queue with a schema, as a batch of one row."""
     if isinstance(value, Mapping):
         return from_dicts([value], schema)
     if isinstance(value, (bytes, str)):
@@ -173,7 +171,7 @@ def _row_of(value: Value, schema: pa.Schema, what: str) -> pa.RecordBatch:
 
 
 def visible_from(delay: timedelta | None, visible_at: datetime | None) -> Visible:
-    """When a message is to be delivered: so long after it is published, at an instant, at once.
+    """When a message is to be delivered: after a delay, at an instant, or at once.
 
     Raises:
         OptionError: Both are given, one is out of range, or the instant has no time zone.
@@ -188,7 +186,7 @@ def visible_from(delay: timedelta | None, visible_at: datetime | None) -> Visibl
 def batches_of(
     messages: Iterable[CheckedMessage], queue: QueueDefinition
 ) -> Iterator[pa.RecordBatch]:
-    """Put messages together into Arrow batches as they come, a bounded number of bytes each."""
+    """Collect messages into Arrow batches of a bounded number of bytes."""
     schema = STORED if queue.schema is None else EXTRA
     held: list[CheckedMessage] = []
     size = 0
@@ -203,7 +201,7 @@ def batches_of(
 
 
 def _batch(messages: Sequence[CheckedMessage], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with these columns, and those of the queue, if it has a schema."""
+    """A batch with these columns, and those of the queue if it has a schema."""
     columns = [_column(messages, column.name.removeprefix("_"), column.type) for column in schema]
     rows = [message.value for message in messages if isinstance(message.value, pa.RecordBatch)]
     if not rows:

@@ -1,10 +1,11 @@
-"""Writing and publishing messages of queues with one partition or several."""
+"""Writes and publishes messages of queues with one partition or several."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -23,18 +24,24 @@ from cassieq_spark.model import (
     parts_of_id,
 )
 from cassieq_spark.parallel import in_parallel
-from cassieq_spark.producer.blocks import MOST_TIMES, BlockWriter
+from cassieq_spark.producer.blocks import MOST_TIMES, BlockWriter, column_of_time
 from cassieq_spark.producer.new_message import CheckedMessage, Visible
 from cassieq_spark.producer.partitioner import deal, partition_of_key, partition_without_key
-from cassieq_spark.producer.publisher import Attempt, Publisher, Written, publish_written
+from cassieq_spark.producer.publisher import (
+    Attempt,
+    Written,
+    publish_written,
+    put_into_partition,
+    write_partition,
+)
 from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
-#: Makes what was written to one partition visible.
+#: Publishes what was written to one partition.
 Publish = Callable[[Sequence[Written]], Published]
 
-#: How many bytes a task holds, of all partitions together, before it writes them.
+#: Bytes that a task collects, of all partitions together, before it writes them.
 _HELD_BYTES = 32 << 20
 
 
@@ -50,29 +57,24 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
 ) -> list[Written]:
     """Write the messages of one task, each to its partition, unless published there before.
 
-    One write for each chunk. If the batch has a name, one read for each partition that is met.
-    Nothing is visible before `publish_all`.
+    One write for each chunk. If the batch has a name, one read for each partition with messages.
+    No message is visible before `publish_all`.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
+        queue: The whole queue.
         batches: As `write_blocks` takes them.
-        batch: The name of the batch; the same for all of its tasks.
+        batch: See `write_partition`, also for the other arguments and what is raised.
         options: How to write; None for the defaults.
         visible: When all messages are to be delivered, if there is no column that says it.
         most_times: See `write_blocks`.
 
     Returns:
-        What was written to each partition, in their order; of a queue with one partition, always
-        one.
-
-    Raises:
-        CassieqError: See `Publisher.write`.
+        What was written to each partition, by number; of a queue with one partition, always one.
     """
     options = SinkOptions(queue=queue.name) if options is None else options
     if queue.partitions == 1:
-        publisher = Publisher(store, queue, options)
-        return [publisher.write(batches, batch, visible=visible, most_times=most_times)]
+        how = partial(write_partition, options=options, visible=visible, most_times=most_times)
+        return [how(store, queue, batches, batch)]
     if visible is not None:
         check_delayable(queue)
     form = form_of(queue)
@@ -80,7 +82,7 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
     lanes: dict[int, _Lane] = {}
     rows = 0
     for each in form.assigned(batches):
-        # Here, so that an error tells the row of the task, not that of the lane.
+        # Here, so that an error names the row of the task, not that within the partition.
         check_messages(each, options.max_message_bytes, first_row=rows, form=form)
         rows += each.num_rows
         if not each.num_rows:
@@ -101,32 +103,31 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
 def put_messages(
     store: Store, queue: QueueDefinition, messages: Sequence[CheckedMessage], publish: Publish
 ) -> list[int]:
-    """Write and publish messages; the monoton of each, in its partition.
+    """Write and publish messages; returns the monoton of each, in its partition.
 
     Messages of one partition and time of delivery keep their order.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
+        queue: The whole queue.
         messages: At least one.
-        publish: Makes what was written to a partition visible.
+        publish: Publishes what was written to one partition.
     """
     if queue.partitions == 1:
-        return Publisher(store, queue).put(messages, publish)
+        return put_into_partition(store, queue, messages, publish)
     without_key = partition_without_key(None, queue.partitions)
-    dealt: defaultdict[int, list[int]] = defaultdict(list)
+    by_partition: defaultdict[int, list[int]] = defaultdict(list)
     for index, message in enumerate(messages):
         key = message.key
         at = without_key if key is None else partition_of_key(key, queue.partitions)
-        dealt[at].append(index)
+        by_partition[at].append(index)
 
     def put(partition: int) -> list[int]:
-        publisher = Publisher(store, queue.of_partition(partition))
-        return publisher.put([messages[index] for index in dealt[partition]], publish)
+        own = [messages[index] for index in by_partition[partition]]
+        return put_into_partition(store, queue.of_partition(partition), own, publish)
 
     monotons: dict[int, int] = {}
-    for partition, found in zip(dealt, in_parallel(put, list(dealt)), strict=True):
-        monotons |= zip(dealt[partition], found, strict=True)
+    for partition, found in zip(by_partition, in_parallel(put, list(by_partition)), strict=True):
+        monotons |= zip(by_partition[partition], found, strict=True)
     return [monotons[index] for index in range(len(messages))]
 
 
@@ -137,20 +138,19 @@ def publish_all(
     fail_on_changed: bool = True,
     publish: Publish | None = None,
 ) -> Mapping[QueueId, Published]:
-    """Make what the tasks of a write have written visible. One LWT and a read for each partition.
+    """Publish what the tasks of a write have written. One LWT and a read for each partition.
 
-    The publishes of several partitions go out at the same time. What was written to one partition
-    becomes visible together, or never. If one of several partitions fails, others may be visible;
-    a write that has a name is completed by repeating it.
+    The LWTs of several partitions go out at the same time. The messages of one partition become
+    visible together, or never. If one of several partitions fails, others may be visible; a write
+    that has a name is completed by repeating it.
 
     Args:
-        store: Where the queue is kept.
         written: What each task has written, all of one write.
         fail_on_changed: See `publish_written`.
         publish: Publishes one partition; None: `publish_written` does.
 
     Returns:
-        What became of each partition to which something was written.
+        What was published, by partition with messages.
 
     Raises:
         CassieqError: See `publish_written`.
@@ -168,12 +168,8 @@ def publish_all(
             return publish(found)
         return publish_written(store, found, fail_on_changed=fail_on_changed)
 
-    # What was published before is compared first: if it is another batch, nothing is published.
-    before = [
-        queue_id
-        for queue_id, found in by_partition.items()
-        if any(each.published is not None for each in found)
-    ]
+    # A partition that has the batch compares it first: if it differs, no partition publishes.
+    before = dict.fromkeys(each.queue_id for each in written if each.published is not None)
     published = {queue_id: publish_one(queue_id) for queue_id in before}
     rest = [queue_id for queue_id in by_partition if queue_id not in published]
     try:
@@ -189,11 +185,10 @@ def publish_all(
 
 
 def positions_of(published: Mapping[QueueId, Published]) -> Range | Positions | None:
-    """Where messages are that were published.
+    """The monotons of published messages, by partition if there are several.
 
     Returns:
-        Their monotons; of a queue with several partitions, by partition; None if all of it was
-        published before.
+        None if all messages were published before.
     """
     found = {parts_of_id(queue_id)[2]: each.monotons for queue_id, each in published.items()}
     if None in found:
@@ -203,7 +198,7 @@ def positions_of(published: Mapping[QueueId, Published]) -> Range | Positions | 
 
 
 class _Lane:
-    """What one task writes to one of several partitions."""
+    """Writes the messages of one task to one of several partitions."""
 
     def __init__(
         self,
@@ -222,33 +217,27 @@ class _Lane:
 
     @property
     def held_bytes(self) -> int:
-        """About how much is to be written."""
         return self._writer.held_bytes if self._writer else 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take messages, at least one."""
         self._attempt.count(rows)
         if not self._attempt.is_new:
             return
         if self._writer is None:
-            names = form_of(self._queue).names
-            timed = (each for each in (names.delay, names.visible_at) if each in rows.schema.names)
             self._writer = BlockWriter(
                 self._store,
                 self._queue,
                 self._options,
-                next(timed, None),
+                column_of_time(self._queue, rows),
                 most_times=self._most_times,
             )
         self._writer.add(rows)
 
     def flush(self) -> None:
-        """Write what fills chunks."""
         if self._writer is not None:
             self._writer.flush()
 
     def finish(self, visible: Visible) -> Written:
-        """Write the rest."""
         blocks: list[PendingBlock] = self._writer.finish() if self._writer else []
         if visible is not None:
             blocks = [replace(each, visible=visible) for each in blocks]

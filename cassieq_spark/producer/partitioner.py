@@ -1,12 +1,12 @@
 """Which partition of its queue a message goes to. Pure.
 
 The partition of a message with a key is MurmurHash3 (x86, 32 bits, seed 0) of the bytes of the
-key, text as UTF-8, as an unsigned number, modulo the number of partitions. So every program finds
-the same one, in any language and release; docs/queues.md has examples to test against.
+key, text as UTF-8, as an unsigned number, modulo the number of partitions. So programs in any
+language and release find the same partition; docs/queues.md has examples to test against.
 
-Messages without a key have no partition of their own. Those of one named batch go to one
-partition, which follows from the name: a replay must find it again, however its rows are
-distributed over tasks. Those of other writes go to one partition for each task.
+The messages without a key of a named batch go to one partition, which follows from the name: a
+replay must find it again, however its rows are distributed over tasks. Those of other writes go to
+a random partition for each task.
 
 Source: Austin Appleby's MurmurHash3, by the package mmh3.
 """
@@ -27,28 +27,28 @@ from cassieq_spark.model import SinkBatch
 
 
 def partition_of_key(key: bytes | str, partitions: int) -> int:
-    """The partition of the messages of a key.
+    """The partition of messages with this key.
 
     >>> [partition_of_key(key, 16) for key in ("", "a", "order-1", "order-2")]
     [0, 2, 1, 15]
 
     Args:
         key: The key; text counts as UTF-8.
-        partitions: How many the queue has.
+        partitions: How many partitions the queue has.
     """
     return _hash(key.encode() if isinstance(key, str) else key) % partitions
 
 
 def partition_without_key(batch: SinkBatch | Once | None, partitions: int) -> int:
-    """The partition of the messages that have no key, of a task of a write.
+    """The partition of the messages without a key that a task writes.
 
     Args:
-        batch: The name of the write; without one, each call finds another partition.
-        partitions: How many the queue has.
+        batch: The name of the write; without one, the partition is random.
+        partitions: How many partitions the queue has.
     """
     match batch:
         case SinkBatch(sink=sink, batch_id=batch_id):
-            # Batch after batch, to each in turn.
+            # Batches take the partitions in turn.
             return (_hash(sink.encode()) + batch_id) % partitions
         case Once():
             return _hash(batch.name.encode()) % partitions
@@ -58,15 +58,15 @@ def partition_without_key(batch: SinkBatch | Once | None, partitions: int) -> in
 def deal(
     rows: pa.RecordBatch, key: str, partitions: int, *, without_key: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Deal rows to partitions; those of one partition keep their order.
+    """Divide rows among partitions; those of one partition keep their order.
 
-    Hashing takes some 0.2 us for each distinct key, and 0.02 for the others. The rows are copied
-    once, unless all of them go to one partition.
+    Hashing takes some 0.2 us for each distinct key, and 0.02 us for each further row. The rows are
+    copied once, unless all of them go to one partition.
 
     Args:
         rows: At least one.
-        key: Name of the column that has the keys; it may be missing.
-        partitions: How many the queue has.
+        key: Name of the column with the keys; it may be missing.
+        partitions: How many partitions the queue has.
         without_key: The partition of rows whose key is null.
     """
     if key not in rows.schema.names:
@@ -77,11 +77,11 @@ def deal(
         yield int(numbers[0]), rows
         return
     order = np.argsort(numbers, kind="stable")
-    dealt = rows.take(pa.array(order))
+    in_order = rows.take(pa.array(order))
     ends = np.searchsorted(numbers[order], np.arange(partitions + 1)).tolist()
     for partition, (start, stop) in enumerate(pairwise(ends)):
         if start < stop:
-            yield partition, dealt.slice(start, stop - start)
+            yield partition, in_order.slice(start, stop - start)
 
 
 def _partitions_of(keys: pa.Array, partitions: int, without_key: int) -> npt.NDArray[np.uint16]:

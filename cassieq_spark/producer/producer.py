@@ -1,4 +1,4 @@
-"""The producer: many small puts, from many threads, collected into few publishes."""
+"""The producer: collects many small puts, from many threads, into few publishes."""
 
 from __future__ import annotations
 
@@ -41,22 +41,21 @@ Publish = Callable[[Sequence[CheckedMessage]], Sequence[int]]
 
 
 class Producer:
-    """Publishes what many threads put; what comes within a moment goes into one LWT.
+    """Collects messages that many threads put into batches; each batch is one LWT.
 
     A batch is published when its first message has waited for ``linger``, when it is full, or by
     `flush`. One batch is published at a time, so messages get their monotons in the order of their
-    puts. Meanwhile the next batch fills; when it is full as well, `put` waits. Leaving the
-    producer's ``with`` publishes what is left.
+    puts. Meanwhile the next batch fills; when it is full as well, `put` waits. The end of the
+    producer's ``with`` publishes the rest.
 
-    Made by `Client.producer`. Safe to use from many threads. A process that was forked begins
-    with an empty batch: what the parent put, the parent publishes.
+    Made by `Client.producer`. Safe to use from many threads. A forked process begins with an empty
+    batch: the parent publishes its own messages.
 
     Args:
         publish: Publishes a batch.
-        queue: Which queue.
         linger: How long the first message of a batch waits for others.
         max_batch: Most messages of a batch.
-        max_bytes: Most bytes of a batch, unless it is a single message.
+        max_bytes: Most bytes of a batch, unless it has a single message.
 
     Raises:
         OptionError: A value is out of range.
@@ -82,15 +81,15 @@ class Producer:
     def put(self, message: Value | NewMessage) -> Future[int]:
         """Put a message into the next batch; waits while there is no room for it.
 
-        The future's callbacks run in the producer's thread and hold up its next batch: they must
-        not wait for this producer.
+        The future's callbacks run in the producer's thread and delay its next batch: they must not
+        wait for this producer.
 
         Args:
             message: Its value; or a `NewMessage`, which may have a key, headers and a delay. A
                 time of delivery is rounded up to a second.
 
         Returns:
-            A future of its monoton; the error, if its batch could not be published.
+            A future of its monoton, or of the error if its batch could not be published.
 
         Raises:
             MessageError: The queue does not take such a message.
@@ -104,16 +103,16 @@ class Producer:
         return self._batcher.try_add(self._checked(message))
 
     def flush(self) -> None:
-        """Publish what was put until now, and wait for it.
+        """Publish all messages that were put until now, and wait for it.
 
         Raises:
-            CassieqError: A batch since the last flush could not be published, and nobody has
-                asked its futures; the first such error.
+            CassieqError: A batch since the last flush could not be published, and the program has
+                not asked its futures; the first such error.
         """
         self._batcher.flush()
 
     def close(self) -> None:
-        """Refuse further messages, publish what is left, and wait for it; see `flush`."""
+        """Refuse further messages, publish the rest, and wait for it; see `flush`."""
         self._batcher.close()
 
     def __enter__(self) -> Self:
@@ -123,7 +122,7 @@ class Producer:
         try:
             self.close()
         except CassieqError:
-            # It is in the log, and the error that ends the ``with`` came first.
+            # It is in the log, and the error that ends the ``with`` comes first.
             if error is None:
                 raise
 
@@ -142,7 +141,7 @@ class Producer:
 
 
 def _rounded(visible: datetime | timedelta) -> datetime | timedelta:
-    """Up to whole seconds: each time of delivery is a block of its own."""
+    """Rounded up to whole seconds, as each time of delivery needs a block of its own."""
     if isinstance(visible, datetime):
         over = (visible - _EPOCH) % FINEST
         return visible + (FINEST - over) % FINEST
@@ -150,21 +149,16 @@ def _rounded(visible: datetime | timedelta) -> datetime | timedelta:
 
 
 class _Put(Future[int]):
-    """The monoton of a message, once it is published.
-
-    `cancel` takes the message back until its batch is published.
-    """
+    """The monoton of a message, once it is published; until then `cancel` takes it back."""
 
     #: Whether the program asked for the outcome, and so knows of an error.
     asked = False
 
     def result(self, timeout: float | None = None) -> int:
-        """See `Future.result`."""
         self.asked = True
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """See `Future.exception`."""
         self.asked = True
         return super().exception(timeout)
 
@@ -198,16 +192,14 @@ class _Batcher:
         self._ident = 0
 
     def add(self, message: CheckedMessage) -> Future[int]:
-        """See `Producer.put`."""
         with self._changed:
-            # In our own thread, a callback would wait for itself.
+            # A callback runs in our own thread, and would wait for itself.
             while not (self._closed or self._has_room(message) or self._is_own_thread):
                 self._send_off()
                 self._changed.wait()
             return self._added(message)
 
     def try_add(self, message: CheckedMessage) -> Future[int] | None:
-        """See `Producer.try_put`."""
         with self._changed:
             if self._closed or self._has_room(message):
                 return self._added(message)
@@ -215,7 +207,6 @@ class _Batcher:
             return None
 
     def flush(self) -> None:
-        """See `Producer.flush`."""
         with self._changed:
             if self._filling:
                 self._send_off()
@@ -228,7 +219,6 @@ class _Batcher:
                 raise error
 
     def close(self) -> None:
-        """See `Producer.close`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -236,13 +226,13 @@ class _Batcher:
         self.flush()
 
     def _run(self) -> None:
-        """Publish batch after batch until there are no messages any more."""
+        """Publish batch after batch until there are no messages."""
         self._ident = threading.get_ident()
         while batch := self._next_batch():
             messages, puts = zip(*batch, strict=True)
             try:
                 monotons = self._publish(messages)
-            except BaseException as error:  # noqa: BLE001 (whatever it is, their owners hear it)
+            except BaseException as error:  # noqa: BLE001 (the futures have it, whatever it is)
                 self._fail(puts, error)
             else:
                 for put, monoton in zip(puts, monotons, strict=True):
@@ -283,7 +273,7 @@ class _Batcher:
             put.set_exception(error)
 
     def _added(self, message: CheckedMessage) -> Future[int]:
-        """Add a message for which there is room; to be called under the lock."""
+        """Add a message for which there is room; under the lock."""
         put = _Put()
         if self._closed:
             raise CassieqError(f"this producer for queue {self._queue!r} is closed")
@@ -300,7 +290,7 @@ class _Batcher:
         return put
 
     def _send_off(self) -> None:
-        """Let the batch that fills be published without waiting for more; under the lock."""
+        """Let the filling batch be published at once; under the lock."""
         self._hurry = True
         self._changed.notify_all()
 

@@ -1,4 +1,4 @@
-"""Publishing what a sink, a client or the gateway has to put: written first, then made visible."""
+"""Writes messages of a sink or a client, and then publishes them, which makes them visible."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one task has written of a batch.
+    """What one task has written of a batch, to one partition.
 
     Attributes:
-        queue_id: To which version of the queue.
+        queue_id: Which version and partition of which queue.
         batch: The name under which the batch is published once; None if it has none.
         blocks: The task's blocks; none if the batch was published before.
         fingerprint: That of the task's rows, if a sink publishes the batch.
-        published: What was published before under the name; None if nothing was.
+        published: What was published before under the name; None: nothing.
     """
 
     queue_id: QueueId
@@ -49,12 +49,11 @@ class Attempt:
     """An attempt of one task to write a batch to one partition. A read if the batch has a name.
 
     Args:
-        store: Where the queue is kept.
         queue: Which queue, or which partition of it.
         batch: The name of the batch, if it has one.
 
     Attributes:
-        published: What was published before under the name; None if nothing was.
+        published: What was published before under the name; None: nothing.
 
     Raises:
         BatchOrderError: The sink has published a later batch.
@@ -78,136 +77,116 @@ class Attempt:
 
     @property
     def is_new(self) -> bool:
-        """Whether the messages are to be written."""
+        """Whether the messages have to be written."""
         return self.published is None
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the rows have to be looked at: under a key, whatever comes is the same."""
+        """Whether the rows have to be read: batches of a sink have fingerprints."""
         return self.is_new or isinstance(self._batch, SinkBatch)
 
     def count(self, rows: pa.RecordBatch) -> None:
-        """Take note of rows of the batch, whether they are to be written or not."""
+        """Add rows of the batch to the fingerprint, whether they are written or not."""
         if isinstance(self._batch, SinkBatch):
             self._fingerprint += self._fingerprint_of(rows)
 
-    def passing(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same, and counts them."""
+    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield these batches, and `count` each."""
         for rows in batches:
             self.count(rows)
             yield rows
 
     def written(self, blocks: Iterable[PendingBlock] = ()) -> Written:
-        """What the task has written; once all rows are counted."""
-        return Written(
-            self._queue_id, self._batch, tuple(blocks), self._fingerprint, self.published
-        )
+        """What the task has written; to be called after all rows were counted."""
+        blocks = tuple(blocks)
+        return Written(self._queue_id, self._batch, blocks, self._fingerprint, self.published)
 
 
-class Publisher:
-    """Puts messages into one queue, or one partition of it.
+def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
+    store: Store,
+    queue: QueueDefinition,
+    batches: Iterable[pa.RecordBatch],
+    batch: SinkBatch | Once | None = None,
+    *,
+    options: SinkOptions | None = None,
+    visible: Visible = None,
+    most_times: int = MOST_TIMES,
+) -> Written:
+    """Write the messages of one task to one partition, unless the batch was published before.
 
-    Each task calls `write` with its messages. Then one process calls `publish_written` with what
-    the tasks have written, which makes all of it visible at once.
+    One write for each chunk, and one read if the batch has a name. If its sink has published the
+    batch, the rows are read all the same, for their fingerprint.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
+        queue: Which queue, or which partition of it.
+        batches: As `write_blocks` takes them.
+        batch: The name of the batch; the same for all of its tasks.
         options: How to write; None for the defaults.
+        visible: When all messages are to be delivered, if there is no column that says it.
+        most_times: See `write_blocks`.
+
+    Raises:
+        BatchOrderError: The sink has published a later batch.
+        MessageError: See `write_blocks`.
+        OptionError: The messages are to be delayed, in a strictly ordered queue.
+        StoreError: Cassandra did not take the messages within the time allowed.
     """
-
-    def __init__(
-        self, store: Store, queue: QueueDefinition, options: SinkOptions | None = None
-    ) -> None:
-        self._store = store
-        self._queue = queue
-        self._options = SinkOptions(queue=queue.name) if options is None else options
-        self._form = form_of(queue)
-
-    def write(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        batch: SinkBatch | Once | None = None,
-        *,
-        visible: Visible = None,
-        most_times: int = MOST_TIMES,
-    ) -> Written:
-        """Write the messages of one task, unless the batch was published before.
-
-        One write for each chunk, and one read if the batch has a name. If its sink has published
-        the batch, the task's rows are read all the same, for their fingerprint.
-
-        Args:
-            batches: As `write_blocks` takes them.
-            batch: The name of the batch; the same for all of its tasks.
-            visible: When all messages are to be delivered, if there is no column that says it.
-            most_times: See `write_blocks`.
-
-        Raises:
-            BatchOrderError: The sink has published a later batch.
-            MessageError: See `write_blocks`.
-            OptionError: The messages are to be delayed, in a strictly ordered queue.
-            StoreError: Cassandra did not take the messages within the time allowed.
-        """
-        attempt = Attempt(self._store, self._queue, batch)
-        if not attempt.needs_rows:
-            return attempt.written()
-        rows = attempt.passing(self._form.assigned(batches))
-        if attempt.is_new:
-            return attempt.written(self._blocks(rows, visible, most_times))
-        for _ in rows:
-            pass  # what it would have written
+    options = SinkOptions(queue=queue.name) if options is None else options
+    attempt = Attempt(store, queue, batch)
+    if not attempt.needs_rows:
         return attempt.written()
+    rows = attempt.counted(form_of(queue).assigned(batches))
+    if not attempt.is_new:
+        for _ in rows:
+            pass  # only for the fingerprint
+        return attempt.written()
+    if visible is None:
+        return attempt.written(write_blocks(store, queue, rows, options, most_times=most_times))
+    check_delayable(queue)
+    return attempt.written([replace(write_block(store, queue, rows, options), visible=visible)])
 
-    def put(
-        self, messages: Sequence[CheckedMessage], publish: Callable[[Sequence[Written]], Published]
-    ) -> list[int]:
-        """Write and publish messages, a block for each time of delivery.
 
-        Args:
-            messages: At least one.
-            publish: Makes them visible.
+def put_into_partition(
+    store: Store,
+    queue: QueueDefinition,
+    messages: Sequence[CheckedMessage],
+    publish: Callable[[Sequence[Written]], Published],
+) -> list[int]:
+    """Write and publish messages of one partition, a block for each time of delivery.
 
-        Returns:
-            The monoton of each message. Messages of one time of delivery keep their order.
-        """
-        dealt: defaultdict[Visible, list[int]] = defaultdict(list)
-        for index, message in enumerate(messages):
-            dealt[message.visible].append(index)
-        written = []
-        for visible, indices in dealt.items():
-            part = [messages[index] for index in indices]
-            written.append(self.write(batches_of(part, self._queue), visible=visible))
-        published = publish(written).monotons
-        if published is None:
-            raise InvariantError(
-                f"{self._queue.queue_id}: a publish without a name published nothing"
-            )
-        order = [index for indices in dealt.values() for index in indices]
-        monotons = dict(zip(order, range(published.start, published.stop), strict=True))
-        return [monotons[index] for index in range(len(messages))]
+    Args:
+        queue: Which queue, or which partition of it.
+        messages: At least one.
+        publish: Makes them visible.
 
-    def _blocks(
-        self, batches: Iterable[pa.RecordBatch], visible: Visible, most_times: int
-    ) -> tuple[PendingBlock, ...]:
-        store, queue, options = self._store, self._queue, self._options
-        if visible is None:
-            return tuple(write_blocks(store, queue, batches, options, most_times=most_times))
-        check_delayable(queue)
-        return (replace(write_block(store, queue, batches, options), visible=visible),)
+    Returns:
+        The monoton of each message. Messages of one time of delivery keep their order.
+    """
+    by_time: defaultdict[Visible, list[int]] = defaultdict(list)
+    for index, message in enumerate(messages):
+        by_time[message.visible].append(index)
+    written = []
+    for visible, indices in by_time.items():
+        batches = batches_of([messages[index] for index in indices], queue)
+        written.append(write_partition(store, queue, batches, visible=visible))
+    published = publish(written).monotons
+    if published is None:
+        raise InvariantError(f"{queue.queue_id}: a publish without a name published nothing")
+    order = [index for indices in by_time.values() for index in indices]
+    monotons = dict(zip(order, range(published.start, published.stop), strict=True))
+    return [monotons[index] for index in range(len(messages))]
 
 
 def publish_written(
     store: Store, written: Sequence[Written], *, fail_on_changed: bool = True
 ) -> Published:
-    """Make what the tasks of a write have written visible, all of it or nothing.
+    """Publish what the tasks of a write have written to one partition, all of it or nothing.
 
-    One LWT and a read. If one task found the batch published, the whole batch was published. All
-    of it goes to the version of the queue to which it was written: the ledger of a later one would
-    point to nothing.
+    One LWT and a read. If one task found the batch published, the whole batch was published. It is
+    published in the version of the queue to which it was written: in the ledger of a later version
+    the blocks would have no chunks.
 
     Args:
-        store: Where the queue is kept.
         written: What each task has written, all of one batch.
         fail_on_changed: See `ledger.publish.publish`, also for what else is raised.
 
@@ -222,7 +201,7 @@ def publish_written(
     batch = _only("batches", {each.batch for each in written})
     if isinstance(batch, SinkBatch):
         fingerprint = sum((each.fingerprint for each in written), Fingerprint())
-        # Without rows there is nothing to lose, whatever was published.
+        # Without rows no message can be lost, whatever was published.
         batch = replace(batch, fingerprint=str(fingerprint) if fingerprint.rows else None)
     last = next((each.published for each in written if each.published is not None), None)
     if last is None:
@@ -235,7 +214,7 @@ def publish_written(
 
 
 def _only(what: str, found: Collection[_T]) -> _T:
-    """The only one; the tasks of a write are planned once, so that they have it in common."""
+    """The only one: all tasks of a write have it in common."""
     if len(found) > 1:
         raise InvariantError(f"the tasks of one write named several {what}: {found}")
     return next(iter(found))

@@ -1,22 +1,22 @@
-"""Queues: what is defined, by name, and what becomes of it.
+"""Queues: created, altered, paused, purged and deleted by name.
 
-One row per name, also when the queue is deleted: it says which version the queue has, so that an
-id, ``<name>@<version>``, is never used twice (I10). Each version has a ledger of its own.
+Each name has one row, also when the queue is deleted: it has the version of the queue, so that no
+id, ``<name>@<version>``, is used twice (I10). Each version has a ledger of its own.
 
     create -> active --purge--> purging (version + 1) -> active
                  '--delete--> deleting --repair--> deleted --create--> active (version + 1)
 
-The row says what is wanted, then ledger and groups follow, and what comes last makes it true. So
-each command that broke off is finished by repeating it, or by the next one.
+A command first writes to the row what it is about to do, then changes ledger and groups, and then
+completes the row. So a command that breaks off is completed by repeating it, or by the next one.
 
 | event | result |
 |---|---|
-| a writer that knew the version before | its publish is refused by the fence: QueueStateError |
-| a reader that did | leases nothing; QueueStateError with its next batch |
+| a writer knows the version before | its publish is refused by the fence: QueueStateError |
+| a reader knows the version before | it leases nothing; QueueStateError with its next batch |
 | the command dies | the row says purging or deleting; repeat it; the repair finishes a deletion |
 | two commands at once | each change of the row is conditioned on the one before |
-| the answer of a change is lost | the row has our token, or not: a serial read tells |
-| a request arrives late | refused: the token in the row, or the status of the ledger, is another |
+| the answer to a change is lost | a serial read tells whether the row has our token |
+| a request arrives late | refused: the row has another token, or the ledger another status |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mending a queue after a server's clock was ahead."""
+"""Repairs a queue after a server's clock was ahead."""
 
 from __future__ import annotations
 
@@ -15,26 +15,17 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import HEAD, LedgerHead, check_open, head_of
 from cassieq_spark.queues.record import ledgers_of, read_queue
-from cassieq_spark.store.protocol import (
-    CLOCKS_APART,
-    Op,
-    Slice,
-    Store,
-    Update,
-    Values,
-    When,
-)
+from cassieq_spark.store.protocol import CLOCKS_APART, Op, Slice, Store, Update, Values, When
 
 
 @dataclass(frozen=True, slots=True)
 class ClockRepair:
-    """What a clock that was ahead had left, and is mended.
+    """The changes of `fix_clocks`.
 
     Attributes:
-        fence: Where the fence stood, and where it stands now; of several partitions, the one that
-            was furthest ahead. None: none was ahead.
-        due: How many messages are due now that would have waited, by group; only of those with
-            any.
+        fence: The fence before and after; of several partitions, the one that was furthest ahead.
+            None: no fence was ahead.
+        due: How many messages were made due, by group with any.
     """
 
     fence: tuple[datetime, datetime] | None
@@ -44,33 +35,31 @@ class ClockRepair:
 def fix_clocks(
     store: Store, name: str, *, longest: timedelta | None = None, dry_run: bool = False
 ) -> ClockRepair:
-    """Undo what a server's clock that was ahead has done to a queue, once that clock is right.
+    """Undo the effects on a queue of a server's clock that was ahead, and is right by now.
 
     For each partition a read, and one LWT if the fence is ahead; four reads for each group, and an
     LWT for each 200 rows that wait. Safe to repeat, to break off, and while the queue is in use.
 
-    A fence that is ahead refuses puts until its time comes. It is lowered, but not to any earlier
-    time than `CLOCKS_APART` from now (I10): under the fence as it stood, a repair may have deleted
-    unpublished blocks of writers that are still under way. Those were begun before this moment by
-    the clocks of their writers, which may be ahead by so much; they stay refused, and are written
-    again. A repair that is at work deletes only what it has found before it reads the fence, thus
-    what was begun before it is lowered, or goes by the lowered one.
+    A fence that is ahead refuses puts until its time comes. It is lowered to `CLOCKS_APART` from
+    now, and no further (I10): under the old fence, a repair may have deleted unpublished blocks of
+    writers that are still running. These blocks were begun before now by the clocks of their
+    writers, which may be ahead by so much; they stay refused, and are written again. A running
+    repair deletes only blocks that it found before it read the fence; so these were begun before
+    the fence was lowered, or it uses the lowered fence.
 
-    Writers whose own clock was ahead, by more than that, begin blocks whose times are yet to come.
-    The head remembers where the fence stood: what was begun up to then is refused as long as it
-    is from the future (I3). Only a write that takes longer than its clock was ahead is not told
-    apart, so these writers are stopped before; they write again.
+    Writers whose own clocks were further ahead begin blocks in the future. The head remembers the
+    old fence: blocks that were begun up to then are refused as long as they are from the future
+    (I3). A write that takes longer than its clock was ahead is not recognised, so stop these
+    writers before; they write again.
 
     Args:
-        store: Where the queue is kept.
-        name: Which queue.
-        longest: The longest lease or delay of a release that anybody has asked for: what was
-            handed out before and is to wait for longer is due at once. A message that was never
-            handed out keeps its time. None: a day, or ten leases of the queue if that is more.
-        dry_run: Change nothing, and tell what would be.
+        longest: The longest lease or delay of a release that anybody has asked for: messages that
+            were handed out before and wait for longer become due. A message that was never handed
+            out keeps its time. None: a day, or ten leases of the queue if that is longer.
+        dry_run: Change nothing, only tell what would change.
 
     Raises:
-        OptionError: ``longest`` is no time.
+        OptionError: ``longest`` is not above 0.
         ClockError: No server answers whose clock agrees with that of this process.
         QueueStateError: There is no active queue of that name.
         ContentionError: Lost to others again and again.
@@ -115,12 +104,12 @@ def _lower_fence(ledger: Ledger, *, dry_run: bool) -> tuple[datetime, datetime] 
 
 
 def _lowered_fence(head: LedgerHead, fence: datetime) -> list[Op]:
-    """Plan to take back a fence that a wrong clock has raised. Pure; one LWT, see `fix_clocks`.
+    """Plan to lower a fence that a wrong clock has raised. Pure; one LWT, see `fix_clocks`.
 
     Args:
         head: Its fence is beyond ``fence``.
-        fence: No block that was deleted under the old one was begun later (I10), by a clock that
-            is right; the head remembers for the others where the old one stood.
+        fence: By a right clock, no block that was deleted under the old fence was begun later
+            (I10). For wrong clocks the head remembers the old fence.
     """
     highest = max(head.fence, head.unfenced_until or head.fence)
     values: Values = {"fence": fence, "unfenced_until": highest}

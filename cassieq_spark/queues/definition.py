@@ -1,4 +1,4 @@
-"""What a definition must be like. Pure."""
+"""Checks definitions of queues. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from cassieq_spark.model import OnDead, Order, QueueDefinition, validate_name
 from cassieq_spark.schemas.ddl import parse_ddl, schema_of, to_ddl, to_stored
 
 _SECOND = timedelta(seconds=1)
-#: Each partition has a ledger, which every reader and every repair run looks at.
+#: Each partition has a ledger, which every reader and every repair run reads.
 MOST_PARTITIONS = 256
-#: Versions that may wait to be retired: purges since the repair has run.
+#: Versions that may wait to be retired: purges since the last repair run.
 _MOST_TO_RETIRE = 100_000
-#: From which version on a queue has how many partitions, in order; before the first one, one.
+#: Pairs of a version and how many partitions a queue has from there on; before the first, one.
 Counts = tuple[tuple[int, int], ...]
 _HOW_ORDERED = {Order.KEY: "ordered by key", Order.STRICT: "strictly ordered"}
-#: What a column of the type ``int`` holds at the most.
+#: The largest number that a column of the type ``int`` holds.
 _MOST = 2**31 - 1
-#: In seconds, what an ``int`` column holds, and reason enough not to reckon in eras.
+#: In seconds, an ``int`` column holds it, and no sum with a date leaves the calendar.
 _LONGEST = timedelta(days=20_000)
 
 
 def validate(queue: QueueDefinition) -> QueueDefinition:
-    """Return the definition if a queue can be so.
+    """Return the definition if it is valid.
 
     Raises:
         OptionError: A value is out of range, or contradicts another one.
@@ -36,11 +36,7 @@ def validate(queue: QueueDefinition) -> QueueDefinition:
 
 
 def validate_settings(queue: QueueDefinition) -> None:
-    """The same, but for its name.
-
-    Raises:
-        OptionError: A value is out of range, or contradicts another one.
-    """
+    """Check a definition as `validate`, without its name."""
     check_count("chunk size", queue.chunk_size, most=_MOST)
     check_count("bucket size", queue.bucket_size, most=_MOST)
     if queue.bucket_size % queue.chunk_size:
@@ -66,10 +62,10 @@ def validate_settings(queue: QueueDefinition) -> None:
 
 
 def parse_order(order: Order | str, partitions: int) -> Order:
-    """The order of a queue, as a program names it.
+    """The order with this name.
 
     Raises:
-        OptionError: There is no such order, or not with several partitions.
+        OptionError: There is no such order, or a queue with several partitions can't have it.
     """
     check_choice("order", order, Order)
     if order == Order.STRICT and partitions != 1:
@@ -91,14 +87,14 @@ def parse_on_dead(on_dead: OnDead | str) -> OnDead:
 
 
 def next_versions(versions: Sequence[str], schema: str) -> tuple[str, ...]:
-    """The versions of a schema once it is another one; the same if nothing changes.
+    """The versions of a queue's schema with a new one; the same if the schema is the last one.
 
     Args:
-        versions: Those that a queue has had, as its definition has them; none for a new queue.
-        schema: The schema that is wanted, in Spark's DDL.
+        versions: See `QueueDefinition.schemas`; none for a new queue.
+        schema: The new schema in Spark's DDL.
 
     Raises:
-        OptionError: It is no schema, or the queue has had too many.
+        OptionError: It is not a schema, or the queue has had too many.
         SchemaError: The change is not safe.
     """
     from cassieq_spark.schemas.evolution import check_change  # noqa: PLC0415 (a query begins without it)
@@ -121,10 +117,10 @@ def count_of(counts: Counts, version: int) -> int:
 
 
 def parse_counts(text: str) -> Counts:
-    """Read how many partitions the versions of a queue have, as `show_counts` writes it.
+    """Read what `show_counts` writes.
 
     Raises:
-        OptionError: It has a number of partitions that no queue has.
+        OptionError: No queue can have so many partitions.
         ValueError: It is no such text.
     """
     pairs = (part.split(":") for part in text.split(",") if part)
@@ -135,15 +131,16 @@ def parse_counts(text: str) -> Counts:
 
 
 def show_counts(counts: Counts) -> str:
-    """From which version on a queue has how many partitions, as text: ``2:16,5:4``."""
+    """The counts as text: ``2:16,5:4`` for 16 partitions from version 2 on, and 4 from 5 on."""
     return ",".join(f"{since}:{count}" for since, count in counts)
 
 
 def validate_versions(version: int, retired: int) -> None:
-    """Refuse what no queue comes to; the repair looks at each version that is not retired.
+    """Refuse versions that no queue has, as the repair reads each version that is not retired.
 
     Raises:
-        OptionError: The last version is none, or far more of them wait to be retired than purges.
+        OptionError: The version is below 1, or far more versions wait to be retired than there can
+            be purges.
     """
     if version < 1 or not 0 <= retired <= version <= retired + _MOST_TO_RETIRE:
         raise OptionError(f"version is {version}, and {retired} is the last one that is retired")
@@ -173,7 +170,7 @@ def _validate_dead_letter_queue(queue: QueueDefinition, other: str) -> None:
 
 
 def check_delayable(queue: QueueDefinition) -> None:
-    """Raise `OptionError` if nothing may be delayed in this queue."""
+    """Raise `OptionError` if messages of this queue can't be delayed."""
     if queue.strict_fifo:
         raise OptionError(
             f"queue {queue.name!r} is {_HOW_ORDERED[queue.order]}, so a delayed message would "

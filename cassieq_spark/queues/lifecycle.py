@@ -1,9 +1,10 @@
-"""Queues are created, altered, paused, purged and deleted here."""
+"""Creates, alters, pauses, purges and deletes queues."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from cassieq_spark.arguments import check_count
 from cassieq_spark.errors import (
@@ -76,31 +77,30 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
 ) -> QueueDefinition:
     """Create a queue. An LWT, and one for each partition.
 
-    And some reads if the repair job has not retired an earlier one.
+    And some reads if there was such a queue, and the repair has not retired it.
 
     Args:
-        store: Where it is to be kept.
         name: See `validate_name`.
         bucket_size: Messages per Cassandra partition; a multiple of ``chunk_size``. None: 8,192,
             or 16,384 with a schema.
-        chunk_size: Messages per row, at the most. None: 512, or 4,096 with a schema.
+        chunk_size: Most messages per row. None: 512, or 4,096 with a schema.
         lease: How long a reader holds messages unless it says otherwise; whole seconds.
         max_deliveries: After so many, a message is dead; 0 for never.
-        dead_letter_queue: Where dead messages go; made, without a limit, if it does not exist.
-            With a schema, it gets columns in which these messages fit. None: they are dropped.
-        order: In which order its messages are offered; see `Order`.
+        dead_letter_queue: Where dead messages go; created, without a limit, if it does not exist,
+            and widened to take messages of this schema. None: they are dropped.
+        order: In which order its messages are offered.
         partitions: How many ledgers it has. Messages of one key are in one of them. It can't be
-            altered: the partition of a key would be another one.
+            altered, as keys would change their partition.
         on_dead: What happens to the messages behind a dead one; see `OnDead`.
-        expire_after: What was not consumed so long after it became visible is thrown away; whole
-            seconds. None: nothing is.
-        keep_settled: What every group has settled is kept until so long after it became visible,
-            and groups can go back to it; whole seconds. None: it is not kept.
+        expire_after: Messages expire that a group has not consumed so long after they became
+            visible; whole seconds. None: none do.
+        keep_settled: Messages that every group has settled are kept until so long after they
+            became visible, and groups can go back to them; whole seconds. None: they are not.
         schema: Its columns in Spark's DDL, as in ``vendor string not null, fare decimal(10,2)``.
             None: its messages are bytes.
 
     Raises:
-        OptionError: A value is out of range, or the schema is none.
+        OptionError: A value is out of range, or the schema is not valid.
         SchemaError: The messages do not fit the dead-letter queue.
         ExistsError: There is a queue of that name.
         ContentionError: No answer, again and again.
@@ -137,12 +137,12 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         version = _FIRST_VERSION
         counts: Counts = ()
         if found is not None:
-            # I10: before anything of a new version is there, nothing can get into an old one.
+            # I10: close the old versions before anything of a new version exists.
             close_versions(store, found)
             version, counts = found.version + 1, found.counts
         if partitions != count_of(counts, version):
             counts = (*counts, (version, partitions))
-        # The ledgers first: a program that sees the queue's row finds them.
+        # The ledgers first: a program that finds the queue's row needs them.
         for ledger in ledgers_of(store, replace(wanted, version=version)):
             ledger.create()
         begun: Values = {
@@ -158,12 +158,11 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
 
 
 def make_dead_letter_queue(store: Store, name: str, source: QueueDefinition) -> None:
-    """Let a queue take the dead messages of another one. One read if it does.
+    """Let a queue take the dead messages of another one. One read if it can already.
 
-    It is made if there is none. If the messages have a schema, it gets columns in which they fit.
+    It is created if it does not exist, and widened to take messages of the other queue's schema.
 
     Args:
-        store: Where both are kept.
         name: The dead-letter queue.
         source: The other queue, as it is about to be.
 
@@ -189,9 +188,9 @@ def make_dead_letter_queue(store: Store, name: str, source: QueueDefinition) -> 
 
 
 def _check_taken(source: QueueDefinition, target: QueueDefinition) -> None:
-    """Refuse a dead-letter queue that can't take these messages.
+    """Refuse a dead-letter queue that can't take messages of a queue.
 
-    It has a schema if they have one, and one partition, so that dead letters are in order.
+    It needs a schema if they have one, and one partition, so that dead letters are in order.
     """
     if target.partitions > 1:
         raise OptionError(
@@ -207,7 +206,7 @@ def _check_taken(source: QueueDefinition, target: QueueDefinition) -> None:
 
 
 def _taking(versions: tuple[str, ...], source: QueueDefinition) -> str | None:
-    """The schema by which a dead-letter queue of these versions takes a queue's messages."""
+    """The schema that lets a dead-letter queue of these versions take messages of a queue."""
     if source.schema is None:
         return None
     from cassieq_spark.schemas.evolution import dead_letter_schema  # noqa: PLC0415 (a query begins without it)
@@ -228,56 +227,46 @@ def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     keep_settled: timedelta | None = None,
     schema: str | None = None,
 ) -> QueueDefinition:
-    """Alter a queue; what is None stays as it is. One LWT and three reads; no LWT if all is so.
+    """Alter a queue; settings that are None stay. One LWT and three reads; no LWT if all stay.
 
-    Readers and writers that run keep the settings that they began with, their schema too: readers
-    read later messages by it. The repair job uses the new times with its next run. Sizes can't be
-    altered, as the keys of all stored messages come from them. Nor can the order, as readers that
-    run would keep the old one.
+    Running readers and writers keep their settings, and readers present later messages by their
+    own schema. The repair uses the new times with its next run. Sizes can't be altered, as the
+    keys of all stored messages come from them; nor the order, as running readers would keep the
+    old one.
 
     Args:
-        store: Where the queue is kept.
-        name: Which queue.
         lease: How long a reader holds messages unless it says otherwise; whole seconds.
         max_deliveries: After so many, a message is dead; 0 for never.
-        dead_letter_queue: Where dead messages go; made if it does not exist. Empty: they are
-            dropped.
-        on_dead: What happens to the messages behind a dead one; see `OnDead`.
-        expire_after: What was not consumed so long after it became visible is thrown away; whole
-            seconds. Zero: nothing is.
-        keep_settled: What every group has settled is kept until so long after it became visible;
-            whole seconds. Zero: it is not kept.
-        schema: All of its columns in Spark's DDL. Columns may be added and dropped if they may be
-            null, types widened, and ``not null`` taken away. The dead-letter queue follows.
+        dead_letter_queue: See `create_queue`. Empty: dead messages are dropped.
+        on_dead: See `create_queue`.
+        expire_after: See `create_queue`. Zero: no messages expire.
+        keep_settled: See `create_queue`. Zero: messages are not kept.
+        schema: All columns in Spark's DDL. Columns may be added and dropped if they may be null,
+            types widened, and ``not null`` removed. The dead-letter queue is widened, too.
 
     Raises:
         OptionError: A value is out of range, or contradicts another one.
-        SchemaError: The schema can't be changed so, or messages do not fit the dead-letter queue.
+        SchemaError: The change is not safe, or messages do not fit the dead-letter queue.
         QueueStateError: There is no active queue of that name.
         ContentionError: Lost to others, or no answer, again and again.
     """
+    given = {"lease": lease, "max_deliveries": max_deliveries}
+    changes: dict[str, Any] = {key: it for key, it in given.items() if it is not None}
+    removable = {
+        "dead_letter_queue": dead_letter_queue,
+        "expire_after": expire_after,
+        "keep_settled": keep_settled,
+    }
+    changes |= {key: it or None for key, it in removable.items() if it is not None}
+    if on_dead is not None:
+        changes["on_dead"] = parse_on_dead(on_dead)
 
     def altered(queue: QueueDefinition) -> QueueDefinition:
-        return validate(
-            replace(
-                queue,
-                lease=queue.lease if lease is None else lease,
-                max_deliveries=queue.max_deliveries if max_deliveries is None else max_deliveries,
-                dead_letter_queue=(
-                    queue.dead_letter_queue
-                    if dead_letter_queue is None
-                    else dead_letter_queue or None
-                ),
-                on_dead=queue.on_dead if on_dead is None else parse_on_dead(on_dead),
-                expire_after=queue.expire_after if expire_after is None else expire_after or None,
-                keep_settled=queue.keep_settled if keep_settled is None else keep_settled or None,
-                schemas=_altered_schemas(queue, schema),
-            )
-        )
+        return validate(replace(queue, **changes, schemas=_altered_schemas(queue, schema)))
 
     wanted = altered(read_queue(store, name))
     if wanted.dead_letter_queue and (dead_letter_queue or schema is not None):
-        # First, so that it can take what is written by the new schema.
+        # First, so that it can take messages of the new schema.
         make_dead_letter_queue(store, wanted.dead_letter_queue, wanted)
 
     def alter(found: QueueRecord | None) -> Values | None:
@@ -300,12 +289,10 @@ def _altered_schemas(queue: QueueDefinition, schema: str | None) -> tuple[str, .
 
 
 def pause_queue(store: Store, name: str) -> bool:
-    """Let readers lease nothing more from their next batch on. A read.
+    """Let readers lease no messages from their next batch on. A read.
 
-    And for each partition an LWT and a read.
-
-    They still ack what they have. Writers go on, since keeping messages is a queue's job. A purge
-    keeps the pause; a deletion does not.
+    And for each partition an LWT and a read. Readers still ack their messages, and writers go on.
+    A purge keeps the pause; a deletion does not.
 
     Returns:
         False: it was paused already.
@@ -319,21 +306,13 @@ def pause_queue(store: Store, name: str) -> bool:
 
 
 def resume_queue(store: Store, name: str) -> bool:
-    """Let readers go on with their next batch. As many requests as `pause_queue`.
-
-    Returns:
-        False: it was not paused.
-
-    Raises:
-        QueueStateError: There is no active queue of that name.
-        ContentionError: Lost to others again and again.
-    """
+    """Let readers lease messages again; False: it was not paused. See `pause_queue`."""
     changed = [set_paused(ledger, paused=False) for ledger in open_ledgers(store, name)]
     return any(changed)
 
 
 def is_paused(store: Store, name: str) -> bool:
-    """Whether readers pause. A read, and one for each partition; if one pauses, the queue does.
+    """Whether any partition is paused. A read, and one for each partition.
 
     Raises:
         QueueStateError: There is no active queue of that name.
@@ -342,23 +321,22 @@ def is_paused(store: Store, name: str) -> bool:
 
 
 def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinition:
-    """Let a queue go on as a new version, without messages. Two LWTs.
+    """Let a queue continue as a new version, without messages. Two LWTs.
 
     And for each partition three, and one more for each group.
 
-    All messages that were published before this call are gone, and none that is published after
-    it. Groups stay, and are owed what comes; sinks stay, and do not publish a batch again. During
-    the purge, publishes fail. If it breaks off, the queue can't be used until it is repeated.
+    All messages that were published before this call are deleted, and none that is published
+    after it. Groups stay, and are owed the new messages; sinks stay, and publish no batch again.
+    During the purge, publishes fail. If it breaks off, the queue can't be used until the call is
+    repeated.
 
-    1. Row: the next version, purging. From now on readers and writers are told to wait.
-    2. The version before: close the ledger, then the groups. Nothing comes in or goes out.
-    3. The next version: a ledger with the sinks and groups of the version before. Those can't
-       change any more, so two purges at once write the same.
+    1. Row: the next version, purging. From now on readers and writers have to wait.
+    2. The version before: close the ledger, then the groups.
+    3. The next version: create a ledger with the sinks and groups of the version before. Those
+       can't change any more, so two purges at once write the same.
     4. Row: active.
 
     Args:
-        store: Where the queue is kept.
-        name: Which queue.
         force: Also if readers hold messages.
 
     Returns:
@@ -373,7 +351,7 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
         _refuse_leases(store, begun)
 
     def begin(found: QueueRecord | None) -> Values | None:
-        # Of a later version, no message is from before this call.
+        # A later version has no message from before this call.
         if known(name, found).version != begun.version or begun.status is Status.PURGING:
             return None
         return {"version": begun.version + 1, "status": Status.PURGING}
@@ -384,15 +362,12 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
 def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
     """Delete a queue. An LWT, and for each partition one and one for each group.
 
-    The repair job deletes its messages.
-
-    A queue of that name can be created at once: it gets the next version. If the deletion breaks
-    off, the queue is gone, but its users get errors only once the deletion is repeated, or the
-    repair job runs, or the queue is created anew. Deletes a queue whose row can't be read, too.
+    The repair deletes its messages. A queue of that name can be created at once: it gets the next
+    version. If the call breaks off, the queue is deleted, but its users get errors only after the
+    call is repeated, the repair has run, or the queue is created anew. Deletes a queue whose row
+    can't be read, too.
 
     Args:
-        store: Where the queue is kept.
-        name: Which queue.
         force: Also if readers hold messages, or other queues send their dead letters there.
 
     Raises:
@@ -415,7 +390,7 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
                 "it was purged, or deleted and created again; check it, and repeat the "
                 "command"
             )
-        # All columns of the row, so that it can be read from now on.
+        # All columns, so that the row can be read from now on.
         versions: Values = {
             "version": found.version,
             "retired": found.retired,
@@ -429,9 +404,9 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
 
 
 def close_versions(store: Store, record: QueueRecord) -> None:
-    """Let nothing into or out of a queue that is gone. An LWT for each partition and group.
+    """Close the versions of a deleted queue. An LWT for each partition and group.
 
-    Reads only, if it is done. Two versions may be open: a purge may have broken off.
+    Reads only, if they are closed. Two may be open, as a purge may have broken off.
     """
     if not record.is_gone:
         return
@@ -442,25 +417,23 @@ def close_versions(store: Store, record: QueueRecord) -> None:
 
 
 def mark_retired(store: Store, name: str, version: int) -> None:
-    """Remember that nothing of a version is left but the head of its ledger. One LWT.
+    """Record that only the head of the ledger is left of a version. One LWT.
 
-    What must be done before, in this order, each of it safe to repeat and at any time:
+    Steps to take before, in this order, each of them safe to repeat and at any time:
 
-    1. `close_versions`, if the queue is gone. Others are closed.
+    1. `close_versions`, if the queue is deleted. Otherwise the version is closed already.
     2. Move ``finalised`` of its ledger up to ``next``; delete the buckets of all its blocks
-       (`LedgerHead.bucket_size` of the closed head), also of those that no ledger row knows, as
-       far as a scan has found them: nothing can ever be published there.
-    3. Delete the rows of its ledger, the head excepted: if that went, a creation that comes late
-       could open the version again (I10). The states of its groups stay as they are: one row
-       each, and a token.
+       (`LedgerHead.bucket_size` of the closed head), also of unpublished blocks that a scan has
+       found: no block can be published there any more.
+    3. Delete the rows of its ledger except the head: without the head, a creation that is late
+       could open the version again (I10). The states of its groups stay: one row each, and a
+       token.
 
     Args:
-        store: Where the queue is kept.
-        name: Which queue.
         version: The first of `QueueRecord.to_retire`.
 
     Raises:
-        InvariantError: It is needed still, or an earlier one is not retired.
+        InvariantError: The version is still needed, or an earlier one is not retired.
         ContentionError: Lost to others, or no answer, again and again.
     """
 
@@ -481,7 +454,7 @@ def _refuse_if_there(name: str, found: QueueRecord | None) -> None:
 
 
 def _finish(store: Store, record: QueueRecord) -> QueueDefinition:
-    """Finish a purge that this process or another one began."""
+    """Complete a purge that this process or another one began."""
     queue = record.definition
     if record.status is Status.ACTIVE:
         return queue
@@ -501,7 +474,7 @@ def _finish(store: Store, record: QueueRecord) -> QueueDefinition:
 def _close(
     store: Store, record: QueueRecord, version: int, status: LedgerStatus
 ) -> list[tuple[Ledger, LedgerHead]]:
-    """Close each partition of a version; their ledgers and heads."""
+    """Close each partition of a version; returns their ledgers and heads."""
     closed = []
     for queue in record.of_version(version):
         ledger = Ledger(store, queue.queue_id)

@@ -1,4 +1,4 @@
-"""The row of a queue as a value; reading and changing it."""
+"""Reads and changes the row of a queue, which has its definition and its status."""
 
 from __future__ import annotations
 
@@ -58,25 +58,25 @@ _ZERO = timedelta(0)
 
 
 class Status(StrEnum):
-    """What a queue's row says of it."""
+    """The status of a queue."""
 
     ACTIVE = "active"
     #: The version is new and not open yet; the one before may not be closed yet.
     PURGING = "purging"
-    #: Gone, but for what the repair still has to delete.
+    #: Deleted, but the repair has yet to delete its messages.
     DELETING = "deleting"
     DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRecord:
-    """A queue that is or was.
+    """The row of a queue, which may be deleted.
 
     Attributes:
-        definition: What it is, or was last.
-        status: What becomes of it.
-        retired: Nothing is left of any version up to this one, but for the head of its ledger.
-        change: Token of the last change; None if an earlier release has made it.
+        definition: Its last definition.
+        status: Its status.
+        retired: Of all versions up to this one, only the heads of their ledgers are left.
+        change: Token of the last change; None if an earlier release made it.
         counts: How many partitions each version has.
     """
 
@@ -88,24 +88,24 @@ class QueueRecord:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the queue."""
         return self.definition.name
 
     @property
     def version(self) -> int:
-        """Its version; with ``PURGING``, the one that it is about to have."""
+        """Its version; while ``PURGING``, the next one."""
         return self.definition.version
 
     @property
     def is_gone(self) -> bool:
-        """Whether a queue of that name may be created."""
+        """Whether the queue is deleted, so that a queue of that name can be created."""
         return self.status in {Status.DELETING, Status.DELETED}
 
     @property
     def obsolete(self) -> int:
-        """The last version that nobody needs any more; 0 if none.
+        """The last version that is not needed any more; 0 if there is none.
 
-        A purge still reads the version before the one that it makes.
+        A purge still reads the version before the new one.
         """
         if self.is_gone:
             return self.version
@@ -113,23 +113,23 @@ class QueueRecord:
 
     @property
     def to_retire(self) -> tuple[QueueId, ...]:
-        """The versions of which something may be left to delete, in order; see `mark_retired`."""
+        """The versions that are not needed and not retired, in order; see `mark_retired`."""
         versions = range(self.retired + 1, self.obsolete + 1)
         return tuple(id_of(self.name, version) for version in versions)
 
     def of_version(self, version: int) -> tuple[QueueDefinition, ...]:
-        """The definition of each partition of a version of it."""
+        """The definition of each partition of a version."""
         count = count_of(self.counts, version)
         return replace(self.definition, version=version, partitions=count).by_partition
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The queues that are or were.
+    """The rows of all queues, deleted ones too.
 
     Attributes:
-        readable: By name, in its order.
-        unreadable: What is wrong with the rows of the others, by name.
+        readable: By name, and in the order of names.
+        unreadable: The errors of rows that can't be read, by name.
     """
 
     readable: Mapping[str, QueueRecord]
@@ -137,10 +137,10 @@ class Records:
 
 
 def read_record(store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
-    """Read a queue's row, whatever its status; None if there never was one. One read.
+    """Read the row of a queue, deleted or not; None if there never was one. One read.
 
     Raises:
-        InvariantError: It can't be read.
+        InvariantError: The row can't be read.
     """
     rows = store.read_rows(partition_of_queue(name), serial=serial).rows
     return record_of(rows[0]) if rows else None
@@ -150,7 +150,7 @@ def read_queue(store: Store, name: str) -> QueueDefinition:
     """Read a queue's definition. One read.
 
     Raises:
-        OptionError: No queue can be called so.
+        OptionError: The name is not valid.
         QueueStateError: There is no active queue of that name.
     """
     validate_name("queue", name)
@@ -158,7 +158,7 @@ def read_queue(store: Store, name: str) -> QueueDefinition:
 
 
 def open_ledgers(store: Store, name: str) -> list[Ledger]:
-    """The ledger of each partition of a queue's present version. One read; see `read_queue`."""
+    """The ledger of each partition of an active queue. One read; see `read_queue`."""
     return ledgers_of(store, read_queue(store, name))
 
 
@@ -173,23 +173,19 @@ def list_queues(store: Store) -> list[QueueDefinition]:
 
 
 def list_records(store: Store) -> list[QueueRecord]:
-    """List all queues that are or were, by name. Reads the whole table of queues.
+    """List all queues by name, deleted ones too. Reads the whole table of queues.
 
     A queue whose row can't be read is left out, and logged; see `read_records`.
     """
     records = read_records(store)
     for name, error in records.unreadable.items():
-        logger.warning(
-            "queue %a is left out: %s",
-            name,
-            error,
-            extra={"action": UNREADABLE, "queue": name},
-        )
+        extra = {"action": UNREADABLE, "queue": name}
+        logger.warning("queue %a is left out: %s", name, error, extra=extra)
     return list(records.readable.values())
 
 
 def read_records(store: Store) -> Records:
-    """Read the whole table of queues. What is wrong with one row is told of that one only."""
+    """Read the whole table of queues. A row that can't be read does not affect the others."""
     readable: dict[str, QueueRecord] = {}
     unreadable: dict[str, InvariantError] = {}
     for row in sorted(store.scan(Table.QUEUE), key=lambda row: str(row["name"])):
@@ -202,11 +198,7 @@ def read_records(store: Store) -> Records:
 
 
 def known(name: str, record: QueueRecord | None) -> QueueRecord:
-    """The record, if it is that of a queue which is not gone.
-
-    Raises:
-        NotFoundError: It is gone, or never was.
-    """
+    """Return the record of a queue; raise `NotFoundError` if it is deleted, or never existed."""
     if record is None or record.is_gone:
         raise NotFoundError(
             f"there is no queue {name!r}; create it with: cassieq queue create {name}"
@@ -215,11 +207,7 @@ def known(name: str, record: QueueRecord | None) -> QueueRecord:
 
 
 def active(name: str, record: QueueRecord | None) -> QueueRecord:
-    """The record, if it is that of an active queue.
-
-    Raises:
-        QueueStateError: It is not.
-    """
+    """Return the record of an active queue; raise `QueueStateError` if it is not active."""
     found = known(name, record)
     if found.status is Status.PURGING:
         raise QueueStateError(
@@ -230,11 +218,11 @@ def active(name: str, record: QueueRecord | None) -> QueueRecord:
 
 
 def read_mended(store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
-    """Read a queue's row, and guess what can't be read of it, so that it can be deleted.
+    """Read the row of a queue, and guess columns that can't be read, so that it can be deleted.
 
-    One read. For a row that can't be read, another read and a scan of the heads of all ledgers:
-    the version is that of the last ledger. The size of the buckets is what the row says, if that
-    is possible, or else the default; a repair run with a scan finds what that misses.
+    One read. If the row can't be read, another read and a scan of the heads of all ledgers: the
+    version is that of the last ledger. The size of buckets is that of the row if it is possible,
+    else the default; a repair run with a scan finds buckets that this misses.
     """
     try:
         return read_record(store, name, serial=serial)
@@ -250,20 +238,18 @@ def change(
     *,
     read: Callable[..., QueueRecord | None] = read_record,
 ) -> QueueRecord | None:
-    """Change a queue's row. One LWT and two serial reads.
+    """Change the row of a queue. One LWT and two serial reads.
 
-    Each change writes a token of its own, on condition of the token that was read. So a request
-    that arrives late is refused, and a lost answer is resolved by looking for our token.
+    Each change writes a token of its own, conditioned on the token that was read. So a request
+    that arrives late is refused, and our token in the row resolves a lost answer.
 
     Args:
-        store: Where the queue is kept.
-        name: Which queue.
-        decide: Returns what to write, given the row; None: nothing. It may do what must be done
-            before, and may be called again.
+        decide: Returns the columns to write, given the row; None: none. It may take steps that
+            have to come before, and may be called again.
         read: Reads the row, as `read_record` does.
 
     Returns:
-        The row as it is then.
+        The row after the change.
 
     Raises:
         ContentionError: Lost to others, or no answer, again and again.
@@ -277,7 +263,11 @@ def change(
             values = decide(found)
             if values is None:
                 return found
-            store.cas(partition_of_queue(name), [_on(found, {**values, "change": token})])
+            values = {**values, "change": token}
+            op: Op = Insert((), values, if_absent=True)
+            if found is not None:
+                op = Update((), values, when=(When("change", "=", found.change),))
+            store.cas(partition_of_queue(name), [op])
         except OutcomeUnknownError:
             continue
     raise ContentionError(f"queue {name!r} could not be changed; try again")
@@ -285,10 +275,10 @@ def change(
 
 @decoded
 def record_of(row: Row) -> QueueRecord:
-    """Decode a row; what an earlier release did not know is as if it were not set.
+    """Decode a row; columns that an earlier release did not write count as not set.
 
     Raises:
-        InvariantError: It was written by another program, or changed by hand.
+        InvariantError: Another program wrote the row, or somebody changed it by hand.
     """
     values: Any = row
     definition = QueueDefinition(
@@ -315,7 +305,7 @@ def record_of(row: Row) -> QueueRecord:
 
 
 def settings_of(queue: QueueDefinition) -> Values:
-    """The columns of a definition, but its name, version and time of creation."""
+    """The columns of a definition, except name, version and time of creation."""
     return {
         "bucket_size": queue.bucket_size,
         "chunk_size": queue.chunk_size,
@@ -355,9 +345,3 @@ def _partitions_found(store: Store, name: str) -> dict[int, int]:
                 count = 1 if partition is None else min(partition + 1, MOST_PARTITIONS)
                 found[version] = max(found.get(version, 1), count)
     return found
-
-
-def _on(found: QueueRecord | None, values: Values) -> Op:
-    if found is None:
-        return Insert((), values, if_absent=True)
-    return Update((), values, when=(When("change", "=", found.change),))

@@ -1,8 +1,8 @@
-"""Exact figures of a queue, computed from its state: nothing is counted that could drift."""
+"""Exact figures of a queue, computed from its state; there are no counters that could drift."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -17,27 +17,32 @@ from cassieq_spark.parallel import in_parallel
 from cassieq_spark.queues.record import ledgers_of
 from cassieq_spark.store.protocol import Store
 
-#: Blocks that a group was not offered and that are looked at, as there are delayed ones.
+#: Most blocks beyond the pointer that are examined, if there are delayed ones.
 BLOCKS_EXAMINED = 10_000
+#: Figures of a group that add up over partitions.
+_ADDED = (
+    *("depth", "leased", "due", "waiting", "dead"),
+    *("pointer", "floor", "unexamined", "stopped"),
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GroupStats(Displayed):
-    """What a consumer group is owed, of a partition or of all.
+    """The messages that a consumer group is owed, in one partition or in all.
 
     Attributes:
-        group: Its name.
-        depth: Messages owed: not offered yet, leased, due, waiting or dead.
-        leased: Messages under a lease that runs.
+        group: Name of the group.
+        depth: All of them: not offered yet, leased, due, waiting or dead.
+        leased: Messages under a running lease.
         due: Messages to be offered again now: their lease ran out, or their wait is over.
         waiting: Messages to be offered later: released with a delay, or published with one.
         dead: Messages to be dead-lettered by the next reader, or the repair; or at which the group
             has stopped.
-        oldest_age: How long the oldest message owed has been visible; None if none is.
-        pointer: First monoton never offered; of several partitions, added up.
-        floor: Lowest monoton owed; of several partitions, added up.
-        unexamined: Messages behind the first 10,000 blocks not offered yet, up to the last delayed
-            one: ``waiting`` and ``oldest_age`` are without them, ``depth`` is not.
+        oldest_age: How long the oldest of them has been visible; None if none is visible.
+        pointer: First monoton never offered; the sum over several partitions.
+        floor: Lowest monoton owed; the sum over several partitions.
+        unexamined: Messages beyond the first 10,000 blocks that were not offered yet, up to the
+            last delayed one: they count in ``depth``, but not in ``waiting`` and ``oldest_age``.
         stopped: Partitions in which the group has stopped at a dead message; see `OnDead`.
     """
 
@@ -70,14 +75,14 @@ class GroupStats(Displayed):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueueStats(Displayed):
-    """What a queue holds: monotons ``[finalised, next)``, and what each group is owed of them.
+    """The messages of a queue, ``[finalised, next)``, and those that each group is owed.
 
     Attributes:
         queue_id: Which version of which queue, or which partition of it.
         finalised: How many messages are deleted.
         next: How many messages were published.
         groups: By name.
-        partitions: The same of each of several partitions, of which this is the sum; else none.
+        partitions: The figures of each of several partitions, of which this is the sum; else none.
     """
 
     queue_id: QueueId
@@ -88,9 +93,9 @@ class QueueStats(Displayed):
 
     @property
     def settled(self) -> int:
-        """Messages below everything that a group is owed, and stored: groups can go back to them.
+        """Messages that every group has settled and that are still stored.
 
-        As long as the queue keeps what is settled, and else until the next run of the repair.
+        Groups can go back to them while the queue keeps them, or until the next repair run.
         """
         if self.partitions:
             return sum(each.settled for each in self.partitions)
@@ -108,7 +113,7 @@ class QueueStats(Displayed):
 
 
 def read_stats(store: Store, queue: QueueDefinition) -> QueueStats:
-    """Compute the figures of a queue, of all partitions. For each, reads as `queue_stats`.
+    """Compute the figures of a queue. For each partition, reads as `queue_stats`.
 
     Raises:
         QueueStateError: There is no such queue.
@@ -117,12 +122,7 @@ def read_stats(store: Store, queue: QueueDefinition) -> QueueStats:
 
 
 def sum_of(queue: QueueDefinition, partitions: Sequence[QueueStats]) -> QueueStats:
-    """The figures of a queue by those of its partitions. Pure.
-
-    Args:
-        queue: Which queue.
-        partitions: All of them, in order.
-    """
+    """The figures of a queue, given those of all its partitions in order. Pure."""
     if queue.on_dead is OnDead.STOP:
         partitions = [_with_stopped(each) for each in partitions]
     if queue.partitions == 1:
@@ -143,23 +143,9 @@ def sum_of(queue: QueueDefinition, partitions: Sequence[QueueStats]) -> QueueSta
 
 
 def _sum_of_group(parts: Sequence[GroupStats]) -> GroupStats:
-    def added(name: str) -> int:
-        return sum(int(getattr(each, name)) for each in parts)
-
     ages = [each.oldest_age for each in parts if each.oldest_age is not None]
-    return GroupStats(
-        group=parts[0].group,
-        depth=added("depth"),
-        leased=added("leased"),
-        due=added("due"),
-        waiting=added("waiting"),
-        dead=added("dead"),
-        oldest_age=max(ages, default=None),
-        pointer=added("pointer"),
-        floor=added("floor"),
-        unexamined=added("unexamined"),
-        stopped=added("stopped"),
-    )
+    sums = {name: sum(getattr(each, name) for each in parts) for name in _ADDED}
+    return GroupStats(parts[0].group, oldest_age=max(ages, default=None), **sums)
 
 
 def _with_stopped(stats: QueueStats) -> QueueStats:
@@ -170,10 +156,9 @@ def _with_stopped(stats: QueueStats) -> QueueStats:
 def queue_stats(ledger: Ledger) -> QueueStats:
     """Compute the figures of one partition. Two reads, and five more for each group.
 
-    Where messages are delayed that a group has not come to yet, two more, for up to 10,000 blocks;
-    what lies behind them is told as ``unexamined``. Each group's figures agree with each other.
-    Groups are read one after the other and before the ledger's head, so those of a busy queue are
-    not all of one moment.
+    Two more if there are delayed messages beyond a group's pointer, for up to 10,000 blocks. The
+    figures of one group are of one moment. Groups are read one after the other, before the
+    ledger's head, so the figures of several groups are not.
 
     Raises:
         QueueStateError: There is no such queue.
@@ -183,9 +168,9 @@ def queue_stats(ledger: Ledger) -> QueueStats:
 
 
 def stats_of(ledger: Ledger, states: Mapping[str, GroupState], head: LedgerHead) -> QueueStats:
-    """Compute the figures of a queue whose groups, and then its ledger's head, were just read.
+    """Compute the figures of a partition whose groups, and then its head, were just read.
 
-    One read for each group, and those for delayed messages; see `queue_stats`.
+    One read for each group, and two if there are delayed messages; see `queue_stats`.
     """
     figures = tuple(_group_stats(ledger, name, state, head) for name, state in states.items())
     return QueueStats(ledger.queue_id, head.finalised, head.next, figures)
@@ -201,24 +186,25 @@ def _group_stats(ledger: Ledger, name: str, state: GroupState, head: LedgerHead)
     dead = sum(each.monotons.count for each in state.waiting) - due - waiting
     not_offered = max(0, head.next - state.head.pointer)
     ahead = _blocks_ahead(ledger, state, head)
-    delayed = [block for block in ahead if block.visible_since > state.now]
+    delayed = [block.monotons for block in ahead if block.visible_since > state.now]
+    pointer = state.head.pointer
     return GroupStats(
         group=name,
         depth=not_offered + outstanding + due + waiting + dead,
         leased=leased,
         due=outstanding - leased + due,
-        waiting=waiting + sum(map(_count_from(state.head.pointer), delayed)),
+        waiting=waiting + sum(each.stop - max(pointer, each.start) for each in delayed),
         dead=dead,
         oldest_age=_age(ledger, state, _first_visible(state, head, ahead)),
-        pointer=state.head.pointer,
+        pointer=pointer,
         floor=state.floor,
         unexamined=max(0, head.delayed_stop - ahead[-1].monotons.stop) if ahead else 0,
     )
 
 
 def _blocks_ahead(ledger: Ledger, state: GroupState, head: LedgerHead) -> list[LedgerBlock]:
-    """The first blocks that were not offered yet, if there are delayed ones among those."""
-    # What was settled and trimmed since the group was read is no hole.
+    """The first blocks beyond the pointer, if there are delayed ones among them."""
+    # Blocks that were settled and trimmed since the group was read are not missing.
     finalised = head.finalised
     while True:
         start = max(state.head.pointer, finalised)
@@ -250,11 +236,7 @@ def _first_visible(
     return min(owed, default=None)
 
 
-def _count_from(pointer: int) -> Callable[[LedgerBlock], int]:
-    return lambda block: block.monotons.stop - max(pointer, block.monotons.start)
-
-
 def _age(ledger: Ledger, state: GroupState, monoton: int | None) -> timedelta | None:
     block = None if monoton is None else ledger.read_block_of(monoton)
-    # None: settled since by its reader, and deleted by the repair.
+    # None: its reader has settled it since, and the repair has trimmed it.
     return max(timedelta(0), state.now - block.visible_since) if block else None

@@ -34,15 +34,15 @@ MUTANTS = (
         "publish blindly again",
         "I1",
         "ledger/publish.py",
-        "            self._doubtful.append(decision.monotons)\n",
+        "            self.doubtful.append(decision.monotons)\n",
         "",
     ),
     Mutant(
         "a name is said to tell, though its queue was purged with it",
         "I1",
         "ledger/publish.py",
-        "self._is_named and head.status is LedgerStatus.OPEN",
-        "self._is_named",
+        "self.batch is not None and head.status is LedgerStatus.OPEN",
+        "self.batch is not None",
     ),
     Mutant(
         "a batch below the last one counts as published",
@@ -104,7 +104,7 @@ MUTANTS = (
         "only the tasks that wrote count for the fingerprint",
         "I4",
         "producer/publisher.py",
-        "        for _ in rows:\n            pass  # what it would have written\n",
+        "        for _ in rows:\n            pass  # only for the fingerprint\n",
         "",
         tests=("test_writer_property.py",),
     ),
@@ -143,9 +143,9 @@ MUTANTS = (
     Mutant(
         "a publish does not look what its sink has published",
         "I4",
-        "ledger/ledger.py",
-        'if "sink" in rows else None',
-        'if "once" in rows else None',
+        "ledger/publish.py",
+        "last = None if row is None else sink_batch_of(row)",
+        "last = None",
     ),
     Mutant(
         "a write inside foreachBatch shares the sink of its query's stream",
@@ -252,11 +252,11 @@ MUTANTS = (
     Mutant(
         "a name is read after the head",
         "I4",
-        "ledger/once.py",
-        "    found = ledger.read(Slice(rows=(HEAD, once_key(once.name))))\n",
-        "    found = ledger.read(Slice(row=HEAD))\n"
-        "    late = ledger.read(Slice(rows=(HEAD, once_key(once.name))))\n"
-        "    found = replace(found, rows=late.rows)\n",
+        "ledger/ledger.py",
+        "        found = self.read(Slice(row=HEAD) if key is None else Slice(rows=(HEAD, key)))\n",
+        "        found = self.read(Slice(row=HEAD))\n"
+        "        late = self.read(Slice(rows=(HEAD, key or HEAD)))\n"
+        "        found = Rows(late.rows, found.now, found.here)\n",
     ),
     Mutant(
         "the survey reads names that have vanished",
@@ -829,8 +829,8 @@ MUTANTS = (
         "what is recorded at once takes the place of what was",
         "settled with its batch",
         "groups/settle.py",
-        '        as_read(slot, "recorded"),\n',
-        "",
+        ', as_read(slot, "recorded"))',
+        ")",
     ),
     Mutant(
         "receipts of a cut-off run settle what its successor has taken up",
@@ -934,8 +934,8 @@ MUTANTS = (
         "headers that count as false are not looked at",
         "as it was",
         "arguments.py",
-        "told = None if value is None else _header_text(",
-        "told = value if not value else _header_text(",
+        "text = None if value is None else _header_text(",
+        "text = value if not value else _header_text(",
         ("test_bad_messages_property.py",),
     ),
     Mutant(
@@ -1137,7 +1137,7 @@ MUTANTS = (
         "a program says where a dead letter came from",
         "redrive",
         "arguments.py",
-        "        if is_reserved(called):\n",
+        "        if is_reserved(key):\n",
         "        if False:\n",
         ("test_bad_messages_property.py",),
     ),
@@ -1491,7 +1491,7 @@ MUTANTS = (
         "a dead letter has the columns that its reader knows",
         "schema",
         "dead_letters/dead_letter.py",
-        "                source = _as_it_is_now(store, queue)\n",
+        "                source = _definition_now(store, queue)\n",
         "                source = queue\n",
         _TYPED,
     ),
@@ -1499,7 +1499,7 @@ MUTANTS = (
         "a dead letter has the columns that fit",
         "schema",
         "dead_letters/dead_letter.py",
-        "        check_takes_all(queue, target)\n",
+        "        check_takes_all(queue, self.target)\n",
         "",
         _TYPED,
     ),
@@ -1565,8 +1565,8 @@ MUTANTS = (
         "a changed batch is found once its other partitions are published",
         "I4",
         "producer/partitioned.py",
-        "        if any(each.published is not None for each in found)\n",
-        "        if not found\n",
+        "each.queue_id for each in written if each.published is not None",
+        "each.queue_id for each in written if not written",
         _PARTITIONS,
     ),
     Mutant(
@@ -1639,8 +1639,8 @@ MUTANTS = (
         "a redrive goes to any partition",
         "I11",
         "dead_letters/redrive.py",
-        "                    at = partition_of_key(key, target.partitions)\n",
-        "                    at = 0\n",
+        "at = without_key if key is None else partition_of_key(key, target.partitions)",
+        "at = without_key if key is None else 0",
         _PARTITIONS,
     ),
     Mutant(

@@ -11,7 +11,7 @@ from cassieq_spark.errors import BatchChangedError, BatchOrderError, InvariantEr
 from cassieq_spark.ledger.once import once_of_key
 from cassieq_spark.ledger.publish import Published
 from cassieq_spark.model import QueueDefinition, Range, SinkBatch
-from cassieq_spark.producer.publisher import Publisher, Written, publish_written
+from cassieq_spark.producer.publisher import Written, publish_written, write_partition
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_queue
@@ -25,16 +25,12 @@ class Scene:
     store: CountingStore
     queue: QueueDefinition
 
-    @property
-    def publisher(self) -> Publisher:
-        return Publisher(self.store, self.queue)
-
     def publish(self, written: list[Written], *, fail_on_changed: bool = True) -> Published:
         return publish_written(self.store, written, fail_on_changed=fail_on_changed)
 
     def write(self, *values: str, batch: SinkBatch = BATCH) -> Written:
         rows = pa.record_batch({"value": pa.array(values, pa.string())})
-        return self.publisher.write([rows], batch)
+        return write_partition(self.store, self.queue, [rows], batch)
 
 
 @pytest.fixture
@@ -86,9 +82,9 @@ def test_nothing_is_written_below_the_last_batch_of_a_sink(scene: Scene):
 
 def test_under_a_key_that_was_used_nothing_is_read_or_written(scene: Scene):
     key = once_of_key("k")
-    scene.publish([scene.publisher.write([batch_of("a")], key)])
+    scene.publish([write_partition(scene.store, scene.queue, [batch_of("a")], key)])
 
-    again = scene.publisher.write(iter([None]), key)  # type: ignore[list-item]
+    again = write_partition(scene.store, scene.queue, iter([None]), key)  # type: ignore[list-item]
 
     assert scene.publish([again]).monotons is None
 
@@ -119,10 +115,10 @@ def test_nothing_is_published_for_tasks_without_messages(scene: Scene):
 
 
 def test_a_strictly_ordered_queue_takes_no_delay(scene: Scene):
-    strict = Publisher(scene.store, replace(scene.queue, strict_fifo=True))
+    strict = replace(scene.queue, strict_fifo=True)
 
     with pytest.raises(OptionError, match="strictly ordered"):
-        strict.write([batch_of("a")], visible=SECOND)
+        write_partition(scene.store, strict, [batch_of("a")], visible=SECOND)
 
 
 def batch_of(value: str) -> pa.RecordBatch:
