@@ -206,7 +206,7 @@ def values_of(rows: pa.RecordBatch) -> list[Any]:
         UnreadableError: A date or an instant is not in the years 1 to 9999.
     """
     if METADATA in rows.schema.names:
-        from cassieq_spark.schemas.rows import to_dicts  # noqa: PLC0415 (for clients only)
+        from cassieq_spark.schemas.to_rows import to_dicts  # noqa: PLC0415 (for clients only)
 
         return list(to_dicts(rows.drop_columns([METADATA])))
     return list(rows.column("value").to_pylist())

@@ -20,7 +20,8 @@ from cassieq_spark.arrow.typed_fingerprint import fingerprint_of_rows
 from cassieq_spark.arrow.typed_framing import EXTRA, HEADERS_COLUMN, KEY_COLUMN, BadColumnError
 from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.model import Chunk, QueueDefinition, Range
-from cassieq_spark.schemas.assign import assign, first_failing
+from cassieq_spark.schemas.assign import assign
+from cassieq_spark.schemas.convert import first_failing
 from cassieq_spark.schemas.ddl import schema_of
 
 NAMES = ColumnNames(KEY_COLUMN, HEADERS_COLUMN, "_delay", "_visible_at")

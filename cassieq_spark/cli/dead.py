@@ -31,7 +31,7 @@ from cassieq_spark.dead_letters.redrive import redrive as redrive_letters
 from cassieq_spark.dead_letters.survey import Message, Survey, read_message, survey
 from cassieq_spark.display import visible
 from cassieq_spark.errors import OptionError
-from cassieq_spark.schemas.rows import json_of, json_text
+from cassieq_spark.schemas.to_rows import json_of, json_text
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import Kind, duration
 from cassieq_spark.settings.position import parse_position

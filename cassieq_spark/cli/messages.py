@@ -17,7 +17,7 @@ from cassieq_spark.client import Client, Message, NewMessage, StoredMessage
 from cassieq_spark.display import visible_bytes
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import Positions
-from cassieq_spark.schemas.rows import json_of
+from cassieq_spark.schemas.to_rows import json_of
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
 from cassieq_spark.settings.position import POSITION, StartingPosition

@@ -24,7 +24,8 @@ from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.producer.partitioned import publish_all, write_messages
 from cassieq_spark.schemas.canonical import canonical, type_name
 from cassieq_spark.schemas.ddl import schema_of
-from cassieq_spark.schemas.rows import from_json, parse_json, to_json
+from cassieq_spark.schemas.from_rows import from_json, parse_json
+from cassieq_spark.schemas.to_rows import to_json
 from cassieq_spark.store.protocol import Store
 
 #: Is told how many messages are done, and of how many; 0 if nobody knows.

@@ -25,7 +25,7 @@ from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
-from cassieq_spark.schemas.rows import from_dicts, from_json, parse_json
+from cassieq_spark.schemas.from_rows import from_dicts, from_json, parse_json
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
 #: Messages and bytes of one Arrow batch, which is then cut into chunks.

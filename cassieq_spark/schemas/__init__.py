@@ -6,8 +6,10 @@
 | `ddl.py`       | schemas as text: Spark's DDL, and the versions of a queue's schema as stored   |
 | `files.py`     | schemas in the files of others: Spark's JSON, Avro, Parquet                    |
 | `evolution.py` | which changes of a schema are safe, and how one version is read as another one |
-| `assign.py`    | an Arrow table of a writer as the columns of a queue                           |
-| `rows.py`      | Python dicts and JSON objects as columns, and back                             |
+| `assign.py`    | an Arrow table of a writer as the columns of a queue: names and types          |
+| `convert.py`   | Arrow columns of one type as columns of another, and which value does not fit  |
+| `from_rows.py` | Python dicts and JSON objects as columns                                       |
+| `to_rows.py`   | columns as Python dicts and JSON objects                                       |
 
 | what is wrong                                                    | error           |
 |------------------------------------------------------------------|-----------------|

@@ -1,8 +1,9 @@
 """The Arrow types that a queue's columns may have, and the names that Spark has for them. Pure.
 
-They are the types that PySpark's ``toArrow`` gives. Another Arrow type is taken for one of them if
-each of its values is one, or if a value that is none is found later: a ``large_string`` is a
-string, a ``uint32`` a bigint, and a ``timestamp[ns]`` a timestamp of whole microseconds.
+They are the types that PySpark's ``toArrow`` gives. Another Arrow type counts as one of them if
+that type has all of its values, or if values that it lacks are found later: a ``large_string``
+counts as a string, a ``uint32`` as a bigint, a ``timestamp[ns]`` as a timestamp of whole
+microseconds.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ ATOMIC: dict[str, pa.DataType] = {
 SUPPORTED = (
     ", ".join(ATOMIC) + ", decimal(precision,scale), array<...>, map<...,...> and struct<...>"
 )
-#: Columns of a writer and a reader that are no columns of the queue.
+#: Columns for writers and readers that no queue may have itself.
 RESERVED = ("_key", "_headers", "_delay", "_visible_at", "_metadata")
 
 MOST_PRECISION = 38
 #: The most columns, fields, elements, keys and values of a schema together.
-MOST_FIELDS = 5_000
-#: The most types around a type, the schema not counted.
-MOST_DEPTH = 32
+_MOST_FIELDS = 5_000
+#: The most types that contain a type, without the schema.
+_MOST_DEPTH = 32
 MOST_NAME_BYTES = 255
 MOST_COMMENT_BYTES = 4096
 
-#: Where PySpark keeps a field's metadata, as JSON, of which a queue keeps the comment.
+#: Where PySpark keeps a field's metadata, as JSON; a queue keeps only the comment in it.
 _METADATA = b"SPARK::metadata::json"
 _NAMES = {type_: name for name, type_ in ATOMIC.items()}
 _INSTEAD = (
@@ -81,9 +82,9 @@ _SAME: tuple[tuple[Any, pa.DataType], ...] = (
 
 
 def canonical(schema: pa.Schema) -> pa.Schema:
-    """The schema of a queue that has the columns of an Arrow schema.
+    """The schema of a queue that has the columns of an Arrow schema; metadata is left out.
 
-    Of metadata only comments are kept.
+    Comments are kept.
 
     Raises:
         OptionError: A column has a name or a type that no queue can have; names the column.
@@ -95,10 +96,10 @@ def canonical(schema: pa.Schema) -> pa.Schema:
 
 
 def checked(schema: pa.Schema) -> pa.Schema:
-    """Return a schema of canonical types, if its names and its size are those of a queue.
+    """Return a schema of canonical types, after checking its names and size.
 
     Raises:
-        OptionError: They are not; names the column.
+        OptionError: No queue can have them; names the column.
     """
     if not schema.names:
         raise OptionError("a schema must have at least one column")
@@ -110,8 +111,7 @@ def checked(schema: pa.Schema) -> pa.Schema:
             )
     _check_names(list(schema), "")
     for count, (path, field) in enumerate(walk(list(schema))):
-        if count >= MOST_FIELDS:
-            raise OptionError(f"a schema may have at most {MOST_FIELDS:,} columns and fields")
+        check_field_count(count + 1)
         if of.is_struct(field.type):
             _check_names(list(field.type), path)
         comment = comment_of(field)
@@ -122,10 +122,22 @@ def checked(schema: pa.Schema) -> pa.Schema:
     return schema
 
 
-def walk(fields: list[pa.Field], prefix: str = "") -> Iterator[tuple[str, pa.Field]]:
-    """All fields with their paths, each before its parts: ``a``, ``a.element``, ``a.element.b``.
+def check_field_count(count: int) -> None:
+    """Refuse more columns, fields, elements, keys and values together than a schema may have."""
+    if count > _MOST_FIELDS:
+        raise OptionError(f"a schema may have at most {_MOST_FIELDS:,} columns and fields")
 
-    Depth first, in the order of the schema.
+
+def check_depth(depth: int, path: str) -> None:
+    """Refuse a type at ``path`` that too many other types contain."""
+    if depth > _MOST_DEPTH:
+        raise OptionError(f"column {path[:99]!r}: more than {_MOST_DEPTH} types in one another")
+
+
+def walk(fields: list[pa.Field], prefix: str = "") -> Iterator[tuple[str, pa.Field]]:
+    """All fields with their paths, in the order of the schema, each one before its parts.
+
+    An array of structs has the paths ``a``, ``a.element``, ``a.element.b``.
     """
     for field in fields:
         path = joined(prefix, field.name)
@@ -134,29 +146,15 @@ def walk(fields: list[pa.Field], prefix: str = "") -> Iterator[tuple[str, pa.Fie
 
 
 def parts(type_: pa.DataType) -> list[pa.Field]:
-    """The fields that a type consists of; none if it is atomic."""
+    """The fields that a type consists of, named as Spark does; none if the type is atomic."""
     if of.is_struct(type_):
         return list(type_)
     if of.is_list(type_):
-        return [list_field(type_)]
+        return [pa.field("element", type_.value_type, type_.value_field.nullable)]
     if of.is_map(type_):
-        return [map_key(type_), map_value(type_)]
+        key = pa.field("key", type_.key_type, nullable=False)
+        return [key, pa.field("value", type_.item_type, type_.item_field.nullable)]
     return []
-
-
-def list_field(type_: pa.DataType) -> pa.Field:
-    """The elements of an array, under the name that Spark gives them."""
-    return pa.field("element", type_.value_type, type_.value_field.nullable)
-
-
-def map_key(type_: pa.DataType) -> pa.Field:
-    """The keys of a map, which are never null."""
-    return pa.field("key", type_.key_type, nullable=False)
-
-
-def map_value(type_: pa.DataType) -> pa.Field:
-    """The values of a map."""
-    return pa.field("value", type_.item_type, type_.item_field.nullable)
 
 
 def array_of(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
@@ -170,7 +168,7 @@ def map_of(
     """The canonical type of a map.
 
     Raises:
-        OptionError: A key is a map or holds one, by which Spark can't look anything up.
+        OptionError: A key is a map or contains one; Spark can't look up such keys.
     """
     key_field = pa.field("key", key, nullable=False)
     for _, field in walk([key_field]):
@@ -191,23 +189,21 @@ def struct_of(fields: list[pa.Field], path: str) -> pa.DataType:
 
 
 def all_nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns, all of which may be null, as may their parts; but for keys of maps."""
-    return pa.schema([_nullable_field(field) for field in schema])
+    """The same columns, where all columns and their parts may be null, except keys of maps."""
+    return pa.schema([_nullable(field) for field in schema])
 
 
-def _nullable_field(field: pa.Field) -> pa.Field:
-    return field.with_nullable(True).with_type(_nullable_type(field.type))
-
-
-def _nullable_type(type_: pa.DataType) -> pa.DataType:
+def _nullable(field: pa.Field) -> pa.Field:
+    type_ = field.type
+    inner = [_nullable(part) for part in parts(type_)]
     if of.is_struct(type_):
-        return pa.struct([_nullable_field(field) for field in type_])
-    if of.is_list(type_):
-        return array_of(_nullable_type(type_.value_type))
-    if of.is_map(type_):
-        value = pa.field("value", _nullable_type(type_.item_type))
-        return pa.map_(map_key(type_).with_type(_nullable_type(type_.key_type)), value)
-    return type_
+        type_ = pa.struct(inner)
+    elif of.is_list(type_):
+        type_ = pa.list_(*inner)
+    elif of.is_map(type_):
+        key, value = inner
+        type_ = pa.map_(key.with_nullable(False), value)
+    return field.with_nullable(True).with_type(type_)
 
 
 def decimal_of(precision: int, scale: int, path: str) -> pa.DataType:
@@ -228,13 +224,12 @@ def field_of(
     name: str, type_: pa.DataType, *, nullable: bool = True, comment: str | None = None
 ) -> pa.Field:
     """A field with a comment, kept where PySpark keeps it."""
-    kept = {"comment": comment}
-    metadata = None if comment is None else {_METADATA: json.dumps(kept).encode()}
+    metadata = None if comment is None else {_METADATA: json.dumps({"comment": comment}).encode()}
     return pa.field(name, type_, nullable, metadata)
 
 
 def comment_of(field: pa.Field) -> str | None:
-    """What a field's comment says; None without one."""
+    """The comment of a field; None if it has none."""
     try:
         comment = json.loads((field.metadata or {})[_METADATA])["comment"]
     except (KeyError, ValueError, TypeError, RecursionError):
@@ -249,7 +244,7 @@ def refusal(path: str, type_: object, instead: str | None = None) -> OptionError
 
 
 def type_name(type_: pa.DataType) -> str:
-    """A type as Spark prints it, for people; one that no column can have as Arrow prints it."""
+    """The name of a type for people, as Spark prints it, or else as Arrow does."""
     if (name := _NAMES.get(type_)) is not None:
         return name
     if of.is_decimal128(type_):
@@ -275,8 +270,7 @@ def canonical_type(type_: pa.DataType, path: str, depth: int = 0) -> pa.DataType
     Raises:
         OptionError: There is none.
     """
-    if depth > MOST_DEPTH:
-        raise OptionError(f"column {path[:99]!r}: more than {MOST_DEPTH} types in one another")
+    check_depth(depth, path)
     if type_ in _NAMES:
         return type_
     for is_one, instead in _INSTEAD:

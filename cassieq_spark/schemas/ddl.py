@@ -1,8 +1,8 @@
 r"""Schemas as text: Spark's DDL, and the list of versions that the queue's row stores. Pure.
 
-The grammar is that of Spark's ``StructType.fromDDL``, in two places wider: elements of arrays and
-values of maps may be ``not null``, which Spark has but can't write, and the whole may stand in
-``struct<...>``, as Spark prints it. What is printed is one line in a single way:
+The grammar is that of Spark's ``StructType.fromDDL``, and wider in two places: elements of arrays
+and values of maps may be ``not null``, for which Spark has no DDL, and the whole may stand in
+``struct<...>``, as Spark prints it. A schema is written as one line, always in the same way:
 
 >>> to_ddl(parse_ddl("Vendor STRING NOT NULL COMMENT 'who', fare DEC(10, 2)"))
 "Vendor string not null comment 'who', fare decimal(10,2)"
@@ -23,10 +23,10 @@ from cassieq_spark.arguments import shown
 from cassieq_spark.errors import InvariantError, OptionError
 from cassieq_spark.schemas.canonical import (
     ATOMIC,
-    MOST_DEPTH,
-    MOST_FIELDS,
     SUPPORTED,
     array_of,
+    check_depth,
+    check_field_count,
     checked,
     comment_of,
     decimal_of,
@@ -56,7 +56,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _REMARK = re.compile(r"/\*|\*/")
-#: Words that are numbers to Spark, so no names.
+#: Words that Spark takes for numbers, so they are no names.
 _NUMBER = re.compile(r"\d+(e\d+)?(l|s|y|f|d|bd)?", re.IGNORECASE | re.ASCII)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-1][0-7]{2})|(.))", re.DOTALL)
@@ -70,7 +70,8 @@ _ALIASES = {
     "timestamp_ltz": "timestamp",
 }
 _DECIMALS = ("decimal", "dec", "numeric")
-_UNSUPPORTED = {
+#: Types that Spark or other programs have and no queue has, and what to use instead.
+_INSTEAD = {
     "char": "string",
     "character": "string",
     "varchar": "string",
@@ -79,8 +80,6 @@ _UNSUPPORTED = {
     "time": "bigint, or a string",
     "geometry": "binary",
     "geography": "binary",
-}
-_ELSEWHERE = {
     "text": "string",
     "bool": "boolean",
     "bytes": "binary",
@@ -108,27 +107,42 @@ def parse_ddl(text: str) -> pa.Schema:
     """Read a schema in Spark's DDL: ``vendor string not null, fare decimal(10,2)``.
 
     Raises:
-        OptionError: It is none, or has a name or a type that no queue can have; says where.
+        OptionError: It is no such schema, or has a name or a type that no queue can have; says
+            where.
     """
     if not isinstance(text, str):
         raise OptionError(f"a schema must be a str in Spark's DDL, not {shown(text)}")
+    check_length(text)
+    return checked(_Parser(text).schema())
+
+
+def check_length(text: str) -> None:
+    """Refuse a schema that is too long as text."""
     if len(text) > MOST_TEXT:
         raise OptionError(f"a schema may have at most {MOST_TEXT:,} characters")
-    return checked(_Parser(text).schema())
 
 
 def to_ddl(schema: pa.Schema) -> str:
     """Write a canonical schema as Spark's DDL; `parse_ddl` reads the same schema."""
-    return ", ".join(f"{_name(field.name)} {_type(field.type)}{_rest(field)}" for field in schema)
+    columns = (f"{_name(each.name)} {ddl_type(each.type)}{_rest(each)}" for each in schema)
+    return ", ".join(columns)
 
 
 def ddl_type(type_: pa.DataType) -> str:
-    """A type as it is written in Spark's DDL."""
-    return _type(type_)
+    """Write a type in Spark's DDL."""
+    if of.is_struct(type_):
+        fields = (f"{_name(part.name)}:{ddl_type(part.type)}{_rest(part)}" for part in type_)
+        return f"struct<{','.join(fields)}>"
+    if of.is_list(type_):
+        return f"array<{ddl_type(type_.value_type)}{_not_null(type_.value_field)}>"
+    if of.is_map(type_):
+        value = f"{ddl_type(type_.item_type)}{_not_null(type_.item_field)}"
+        return f"map<{ddl_type(type_.key_type)},{value}>"
+    return type_name(type_)
 
 
 def to_stored(versions: Sequence[str]) -> str:
-    """Write the versions of a queue's schema, the first one first: a JSON array of DDL texts.
+    """Write the versions of a queue's schema as a JSON array of DDL texts, the first one first.
 
     Args:
         versions: As `to_ddl` writes them.
@@ -147,13 +161,13 @@ def to_stored(versions: Sequence[str]) -> str:
 
 @lru_cache(maxsize=256)
 def parse_stored(text: str) -> tuple[str, ...]:
-    """Read the versions of a queue's schema; the version ``n`` is the ``n - 1``-th of them.
+    """Read the versions of a queue's schema; version ``n`` has the index ``n - 1``.
 
     Returns:
         Each as `to_ddl` writes it.
 
     Raises:
-        InvariantError: No release has written this.
+        InvariantError: No release writes such a text.
     """
     wrong = "the stored schema can't be read"
     if len(text) > MOST_TEXT:
@@ -172,7 +186,7 @@ def parse_stored(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def schema_of(ddl: str) -> pa.Schema:
-    """The schema that a text of `to_ddl` stands for; cached."""
+    """Read a text of `to_ddl`; cached."""
     return parse_ddl(ddl)
 
 
@@ -186,19 +200,7 @@ def _rest(field: pa.Field) -> str:
     if comment is not None:
         escaped = comment.replace("\\", "\\\\").replace("'", "\\'")
         text = " comment '" + escaped.replace("\n", "\\n").replace("\r", "\\r") + "'"
-    return ("" if field.nullable else " not null") + text
-
-
-def _type(type_: pa.DataType) -> str:
-    if of.is_struct(type_):
-        fields = (f"{_name(part.name)}:{_type(part.type)}{_rest(part)}" for part in type_)
-        return f"struct<{','.join(fields)}>"
-    if of.is_list(type_):
-        return f"array<{_type(type_.value_type)}{_not_null(type_.value_field)}>"
-    if of.is_map(type_):
-        value = f"{_type(type_.item_type)}{_not_null(type_.item_field)}"
-        return f"map<{_type(type_.key_type)},{value}>"
-    return type_name(type_)
+    return _not_null(field) + text
 
 
 def _not_null(field: pa.Field) -> str:
@@ -234,8 +236,7 @@ class _Parser:
 
     def _column(self, prefix: str, depth: int) -> pa.Field:
         self._fields += 1
-        if self._fields > MOST_FIELDS:
-            raise OptionError(f"a schema may have at most {MOST_FIELDS:,} columns and fields")
+        check_field_count(self._fields)
         name = self._column_name()
         self._skip(":")
         type_ = self._type(joined(prefix, name), depth)
@@ -270,8 +271,7 @@ class _Parser:
         return text
 
     def _type(self, path: str, depth: int) -> pa.DataType:
-        if depth > MOST_DEPTH:
-            raise OptionError(f"column {path[:99]!r}: more than {MOST_DEPTH} types in one another")
+        check_depth(depth, path)
         token = self._next
         if token.kind != "word":
             self._fail(f"expected the type of column {path!r}")
@@ -293,7 +293,7 @@ class _Parser:
         written = token.text + (f"({','.join(map(str, numbers))})" if numbers else "")
         if word in ATOMIC or word in _ALIASES:
             raise refusal(path, written, f"{name} without a length")
-        if instead := _UNSUPPORTED.get(word, _ELSEWHERE.get(word)):
+        if instead := _INSTEAD.get(word):
             raise refusal(path, written, instead)
         raise OptionError(
             f"column {path!r} is of type {written!r}, which is no type: supported are {SUPPORTED}"
@@ -308,7 +308,7 @@ class _Parser:
 
     def _timestamp(self) -> str:
         if self._skip("("):
-            # Spark has microseconds, and takes them for an answer.
+            # Spark's timestamps have microseconds, so this is the only precision.
             if self._next.text != "6":
                 self._fail("expected 6, the only precision of timestamps")
             self._at += 1
@@ -414,7 +414,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _remark_end(text: str, start: int) -> int:
-    """Where a comment in ``/* */`` ends; there may be others in it."""
+    """Where a comment in ``/* */`` ends; comments may be nested."""
     depth = 0
     for match in _REMARK.finditer(text, start):
         depth += 1 if match[0] == "/*" else -1

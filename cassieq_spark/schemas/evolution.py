@@ -1,8 +1,8 @@
 """Changes of a schema: which ones are safe, and how one version is read as another one. Pure.
 
-Columns and fields go by their names. A change is safe if readers of each version can read what
-writers of the others write, as long as the values fit: a column that one of them lacks is null,
-and a type only becomes one that holds all values of the one before.
+Columns and fields are identified by their names. A change is safe if readers of each version can
+read what writers of the others write, as long as the values fit. So a column that a version lacks
+is null, and a type may only become one that has all of its values.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import pyarrow as pa
 from pyarrow import types as of
 
 from cassieq_spark.errors import InvariantError, MessageError, SchemaError
-from cassieq_spark.schemas.assign import EXACT, Misfit, convert, locate
 from cassieq_spark.schemas.canonical import comment_of, joined, parts, type_name
+from cassieq_spark.schemas.convert import converted
 from cassieq_spark.schemas.ddl import ddl_type
 
-#: The digits before the point that a decimal needs to hold an integer.
+#: The digits before the point that a decimal needs for an integer of each type.
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _INTEGERS = list(_DIGITS)
-#: What holds each value of a type, but for larger integers and decimals.
+#: Pairs of a type and another one that has all of its values, beside integers and decimals.
 _WIDER = {
     (pa.float32(), pa.float64()),
     (pa.int8(), pa.float32()),
@@ -33,7 +33,7 @@ _WIDER = {
     (pa.int16(), pa.float64()),
     (pa.int32(), pa.float64()),
 }
-#: How alike two names are that may be one renamed.
+#: How similar the names of a dropped and an added column are if it seems to be renamed.
 _ALIKE = 0.6
 
 
@@ -57,8 +57,8 @@ class Change:
     Attributes:
         kind: What is done.
         path: The column, or the field as ``column.field``; empty for the order of the columns.
-        before: The type before; None if it is added or its type is not at issue.
-        after: The type after; None if it is dropped or its type is not at issue.
+        before: The type before, of what is widened or dropped.
+        after: The type after, of what is widened or added.
     """
 
     kind: ChangeKind
@@ -78,9 +78,9 @@ class Change:
 
 
 def check_change(versions: Sequence[pa.Schema], new: pa.Schema) -> tuple[Change, ...]:
-    """Return what a new schema changes, if it may follow the versions that a queue had.
+    """Return the changes that a new schema makes, if it may follow the versions of a queue.
 
-    A name that was dropped may come back with a type that holds what is stored under it. Messages
+    A name that was dropped may come back with a type that has all values stored under it. Messages
     from before it was dropped show their values again.
 
     Args:
@@ -91,7 +91,7 @@ def check_change(versions: Sequence[pa.Schema], new: pa.Schema) -> tuple[Change,
         The changes, in the order of the new schema; none if it is the same as the last version.
 
     Raises:
-        SchemaError: A change is not safe; names all that are not, and why.
+        SchemaError: A change is not safe; names all such changes, and why.
     """
     check = _Check()
     before = [list(version) for version in reversed(versions)]
@@ -106,7 +106,7 @@ def check_change(versions: Sequence[pa.Schema], new: pa.Schema) -> tuple[Change,
 
 
 def dead_letter_schema(source: pa.Schema, before: Sequence[pa.Schema]) -> pa.Schema:
-    """The schema by which a dead-letter queue takes the messages of another queue.
+    """The schema that a dead-letter queue needs for the messages of another queue.
 
     All columns may be null, as a message that can't be read has none of them.
 
@@ -115,11 +115,11 @@ def dead_letter_schema(source: pa.Schema, before: Sequence[pa.Schema]) -> pa.Sch
         before: The versions of the dead-letter queue, the first one first; none if it is new.
 
     Returns:
-        The last version, if that takes them already; else columns as in ``source``, and then
-        those that the dead-letter queue has besides.
+        The last version, if the messages fit it already; else the columns of ``source``, and then
+        the other columns of the dead-letter queue.
 
     Raises:
-        SchemaError: It can't be changed so.
+        SchemaError: The dead-letter queue can't be changed so.
     """
     nullable = [field.with_nullable(True) for field in source]
     if not before:
@@ -135,7 +135,7 @@ def dead_letter_schema(source: pa.Schema, before: Sequence[pa.Schema]) -> pa.Sch
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether an atomic type holds all values of another one.
+    """Whether an atomic type has all values of another one, and more.
 
     >>> is_wider(pa.int32(), pa.int64()), is_wider(pa.int64(), pa.float64())
     (True, False)
@@ -163,14 +163,14 @@ _NEWER = (
 def present(
     batch: pa.RecordBatch, written: pa.Schema, wanted: pa.Schema, *, advice: str = _NEWER
 ) -> pa.RecordBatch:
-    """Turn columns that were written by one version into those that another version has.
+    """Turn columns that were written by one version into the columns of another version.
 
-    Columns of the same type are not copied. A column that was not written is null, in structs too;
-    one that is not wanted is left out.
+    Columns of the same type are not copied. A column or field that was not written is null; one
+    that is not wanted is left out.
 
     Args:
-        batch: The columns of ``written`` that ``wanted`` has as well, in their types; others may
-            be there.
+        batch: The columns of ``written`` that ``wanted`` has as well, in their types, and perhaps
+            others.
         written: The version by which they were written.
         wanted: The columns that the reader has: a version, or some of its columns.
         advice: What to do about values that do not fit, for errors.
@@ -187,15 +187,9 @@ def present(
         index = batch.schema.get_field_index(field.name)
         if index < 0:
             raise InvariantError(f"column {field.name!r} was written, and has not been read")
-        columns.append(_presented(batch.column(index), field, advice))
+        column = batch.column(index)
+        columns.append(converted(column, field, exact=True, advice=f"; {advice}"))
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
-
-
-def _presented(array: pa.Array, field: pa.Field, advice: str) -> pa.Array:
-    try:
-        return convert(array, field, field.name, check=EXACT)
-    except Misfit:
-        raise MessageError(f"{locate(array, field, check=EXACT)}; {advice}") from None
 
 
 def _missing(field: pa.Field, count: int, advice: str) -> pa.Array:
@@ -205,22 +199,22 @@ def _missing(field: pa.Field, count: int, advice: str) -> pa.Array:
 
 
 class _Check:
-    """Compares fields, struct by struct, and collects what is wrong."""
+    """Compares fields, struct by struct, and collects problems."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        # Keys of maps: without one of their fields, two of them may be equal.
+        # The paths of maps' keys. If a version lacks a field of them, two keys may become equal.
         self._keys: list[str] = []
 
     def fields(
         self, before: list[list[pa.Field]], new: list[pa.Field], path: str
     ) -> Iterator[Change]:
-        """What is done to the columns of a schema, or the fields of a struct.
+        """The changes of the columns of a schema, or of the fields of a struct.
 
         Args:
-            before: They in earlier versions that had them, the last version first.
-            new: They in the new version.
-            path: Of the struct.
+            before: Those of each earlier version that had the struct, the last version first.
+            new: Those of the new version.
+            path: Of the struct; empty for columns.
         """
         old = {field.name: field for field in before[0]}
         names = {field.name for field in new}
@@ -228,11 +222,12 @@ class _Check:
         added = [field for field in new if field.name not in old]
         renamed = self._renamed(dropped, added, path)
         for field in new:
-            history = [known for fields in before for known in fields if known.name == field.name]
             if field.name in old:
+                every = (known for fields in before for known in fields)
+                history = [known for known in every if known.name == field.name]
                 yield from self._field(history, field, path)
             elif field.name not in renamed:
-                yield from self._added(field, history, before, path)
+                yield from self._added(field, before, path)
         for field in dropped:
             if field.name not in renamed:
                 yield from self._dropped(field, path)
@@ -267,27 +262,23 @@ class _Check:
             )
 
     def _added(
-        self,
-        field: pa.Field,
-        history: list[pa.Field],
-        before: list[list[pa.Field]],
-        prefix: str,
+        self, field: pa.Field, before: list[list[pa.Field]], prefix: str
     ) -> Iterator[Change]:
         path = joined(prefix, field.name)
         self._refuse_in_key(path)
         if not field.nullable:
             self._refuse(path, "is new and not null, and stored messages lack it: let it be null")
-        for known in (known for fields in before for known in fields):
+        every = [known for fields in before for known in fields]
+        for known in every:
             if known.name.lower() == field.name.lower() and known.name != field.name:
                 self._refuse(path, f"was called {known.name!r} before: write it in the same way")
                 return
-        if history:
-            known = len(self.problems)
-            # Stored messages have it in the earlier type; what changes is told by "added".
-            for _ in self._type(history, field, path):
-                pass
-            if len(self.problems) > known:
-                del self.problems[known:]
+        if history := [known for known in every if known.name == field.name]:
+            count = len(self.problems)
+            # Stored messages have the earlier type; "added" covers a change of the type.
+            list(self._type(history, field, path))
+            if len(self.problems) > count:
+                del self.problems[count:]
                 self._refuse(
                     path,
                     f"was dropped as {type_name(history[0].type)} and may not come back as "
@@ -306,7 +297,7 @@ class _Check:
         yield Change(ChangeKind.DROPPED, path, type_name(field.type))
 
     def _renamed(self, dropped: list[pa.Field], added: list[pa.Field], prefix: str) -> set[str]:
-        """The names that seem to be one field before and after it was renamed."""
+        """The old and the new names of fields that seem to be renamed."""
         found = set()
         for field in dropped:
             same = [

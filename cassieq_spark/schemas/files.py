@@ -15,12 +15,12 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.schemas.canonical import (
     ATOMIC,
     INTERVAL,
-    MOST_DEPTH,
-    MOST_FIELDS,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     array_of,
     canonical,
+    check_depth,
+    check_field_count,
     checked,
     comment_of,
     decimal_of,
@@ -31,7 +31,7 @@ from cassieq_spark.schemas.canonical import (
     struct_of,
     type_name,
 )
-from cassieq_spark.schemas.ddl import MOST_TEXT, parse_ddl
+from cassieq_spark.schemas.ddl import MOST_TEXT, check_length, parse_ddl
 
 _FORMATS = "Spark's DDL, Spark's JSON (schema.json()), Avro's (.avsc), or that of a Parquet file"
 _PARQUET = b"PAR1"
@@ -74,36 +74,36 @@ _AVRO_REFUSED = {
 
 
 def read_schema_file(path: str | Path) -> pa.Schema:
-    """Read the schema that a file holds, or that its rows have; its content says which format.
+    """Read a schema from a file, or the schema of the rows in it; the content tells the format.
 
     Raises:
-        OptionError: The file can't be read, is of no known format, or has a column that no queue
-            can have.
+        OptionError: The file can't be read, has no known format, or has a column that no queue can
+            have.
     """
     path = Path(path)
     try:
         with path.open("rb") as file:
-            start = file.read(4)
-            if start == _PARQUET:
-                return _parquet(path)
-            if start == _AVRO_DATA:
-                raise OptionError(
-                    f"{path} holds rows in Avro, not a schema: give the .avsc file, or one of "
-                    f"{_FORMATS}"
-                )
-            content = start + file.read(MOST_TEXT)
+            content = file.read(4 + MOST_TEXT)
     except OSError as error:
         raise OptionError(f"the schema file {path} can't be read: {error.strerror}") from error
+    if content.startswith(_AVRO_DATA):
+        raise OptionError(
+            f"{path} holds rows in Avro, not a schema: give the .avsc file, or one of {_FORMATS}"
+        )
     try:
+        if content.startswith(_PARQUET):
+            return canonical(pq.read_schema(path))
         return parse_schema(content.decode())
     except UnicodeDecodeError as error:
         raise OptionError(f"{path} holds no schema: expected {_FORMATS}") from error
+    except (pa.ArrowException, OSError) as error:
+        raise OptionError(f"the Parquet file {path} can't be read: {error}") from error
     except OptionError as error:
         raise OptionError(f"{path}: {error}") from error
 
 
 def parse_schema(text: str) -> pa.Schema:
-    """Read a schema in Spark's DDL, Spark's JSON or Avro's; the text itself says which.
+    """Read a schema in Spark's DDL, Spark's JSON or Avro's; the text itself tells which.
 
     Raises:
         OptionError: It is none of them, or has a column that no queue can have.
@@ -111,8 +111,7 @@ def parse_schema(text: str) -> pa.Schema:
     text = text.removeprefix("\ufeff")
     if not text.lstrip().startswith(("{", "[", '"')):
         return parse_ddl(text)
-    if len(text) > MOST_TEXT:
-        raise OptionError(f"a schema may have at most {MOST_TEXT:,} characters")
+    check_length(text)
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -132,7 +131,7 @@ def parse_spark_json(given: dict[str, Any]) -> pa.Schema:
 
 
 def parse_spark_fields(given: dict[str, Any]) -> pa.Schema:
-    """Read the columns of a DataFrame, whatever their names.
+    """Read the columns of a DataFrame, which may have any names, from Spark's JSON.
 
     Raises:
         OptionError: It is something else, or has a type that no queue can have.
@@ -159,17 +158,6 @@ def parse_avro(given: object) -> pa.Schema:
     return checked(pa.schema(list(type_)))
 
 
-def _parquet(path: Path) -> pa.Schema:
-    try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
-        raise OptionError(f"the Parquet file {path} can't be read: {error}") from error
-    try:
-        return canonical(schema)
-    except OptionError as error:
-        raise OptionError(f"{path}: {error}") from error
-
-
 def _spark_fields(given: dict[str, Any], path: str, depth: int) -> list[pa.Field]:
     return [_spark_field(field, path, depth) for field in _listed(given, "fields", path)]
 
@@ -190,8 +178,7 @@ def _spark_field(given: object, prefix: str, depth: int) -> pa.Field:
 
 
 def _spark_type(given: object, path: str, depth: int) -> pa.DataType:
-    if depth > MOST_DEPTH:
-        raise OptionError(f"column {path[:99]!r}: more than {MOST_DEPTH} types in one another")
+    check_depth(depth, path)
     if isinstance(given, str):
         if match := _DECIMAL.fullmatch(given):
             return decimal_of(int(match[1]), int(match[2]), path)
@@ -199,7 +186,7 @@ def _spark_type(given: object, path: str, depth: int) -> pa.DataType:
             return decimal_of(10, 0, path)
         if (type_ := ATOMIC.get(_OF_SPARK.get(given, given))) is not None:
             return type_
-        # The names that are left are refused by the parser of DDL, with what to use instead.
+        # The parser of DDL refuses all other names, and says what to use instead.
         parse_ddl(f"`{path.replace('`', '``')}` {given}")
         raise refusal(path, given)
     if isinstance(given, dict):
@@ -277,7 +264,7 @@ def _called(path: str) -> str:
 
 
 class _Avro:
-    """Reads types and remembers those with names, by which later ones refer to them."""
+    """Reads types, and remembers those with names, as later types may refer to them."""
 
     def __init__(self) -> None:
         self._named: dict[str, pa.DataType | None] = {}
@@ -287,11 +274,9 @@ class _Avro:
         self, given: object, path: str, namespace: str, depth: int
     ) -> tuple[pa.DataType, bool]:
         """A type, and whether it is nullable."""
-        if depth > MOST_DEPTH:
-            raise OptionError(f"column {path[:99]!r}: more than {MOST_DEPTH} types in one another")
+        check_depth(depth, path)
         self._fields += 1
-        if self._fields > MOST_FIELDS:
-            raise OptionError(f"a schema may have at most {MOST_FIELDS:,} columns and fields")
+        check_field_count(self._fields)
         if isinstance(given, list):
             return self._union(given, path, namespace, depth)
         if isinstance(given, str):
@@ -361,7 +346,7 @@ class _Avro:
     def _record(self, given: dict[str, Any], path: str, namespace: str, depth: int) -> pa.DataType:
         full = _defined_name(given, namespace)
         within = full.rpartition(".")[0]
-        # Until it is complete, a reference to it means that it holds itself.
+        # Until the record is complete, a reference to it means that it contains itself.
         self._named[full] = None
         fields = []
         for field in _listed(given, "fields", path):

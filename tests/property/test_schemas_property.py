@@ -22,7 +22,8 @@ from cassieq_spark.schemas.canonical import ATOMIC, canonical, parts
 from cassieq_spark.schemas.ddl import parse_ddl, parse_stored, schema_of, to_ddl, to_stored
 from cassieq_spark.schemas.evolution import check_change, present
 from cassieq_spark.schemas.files import parse_schema, to_spark_json
-from cassieq_spark.schemas.rows import from_dicts, from_json, parse_json, to_dicts, to_json
+from cassieq_spark.schemas.from_rows import from_dicts, from_json, parse_json
+from cassieq_spark.schemas.to_rows import to_dicts, to_json
 from tests.support.schemas import ATOMIC_TYPES, batches, histories, schemas, values
 
 WITH_ROWS = schemas(depth=2).flatmap(lambda schema: st.tuples(st.just(schema), batches(schema)))

@@ -17,7 +17,7 @@ from cassieq_spark.queues import alter_queue, create_queue
 from cassieq_spark.schemas.canonical import checked
 from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.schemas.evolution import present
-from cassieq_spark.schemas.rows import to_dicts, to_json
+from cassieq_spark.schemas.to_rows import to_dicts, to_json
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.schemas import batches, histories, schemas
 

@@ -21,7 +21,7 @@ from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.requests import BASE64, TEXT
 from cassieq_spark.model import Positions, QueueDefinition, Range
 from cassieq_spark.queues.stats import QueueStats
-from cassieq_spark.schemas.rows import json_text
+from cassieq_spark.schemas.to_rows import json_text
 
 M = TypeVar("M", bound=StoredMessage)
 

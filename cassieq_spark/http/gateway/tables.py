@@ -23,7 +23,7 @@ from cassieq_spark.http.gateway.formats import (
     stream_of,
 )
 from cassieq_spark.schemas.canonical import all_nullable, canonical_type, parts, type_name
-from cassieq_spark.schemas.rows import from_dicts
+from cassieq_spark.schemas.from_rows import from_dicts
 
 _DELAYS = {"_delay", "_visible_at"}
 

@@ -12,7 +12,8 @@ import pytest
 
 from cassieq_spark.errors import MessageError, SchemaError, UnreadableError
 from cassieq_spark.schemas.ddl import parse_ddl
-from cassieq_spark.schemas.rows import from_dicts, from_json, parse_json, to_dicts, to_json
+from cassieq_spark.schemas.from_rows import from_dicts, from_json, parse_json
+from cassieq_spark.schemas.to_rows import to_dicts, to_json
 
 ALL = parse_ddl(
     "flag boolean, small tinyint, large bigint, x double, price decimal(10,2), name string, "
