@@ -6,7 +6,8 @@ CassieqError                       retryable: is the same call worth repeating?
 ├── SchemaError (TypeError)        columns do not fit the queue, or a new schema its earlier ones
 ├── MessageError (ValueError)      a message the queue does not take: a null, too large, misfit
 ├── QueueStateError                the queue or group is not as it would have to be
-│   ├── NotFoundError              there is no such queue, group, dead letter, account or key
+│   ├── NotFoundError              there is no such queue, group, message, account or key
+│   │   └── DeletedError           there was such a message: it is settled and deleted
 │   ├── ExistsError                there is one of that name already
 │   ├── BatchOrderError            a sink has published a later batch than this one
 │   └── BatchChangedError          a sink has published this batch with another content
@@ -58,7 +59,11 @@ class QueueStateError(CassieqError):
 
 
 class NotFoundError(QueueStateError):
-    """There is no such queue, consumer group, dead letter, account or key."""
+    """There is no such queue, consumer group, message, dead letter, account or key."""
+
+
+class DeletedError(NotFoundError):
+    """There was such a message: it was settled for every group, or expired, and is deleted."""
 
 
 class ExistsError(QueueStateError):

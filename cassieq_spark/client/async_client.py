@@ -226,6 +226,7 @@ class AsyncClient(InThreads[Client]):
     put = in_thread(Client.put)
     put_many = in_thread(Client.put_many)
     peek = in_thread(Client.peek)
+    message = in_thread(Client.message)
 
     ack = in_thread(Client.ack)
     release = in_thread(Client.release)
@@ -237,6 +238,7 @@ class AsyncClient(InThreads[Client]):
     queue = in_thread(Client.queue)
     queues = in_thread(Client.queues)
     stats = in_thread(Client.stats)
+    groups = in_thread(Client.groups)
     stored = in_thread(Client.stored)
     purge_queue = in_thread(Client.purge_queue)
     delete_queue = in_thread(Client.delete_queue)

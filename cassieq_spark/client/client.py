@@ -27,6 +27,7 @@ from cassieq_spark.client.receiver import (
     check_receive,
     pauses_within,
     peek_messages,
+    read_message,
 )
 from cassieq_spark.client.settling import LeaseKey, by_lease, settle_all, settle_each
 from cassieq_spark.consumer.consumer import Consumer, Replacements
@@ -88,7 +89,7 @@ from cassieq_spark.queues import (
     purge_queue,
     read_queue,
 )
-from cassieq_spark.queues.stats import QueueStats, read_stats
+from cassieq_spark.queues.stats import GroupStats, QueueStats, read_stats
 from cassieq_spark.schemas.assign import arrow_batches
 from cassieq_spark.schemas.canonical import canonical
 from cassieq_spark.schemas.ddl import to_ddl
@@ -451,6 +452,24 @@ class Client:
             )
         return Listing(found)
 
+    def message(self, queue: str, monoton: int, *, partition: int | None = None) -> StoredMessage:
+        """Read one message by its position, whether it is leased or settled. Five reads.
+
+        Args:
+            queue: Name of the queue.
+            monoton: Its position, as `put` returned it.
+            partition: The partition that it is in; needed if the queue has several.
+
+        Raises:
+            OptionError: The queue has several partitions, and none is given; or not so many.
+            NotFoundError: There is no such queue, or no message has this position yet.
+            DeletedError: The message was settled by every group, or expired, and is deleted.
+            UnreadableError: What is stored there is damaged.
+        """
+        with self._calls:
+            definition = read_queue(self._store, queue)
+            return read_message(self._store, definition, monoton, partition=partition)
+
     # -- settling ---------------------------------------------------------------------------------
 
     def ack(self, *messages: Message | str) -> list[str]:
@@ -654,6 +673,10 @@ class Client:
         with self._calls:
             heads = in_parallel(Ledger.read_head, open_ledgers(self._store, queue))
         return sum(head.next - head.finalised for head in heads)
+
+    def groups(self, queue: str) -> tuple[GroupStats, ...]:
+        """List the consumer groups of a queue, by name, with their counts; see `stats`."""
+        return self.stats(queue).groups
 
     def queues(self, prefix: str = "") -> list[QueueDefinition]:
         """List the queues whose names begin with ``prefix``. Reads the whole table of queues."""

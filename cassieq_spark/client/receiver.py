@@ -19,7 +19,14 @@ from cassieq_spark.arrow.rows import metadata_of, rows_of
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import Message, StoredMessage, stored_messages
 from cassieq_spark.consumer.prefetch import Prefetch
-from cassieq_spark.errors import CassieqError, NotFoundError, OptionError
+from cassieq_spark.errors import (
+    CassieqError,
+    DeletedError,
+    InvariantError,
+    LeaseLostError,
+    NotFoundError,
+    OptionError,
+)
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
@@ -449,6 +456,44 @@ def _peek(
             extra={"action": UNSEEN, "queue": queue.queue_id, "count": monotons.count},
         )
     return messages
+
+
+def read_message(
+    store: Store, queue: QueueDefinition, monoton: int, *, partition: int | None
+) -> StoredMessage:
+    """Read one message by its position; see `Client.message`."""
+    check_count("monoton", monoton, least=0)
+    if partition is not None:
+        check_count("partition", partition, least=0, most=queue.partitions - 1)
+    elif queue.partitions > 1:
+        raise OptionError(
+            f"queue {queue.name!r} has {queue.partitions} partitions, each with monotons of its "
+            f"own: say in which partition message {monoton} is"
+        )
+    part = queue.of_partition(partition or 0)
+    ledger = Ledger(store, part.queue_id)
+    head = ledger.read_head(serial=True)
+    if monoton >= head.next:
+        raise NotFoundError(
+            f"queue {part.label} has no message {monoton} yet: the next one that is put gets "
+            f"position {head.next}"
+        )
+    which = Ranges.of(Range(monoton, monoton + 1) & Range(head.finalised, head.next))
+    try:
+        pieces = find_pieces(ledger, which, deliveries=None) if which else []
+        found = list(stored_messages(fetch(store, part, pieces)))
+    except (InvariantError, LeaseLostError):
+        # Deleted since the head was read?
+        head = ledger.read_head(serial=True)
+        if monoton >= head.finalised:
+            raise
+        found = []
+    if not found:
+        raise DeletedError(
+            f"message {monoton} of queue {part.label} is deleted: every group has settled it, or "
+            f"it has expired; the first message that is left is {max(head.finalised, monoton + 1)}"
+        )
+    return found[0]
 
 
 def read_stored(

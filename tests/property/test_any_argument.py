@@ -126,6 +126,7 @@ class Scene:
             "max_bytes": 500,
             "max_deliveries": 3,
             "message": self.held,
+            "monoton": 0,
             "messages": ["a", NewMessage("b")],
             "options": {},
             "order": "none",
