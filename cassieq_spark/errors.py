@@ -7,7 +7,8 @@ CassieqError                       retryable: is the same call worth repeating?
 ├── MessageError (ValueError)      a message the queue does not take: a null, too large, misfit
 ├── QueueStateError                the queue or group is not as it would have to be
 │   ├── NotFoundError              there is no such queue, group, message, account or key
-│   │   └── DeletedError           there was such a message: it is settled and deleted
+│   │   ├── NotYetError            no message has this position yet
+│   │   └── DeletedError           the message of this position is deleted
 │   ├── ExistsError                there is one of that name already
 │   ├── BatchOrderError            a sink has published a later batch than this one
 │   └── BatchChangedError          a sink has published this batch with another content
@@ -62,8 +63,12 @@ class NotFoundError(QueueStateError):
     """There is no such queue, consumer group, message, dead letter, account or key."""
 
 
+class NotYetError(NotFoundError):
+    """No message has this position in the queue yet."""
+
+
 class DeletedError(NotFoundError):
-    """There was such a message: it was settled for every group, or expired, and is deleted."""
+    """The message of this position was settled by every group, or expired, and is deleted."""
 
 
 class ExistsError(QueueStateError):

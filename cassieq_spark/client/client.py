@@ -462,7 +462,8 @@ class Client:
 
         Raises:
             OptionError: The queue has several partitions, and none is given; or not so many.
-            NotFoundError: There is no such queue, or no message has this position yet.
+            NotFoundError: There is no such queue.
+            NotYetError: No message has this position yet.
             DeletedError: The message was settled by every group, or expired, and is deleted.
             UnreadableError: What is stored there is damaged.
         """

@@ -25,6 +25,7 @@ from cassieq_spark.errors import (
     InvariantError,
     LeaseLostError,
     NotFoundError,
+    NotYetError,
     OptionError,
 )
 from cassieq_spark.fetch.find import find_pieces
@@ -474,7 +475,7 @@ def read_message(
     ledger = Ledger(store, part.queue_id)
     head = ledger.read_head(serial=True)
     if monoton >= head.next:
-        raise NotFoundError(
+        raise NotYetError(
             f"queue {part.label} has no message {monoton} yet: the next one that is put gets "
             f"position {head.next}"
         )

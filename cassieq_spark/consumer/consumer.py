@@ -346,12 +346,15 @@ class Consumer:
         """The request with a token of its own, and with what the queue's definition decides."""
         queue = self.queue
         most, in_order = request.max_messages, request.max_messages_in_order
+        lease = queue.lease if request.lease is None else request.lease
+        if request.lease is None and request.longest_lease is not None:
+            lease = min(lease, request.longest_lease)
         if queue.strict_fifo and in_order is not None:
             most = in_order if most is None else min(most, in_order)
         return replace(
             request,
             token=uuid4(),
-            lease=queue.lease if request.lease is None else request.lease,
+            lease=lease,
             max_messages=most,
             max_deliveries=queue.max_deliveries,
             strict_fifo=queue.strict_fifo,

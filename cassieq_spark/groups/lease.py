@@ -29,6 +29,7 @@ class LeaseRequest:
             None: this process did not lease the batch, and continues after it.
         receipt_acks: Messages that are done, of other leases than ``held``.
         lease: How long the lease lasts; None: as long as the queue says.
+        longest_lease: The longest that the lease lasts if ``lease`` is None; None for no limit.
         max_messages: Most messages to lease; None for no limit.
         max_messages_in_order: Most messages to lease if the queue is strictly ordered; None:
             ``max_messages``. A caller that leases for several receivers sets it to what the first
@@ -57,6 +58,7 @@ class LeaseRequest:
     held_deliveries: Mapping[int, int] | None = None
     receipt_acks: ReceiptAcks = field(default_factory=dict)
     lease: timedelta | None = None
+    longest_lease: timedelta | None = None
     max_messages: int | None = None
     max_messages_in_order: int | None = None
     min_messages: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,13 +11,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import httpx
 
-from cassieq_spark.http.accounts import Secrets
+from cassieq_spark.client import AsyncClient
+from cassieq_spark.http.accounts import Accounts, Right, Secrets
 from cassieq_spark.http.client import HttpQueue
+from cassieq_spark.http.gateway.app import make_app
+from cassieq_spark.http.gateway.connections import ConnectionLimiter
+from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.settings.gateway import Limits
+from cassieq_spark.store.protocol import Store
 
 SECRET = "the-secret-of-gateways-that-tests-start"
 ADMIN = {"Authorization": f"Key {Secrets((SECRET,)).admin_key}"}
@@ -90,6 +97,62 @@ class Account:
         client = HttpQueue(self.url, self.name, name, key=self.key)
         client.create(**options)
         return client
+
+
+def key_with(gateway: RunningGateway, account: Account, name: str, *levels: Right) -> Account:
+    """The account with another key, which has these rights."""
+    answer = HTTP.post(
+        f"{gateway.url}/admin/api/v1/accounts/{account.name}/keys",
+        headers=ADMIN,
+        json={"keyName": name, "levels": [level.title for level in levels]},
+    )
+    assert answer.status_code == 201, answer.text
+    return Account(account.url, account.name, answer.json()["key"])
+
+
+class InProcess:
+    """A gateway in this process, on a store that the test has, too.
+
+    Args:
+        store: The store.
+        account: Name of an account, which it creates.
+    """
+
+    def __init__(self, store: Store, account: str = "acme") -> None:
+        accounts, limits = Accounts(store, Secrets((SECRET,))), Limits()
+        self.key = str(accounts.create(account).keys[0].key)
+        self._client = AsyncClient.from_store(store)
+        self._parts = (self._client, accounts, limits, ConnectionLimiter(limits))
+        self._url = f"http://gateway/api/v1/accounts/{account}/queues"
+
+    def __enter__(self) -> Self:
+        self._runner = asyncio.Runner()
+        self._runner.run(self._begin())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._end())
+        self._runner.close()
+
+    def ask(
+        self, method: str, path: str = "", *, key: str | None = "", **more: Any
+    ) -> httpx.Response:
+        """Send a request with the account's key, another one, or None."""
+        headers = {} if key is None else {"Authorization": f"Key {key or self.key}"}
+        headers |= more.pop("headers", {})
+        return self._runner.run(
+            self._http.request(method, f"{self._url}{path}", headers=headers, **more)
+        )
+
+    async def _begin(self) -> None:
+        await self._client.__aenter__()
+        self._gateway = Gateway(*self._parts)
+        app = make_app(lambda: self._gateway, None)
+        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app))
+
+    async def _end(self) -> None:
+        await self._gateway.close()
+        await self._client.close()
 
 
 @contextmanager

@@ -26,6 +26,9 @@ BODY_DIGEST = "x-cassieq-content-sha256"
 #: Schemes of signed requests: ours, with query, headers and body; and that of CassieQ's clients.
 SIGNED, SIGNED_AS_CASSIEQ = "Signed2", "Signed"
 
+#: The parameters of a signed URL.
+SIGNED_URL = frozenset({"auth", "q", "st", "et", "sig"})
+
 _SIGNED_HEADERS = {b"content-type", b"idempotency-key"}
 _SIGNED_BEGIN = b"x-cassieq-"
 

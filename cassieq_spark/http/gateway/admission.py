@@ -207,7 +207,7 @@ class Body:
         limits: How fast it has to arrive.
         request: The request.
         sender: The sender.
-        limit: Most bytes.
+        limit: Most bytes; 0: the request takes no body.
     """
 
     def __init__(
@@ -225,8 +225,8 @@ class Body:
         """All of it.
 
         Raises:
-            RefusedError: 408; it arrives too slowly. 413; it is too large. 429; the pool has no
-                more bytes.
+            RefusedError: 400; the request takes no body. 408; it arrives too slowly. 413; it is
+                too large. 429; the pool has no more bytes.
         """
         length = self._request.headers.get("content-length", "0")
         self._check_size(int(length) if length.isdecimal() else 0)
@@ -269,6 +269,10 @@ class Body:
         self.held += count
 
     def _check_size(self, size: int) -> None:
+        if size > self._limit == 0:
+            raise RefusedError(
+                "this request takes no body: parameters are a part of the URL", 400, _CLOSE
+            )
         if size > self._limit:
             raise RefusedError(
                 f"the body has more than {self._limit} bytes, which is the limit: store "
@@ -277,6 +281,14 @@ class Body:
                 413,
                 _CLOSE,
             )
+
+
+def has_body(request: Request) -> bool:
+    """Whether a request announces a body."""
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in request.scope["headers"]
+    )
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from cassieq_spark.http.gateway import (  # noqa: F401 (their handlers declare t
     openapi,
     queues,
 )
-from cassieq_spark.http.gateway.admission import ADMIN, Body, Sender
+from cassieq_spark.http.gateway.admission import ADMIN, Body, Sender, has_body
 from cassieq_spark.http.gateway.authorization import KEY, check_body
 from cassieq_spark.http.gateway.errors import RefusedError, answer_to
 from cassieq_spark.http.gateway.gateway import Gateway
@@ -96,7 +96,7 @@ class _Shortcut:
         self._serve = {
             (each.method, each.path.removeprefix(QUEUE)): _serve(gateway, each)
             for each in ENDPOINTS
-            if each.path.startswith(QUEUE + "/messages")
+            if each.path.startswith(QUEUE + "/messages") and not each.path.endswith("}")
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,9 +152,11 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
     admission.requests.take(sender)
     try:
         call = Call(gateway, request, sender, names, endpoint.parse_query(request), grant)
-        if endpoint.body is None:
+        limit = 0
+        if endpoint.body is not None:
+            limit = limits.batch_bytes if endpoint.is_batch else limits.body_bytes
+        elif not has_body(request):
             return await endpoint.handler(call)
-        limit = limits.batch_bytes if endpoint.is_batch else limits.body_bytes
         body = Body(admission.held, limits, request, sender, limit)
         try:
             call.body = await body.read()

@@ -48,13 +48,15 @@ class _Receive:
 
     Attributes:
         most: Most messages.
-        lease: How long they are leased; None: as the queue says.
+        lease: How long they are leased; None: as long as the queue says.
+        longest: The longest lease if the queue says.
         deadline: By the loop's clock; without messages by then, it gets none.
         looked: Whether a round has looked for messages for it since the last backoff.
     """
 
     most: int
     lease: timedelta | None
+    longest: timedelta | None
     deadline: float
     looked: bool = False
     future: asyncio.Future[list[Message]] = field(default_factory=_new_future)
@@ -163,7 +165,9 @@ class _Rounds:
         frees = bool(acks) and self._is_strict
         if self._receives and (frees or self._looks or self._look_at <= self._loop.time()):
             self._looks = False
-            served = [each for each in self._receives if each.lease == self._receives[0].lease]
+            first = self._receives[0]
+            wanted = (first.lease, first.longest)
+            served = [each for each in self._receives if (each.lease, each.longest) == wanted]
         self._arrived = 0
         self._woken.clear()
         self._complete.clear()
@@ -197,6 +201,7 @@ class _Rounds:
         return LeaseRequest(
             max_messages=most,
             lease=served[0].lease if served else None,
+            longest_lease=served[0].longest if served else None,
             max_bytes=self._most_bytes if most > _FEW else None,
             max_decoded_bytes=self._most_bytes,
             max_messages_in_order=min(most, served[0].most) if served else None,
@@ -285,15 +290,30 @@ class Coalescer:
         self._releases: set[asyncio.Task[None]] = set()
         self._stopped = False
 
-    async def receive(
-        self, queue: str, group: str, *, most: int, lease: timedelta | None, wait: timedelta
+    async def receive(  # noqa: PLR0913 (what to receive, and how, by name)
+        self,
+        queue: str,
+        group: str,
+        *,
+        most: int,
+        lease: timedelta | None,
+        wait: timedelta,
+        longest: timedelta | None = None,
     ) -> list[Message]:
         """Lease messages, at least one unless none comes in time; see `AsyncClient.receive`.
 
         Messages that were leased for a call that is cancelled are released.
+
+        Args:
+            queue: Name of the queue.
+            group: Name of the group.
+            most: Most messages.
+            lease: How long they are leased; None: as long as the queue says.
+            wait: How long to wait for the first message.
+            longest: The longest lease if the queue says.
         """
         patience = 0.0 if self._stopped else wait.total_seconds()
-        receive = _Receive(most, lease, asyncio.get_running_loop().time() + patience)
+        receive = _Receive(most, lease, longest, asyncio.get_running_loop().time() + patience)
         self._rounds(queue, group).receive(receive)
         try:
             return await receive.future

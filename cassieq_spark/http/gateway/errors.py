@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -12,10 +12,12 @@ from starlette.responses import JSONResponse
 
 from cassieq_spark.errors import (
     CassieqError,
+    DeletedError,
     InvariantError,
     LeaseLostError,
     MessageError,
     NotFoundError,
+    NotYetError,
     OptionError,
     OutcomeUnknownError,
     QueueStateError,
@@ -39,6 +41,7 @@ _OF_STORE = {
     504: "Cassandra's answer was lost: the request may have succeeded, or may yet",
 }
 _REASONS = {404: "NotFound", 409: "Conflict"}
+_REASONS_OF: dict[type[Exception], str] = {NotYetError: "NotYet", DeletedError: "Deleted"}
 
 
 class Quota(NamedTuple):
@@ -63,6 +66,7 @@ class RefusedError(CassieqError):
         status: The status code.
         headers: Headers of the answer.
         quota: The quota or limit that is reached; None if there is another reason.
+        differences: How a queue that exists differs from the one that was to be created.
     """
 
     def __init__(
@@ -71,11 +75,13 @@ class RefusedError(CassieqError):
         status: int = 400,
         headers: Mapping[str, str] | None = None,
         quota: Quota | None = None,
+        differences: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(message)
         self.status = status
         self.headers = dict(headers or {})
         self.quota = quota
+        self.differences = differences
 
 
 def too_busy(what: str) -> RefusedError:
@@ -159,11 +165,13 @@ def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSO
     elif status in {503, 504}:
         headers = _RETRY_AFTER
     body: dict[str, Any] = {
-        "reason": _REASONS.get(status, "Error"),
+        "reason": _REASONS_OF.get(type(error)) or _REASONS.get(status, "Error"),
         "operation": operation,
         "message": message,
         **names,
     }
     if isinstance(error, RefusedError) and error.quota is not None:
         body["quota"] = error.quota._asdict()
+    if isinstance(error, RefusedError) and error.differences:
+        body["differences"] = error.differences
     return JSONResponse(body, status, headers)

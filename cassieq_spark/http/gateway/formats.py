@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from cassieq_spark.arrow.streams import Declared, declared
 from cassieq_spark.client import Message, NewMessage
 from cassieq_spark.http.gateway.errors import RefusedError
-from cassieq_spark.http.gateway.requests import decoded
+from cassieq_spark.http.gateway.requests import decoded, problems
 from cassieq_spark.http.gateway.responses import body_of, json_object, message_json, pop_receipt
 from cassieq_spark.http.gateway.schemas import NewMessageLine
 
@@ -179,11 +179,8 @@ def _message_of(number: int, line: bytes) -> NewMessage:
     try:
         given = NewMessageLine.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "it"
-        raise RefusedError(
-            f"line {number} (counted from 0) is not a message: {where}: {first['msg']}"
-        ) from error
+        where = f"line {number} (counted from 0)"
+        raise RefusedError(problems(error, NewMessageLine, "field", where)) from error
     value = decoded(given.message, given.encoding, f"the message of line {number}")
     key = given.key
     if key is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
@@ -29,8 +30,10 @@ from cassieq_spark.http.gateway.formats import (
 from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint
 from cassieq_spark.http.gateway.responses import (
     answer_with,
+    body_of,
     json_array,
     json_object,
+    message_as_json,
     message_json,
     parse_pop_receipt,
     positions_json,
@@ -39,6 +42,7 @@ from cassieq_spark.http.gateway.responses import (
 from cassieq_spark.http.gateway.schemas import (
     ExtendedReceipts,
     PeekParameters,
+    PositionParameters,
     PutParameters,
     ReceiptParameters,
     Receipts,
@@ -57,6 +61,10 @@ T = TypeVar("T")
 
 #: A lease of no time lasts this long: in CassieQ the next get had the message again.
 _SHORTEST_LEASE = timedelta(milliseconds=1)
+
+_BYTES = "application/octet-stream"
+#: More digits than a monoton has.
+_MONOTON = re.compile("[0-9]{1,19}")
 
 _RECEIPT = "c2hvcDpvcmRlcnNAMS9kZWZhdWx0LzEyNjdhZGUxLWQ2ODQtNGJkOS04MDlhLWI1NjFlN2JmNWY5OC8w"
 _STORED = {
@@ -86,7 +94,7 @@ _SETTLED = {200: "The messages are settled, except for the stale receipts listed
     QUEUE + "/messages",
     Right.PUT_MESSAGE,
     query=PutParameters,
-    body=("text/plain", "application/octet-stream", "application/json"),
+    body=("text/plain", _BYTES, "application/json"),
     answers={
         200: "The message was put before, under the same Idempotency-Key",
         201: "The message is published and durable",
@@ -350,6 +358,42 @@ async def peek(call: Call) -> Response:
         return await answer_with(found, _array, kind, admission=admission, account=call.account)
 
 
+@Endpoint(
+    "GET",
+    QUEUE + "/messages/{monoton}",
+    Right.READ_MESSAGE,
+    query=PositionParameters,
+    answers={
+        200: "The message: JSON or, with Accept: application/octet-stream, its bytes alone",
+        404: "There is no such queue; or no such message: `reason` is NotYet or Deleted",
+    },
+    examples={200: {**_STORED, "value": None}},
+)
+async def get_message(call: Call) -> Response:
+    """Show one stored message by its position, leased or settled; leases nothing."""
+    text, admission = call.names["monoton"], call.gateway.admission
+    if not _MONOTON.fullmatch(text):
+        raise RefusedError(
+            f"{text[:60]!r} is not the position of a message: expected a whole number from 0", 404
+        )
+    kind, encode = _media_type(call.request.headers.get("accept", "")), message_as_json
+    if kind == _BYTES:
+        encode = body_of
+    else:
+        kind = "application/json"
+    async with admission.peeks:
+        admission.check_answers(call.account)
+        found = await call.gateway.client.message(
+            call.queue, int(text), partition=call.query.partition
+        )
+        answer = await answer_with(
+            [found], lambda it: encode(it[0]), kind, admission=admission, account=call.account
+        )
+    # Bytes of strangers: no browser is to take them for a page.
+    answer.headers["X-Content-Type-Options"] = "nosniff"
+    return answer
+
+
 async def _columns(call: Call) -> pa.Schema | None:
     """The schema of the queue; None if it has none. One read."""
     ddl = (await call.gateway.client.queue(call.queue)).schema
@@ -360,25 +404,31 @@ async def _leased(call: Call, most: int) -> list[Message]:
     """Lease messages; if the client disconnects while it waits, they are released."""
     query, gateway = call.query, call.gateway
     gateway.admission.check_answers(call.account)
+    lease, longest, given = None, None, query.invisibility_time_seconds
+    if given is None:
+        longest = _longest_lease(call)
+    else:
+        lease = max(_SHORTEST_LEASE, held_for(call, given))
     wait, limit = seconds(query.wait), gateway.limits.wait
     if wait > limit:
         raise RefusedError(
             f"wait is {query.wait:g} s: the limit is {_shown(limit)}; send another request then"
         )
-    lease = partial(
+    receiving = partial(
         gateway.coalescer.receive,
         call.queue,
         query.group,
         most=most,
-        lease=max(_SHORTEST_LEASE, held_for(call, query.invisibility_time_seconds)),
+        lease=lease,
+        longest=longest,
         wait=wait,
     )
     if not wait:
-        return await lease()
+        return await receiving()
     polls = gateway.admission.polls
     polls.take(call.sender)
     try:
-        return await _unless_disconnected(call.request, lease()) or []
+        return await _unless_disconnected(call.request, receiving()) or []
     finally:
         polls.give(call.sender)
 
@@ -437,13 +487,18 @@ def held_for(call: Call, count: float) -> timedelta:
         raise RefusedError(
             f"messages are held for {_shown(limits.lease)} at the most: extend the lease later"
         )
-    if time > limits.read_lease and not call.may(Right.UPDATE_MESSAGE):
+    if time > _longest_lease(call):
         raise RefusedError(
             f"without the right UpdateMessage, messages are held for {_shown(limits.read_lease)} "
             "at the most",
             403,
         )
     return time
+
+
+def _longest_lease(call: Call) -> timedelta:
+    limits = call.gateway.limits
+    return limits.lease if call.may(Right.UPDATE_MESSAGE) else limits.read_lease
 
 
 def position(text: str) -> StartingPosition:

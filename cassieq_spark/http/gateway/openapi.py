@@ -16,7 +16,13 @@ from cassieq_spark.http.gateway.requests import Endpoint
 
 _JSON = "application/json"
 _REF = "#/components/schemas/{model}"
-_NAMES = {"account": "acme", "queue": "orders", "group": "default", "key": "primary"}
+_NAMES: dict[str, str | int] = {
+    "account": "acme",
+    "queue": "orders",
+    "group": "default",
+    "key": "primary",
+    "monoton": 0,
+}
 #: Answers of every endpoint.
 _ALWAYS = {
     400: "The request is malformed; the message says how",
@@ -124,7 +130,9 @@ def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
                 "name": name,
                 "in": "path",
                 "required": True,
-                "schema": {"type": "string", "minLength": 1},
+                "schema": {"type": "string", "minLength": 1}
+                if isinstance(example, str)
+                else {"type": "integer", "minimum": 0},
                 "example": example,
             }
 
@@ -172,7 +180,7 @@ def _error_schema() -> dict[str, Any]:
         "type": "object",
         "required": ["reason", "operation", "message"],
         "properties": {
-            "reason": {"enum": ["Error", "NotFound", "Conflict"]},
+            "reason": {"enum": ["Error", "NotFound", "NotYet", "Deleted", "Conflict"]},
             "operation": {"type": "string"},
             "message": {"type": "string"},
             "quota": {
@@ -183,6 +191,15 @@ def _error_schema() -> dict[str, Any]:
                     "what": {"type": "string"},
                     "of": {"type": "string"},
                     "limit": {"type": "integer"},
+                },
+            },
+            "differences": {
+                "type": "array",
+                "description": "How a queue that exists differs from the one to create",
+                "items": {
+                    "type": "object",
+                    "required": ["setting", "given"],
+                    "properties": {"setting": {"type": "string"}, "given": {}, "existing": {}},
                 },
             },
             "account": {"type": "string"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 from starlette.responses import JSONResponse, Response
@@ -24,9 +25,9 @@ from cassieq_spark.http.gateway.schemas import (
     QueueOptions,
     RedriveParameters,
 )
-from cassieq_spark.model import Order, account_of
+from cassieq_spark.model import Order, QueueDefinition, account_of
 from cassieq_spark.schemas.canonical import walk
-from cassieq_spark.schemas.ddl import parse_ddl
+from cassieq_spark.schemas.ddl import parse_ddl, to_ddl
 
 _QUEUE = {
     "accountName": "acme",
@@ -38,11 +39,12 @@ _QUEUE = {
     "deleteBucketsAfterFinalization": True,
     "queueStatsId": "acme:orders@1",
     "dlqName": "orders.dead",
+    "dropDead": False,
     "strictFifo": False,
     "order": "none",
     "partitions": 1,
     "id": "acme:orders@1",
-    "leaseSeconds": 30,
+    "leaseSeconds": 60,
     "expireAfterSeconds": None,
     "keepSettledSeconds": None,
     "schema": None,
@@ -82,7 +84,12 @@ async def list_queues(call: Call) -> Response:
     Right.CREATE_QUEUE,
     query=CreateParameters,
     body=QueueOptions,
-    answers={200: "The queue exists", 201: "The queue is created", 409: "The queue exists"},
+    answers={
+        200: "The queue exists, with these settings",
+        201: "The queue is created",
+        409: "The queue exists with other settings, which `differences` lists; or it exists, and "
+        "errorIfExists is true",
+    },
     example={"queueName": "orders", "maxDeliveryCount": 5, "dlqName": "orders.dead"},
 )
 async def create_queue(call: Call) -> Response:
@@ -105,7 +112,7 @@ async def create_queue(call: Call) -> Response:
             max_deliveries=given.max_delivery_count,
             dead_letter_queue=dead,
             drop_dead=given.drop_dead,
-            order=Order.STRICT if given.strict_fifo else given.order,
+            order=_order_of(given),
             partitions=given.partitions,
             on_dead=given.on_dead,
             expire_after=_period(given.expire_after_seconds),
@@ -115,6 +122,7 @@ async def create_queue(call: Call) -> Response:
     except ExistsError:
         if call.query.error_if_exists:
             raise
+        _check_same(call, given, await call.gateway.client.queue(name))
         return Response(status_code=200)
     return Response(status_code=201)
 
@@ -320,6 +328,52 @@ def _check_target(call: Call, queue: str) -> None:
             "for another queue",
             403,
         )
+
+
+def _check_same(call: Call, given: QueueOptions, there: QueueDefinition) -> None:
+    """Refuse to create a queue that exists, if one of the settings that are given differs.
+
+    Without the right to see queues, the sender learns which settings, but not what they are.
+    """
+    existing = queue_json(there)
+    asked = given.model_dump(mode="json", by_alias=True, include=given.model_fields_set)
+    order = _order_of(given)
+    # With one partition, order by key is the same as strict order.
+    is_ordered_so = there.order is order or (order, there.order) == (Order.KEY, Order.STRICT)
+    same = {
+        "queueName": True,
+        "bucketSize": True,
+        "dlqName": given.dlq_name is None,
+        "order": is_ordered_so,
+        "strictFifo": is_ordered_so,
+        "dropDead": given.drop_dead == existing["dropDead"] or not there.max_deliveries,
+        "schema": given.columns is not None
+        and to_ddl(parse_ddl(given.columns)) == existing["schema"],
+    }
+    other = {
+        name: value
+        for name, value in asked.items()
+        if name in existing and value != existing[name] and not same.get(name)
+    }
+    if not other:
+        return
+    told, differences = [], []
+    for name, value in other.items():
+        difference = {"setting": name, "given": value}
+        if call.may(Right.GET_QUEUE_INFORMATION):
+            difference["existing"] = existing[name]
+        differences.append(difference)
+        told.append(", ".join(f"{key} {json.dumps(it)}" for key, it in difference.items()))
+    raise RefusedError(
+        f"queue {given.queue_name!r} exists with other settings ({'; '.join(told)}): leave these "
+        "settings out, or ask the operator to alter the queue",
+        409,
+        differences=differences,
+    )
+
+
+def _order_of(given: QueueOptions) -> Order:
+    return Order.STRICT if given.strict_fifo else given.order
 
 
 def _check_columns(schema: str) -> None:

@@ -16,20 +16,23 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http.accounts import Right, full_name
+from cassieq_spark.http.accounts.signing import BODY_DIGEST, NONCE, REQUEST_TIME, SIGNED_URL
 from cassieq_spark.http.gateway.admission import Sender
 from cassieq_spark.http.gateway.authorization import ACCOUNT, Grant
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.gateway.schemas import Nothing
+from cassieq_spark.http.gateway.schemas import Nothing, Payload
+from cassieq_spark.settings.declaration import explain_unknown
 
-P = TypeVar("P", bound=BaseModel)
+P = TypeVar("P", bound=Payload)
 
 #: Where the queues of an account are.
 QUEUES = "/api/v1/accounts/{account}/queues"
@@ -43,8 +46,8 @@ HEADERS = "x-cassieq-headers"
 #: How bytes are encoded in JSON and URLs.
 TEXT, BASE64 = "text", "base64"
 
-_MESSAGE_HEADERS = HEADER.removesuffix("-").encode()
-_HEADER, _HEADERS = HEADER.encode(), HEADERS.encode()
+_OURS, _HEADER, _HEADERS = b"x-cassieq-", HEADER.encode(), HEADERS.encode()
+_KNOWN_HEADERS = (HEADERS, f"{HEADER}<name>", REQUEST_TIME, NONCE, BODY_DIGEST)
 _IDEMPOTENCY_KEY = "idempotency-key"
 _LONGEST_IDEMPOTENCY_KEY = 200
 
@@ -114,7 +117,8 @@ class Call:
             return model.model_validate_json(self.body or b"{}")
         except ValidationError as error:
             is_json = error.errors()[0]["type"] != "json_invalid"
-            raise RefusedError(_problems(error, "body"), 422 if is_json else 400) from error
+            why = problems(error, model, "field", "the body")
+            raise RefusedError(why, 422 if is_json else 400) from error
 
     def idempotency_key(self) -> str | None:
         """The key under which a put is published once, in the sender's scope; None if not given.
@@ -146,7 +150,8 @@ class Call:
         """The headers of a message that is put alone; None if there are none.
 
         Raises:
-            RefusedError: 400; a name is empty or given twice, or a text is not UTF-8.
+            RefusedError: 400; a name is empty or given twice, a text is not UTF-8, or another
+                header begins with ``x-cassieq-``.
         """
         found: dict[str, str | None] = {}
         for name, value in _header_pairs(self.request):
@@ -184,8 +189,8 @@ class Endpoint:
     path: str
     right: Right | None
     _: KW_ONLY
-    query: type[BaseModel] = Nothing
-    body: type[BaseModel] | tuple[str, ...] | None = None
+    query: type[Payload] = Nothing
+    body: type[Payload] | tuple[str, ...] | None = None
     is_batch: bool = False
     answers: Mapping[int, str]
     examples: Mapping[int, Any] = field(default_factory=dict)
@@ -202,16 +207,21 @@ class Endpoint:
         ENDPOINTS.append(self)
         return handler
 
-    def parse_query(self, request: Request) -> BaseModel:
+    def parse_query(self, request: Request) -> Payload:
         """The parameters of a request's URL.
 
         Raises:
             RefusedError: 400; a parameter is malformed, missing, not UTF-8, or given twice.
         """
+        query = _query(request)
+        if self.right is not None and "sig" in query:
+            # What a signed URL says is for the authorizer.
+            query = {name: query[name] for name in query if name not in SIGNED_URL}
         try:
-            return self.query.model_validate(_query(request))
+            return self.query.model_validate(query)
         except ValidationError as error:
-            raise RefusedError(_problems(error, "query")) from error
+            why = problems(error, self.query, "parameter", "the query")
+            raise RefusedError(why) from error
 
 
 #: All endpoints that were declared.
@@ -253,13 +263,15 @@ def _query(request: Request) -> Mapping[str, str]:
 
 def _header_pairs(request: Request) -> Iterator[tuple[str, str | None]]:
     for name, value in request.headers.raw:
-        if not name.startswith(_MESSAGE_HEADERS):
+        if not name.startswith(_OURS):
             continue
         if name == _HEADERS:
             yield from _read_object(value)
         elif name.startswith(_HEADER):
             own = name.removeprefix(_HEADER)
             yield _text(own, "the name of a header"), _text(value, "a header")
+        elif (known := name.decode("latin-1")) not in _KNOWN_HEADERS:
+            raise RefusedError(explain_unknown("header", known[:60], _KNOWN_HEADERS))
 
 
 def _read_object(value: bytes) -> Iterator[tuple[str, str | None]]:
@@ -284,10 +296,23 @@ def _text(raw: bytes, what: str) -> str:
         raise RefusedError(f"{what} is not UTF-8: send such text in {HEADERS}, as JSON") from error
 
 
-def _problems(error: ValidationError, where: str) -> str:
-    """What is wrong, without the values that were given, as they may be secrets."""
-    problems = (
-        f"{'.'.join(map(str, each['loc'])) or where}: {each['msg']}"
-        for each in error.errors(include_url=False, include_input=False)[:5]
-    )
-    return f"the {where} is not valid: " + "; ".join(problems)
+def problems(error: ValidationError, model: type[Payload], what: str, where: str) -> str:
+    """What is wrong, without the values that were given, as they may be secrets.
+
+    Args:
+        error: What pydantic found.
+        model: What was expected.
+        what: What its fields are: ``field`` or ``parameter``.
+        where: What was checked.
+    """
+    found = error.errors(include_url=False, include_input=False)[:5]
+    return f"{where} is not valid: " + "; ".join(_problem(each, model, what) for each in found)
+
+
+def _problem(found: ErrorDetails, model: type[Payload], what: str) -> str:
+    place = ".".join(map(str, found["loc"]))
+    if found["type"] != "extra_forbidden":
+        return f"{place}: {found['msg']}" if place else found["msg"]
+    if not model.model_fields:
+        return f"this request takes no {what}s, and {place[:60]!r} is one"
+    return explain_unknown(what, place[:60], model.names())

@@ -19,9 +19,9 @@ from cassieq_spark.http.accounts import own_name
 from cassieq_spark.http.gateway.admission import Admission
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.requests import BASE64, TEXT
-from cassieq_spark.model import Positions, QueueDefinition, Range
+from cassieq_spark.model import Order, Positions, QueueDefinition, Range
 from cassieq_spark.queues.stats import QueueStats
-from cassieq_spark.schemas.to_rows import json_text
+from cassieq_spark.schemas.to_rows import json_of, json_text
 
 M = TypeVar("M", bound=StoredMessage)
 
@@ -51,7 +51,8 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
         "deleteBucketsAfterFinalization": True,
         "queueStatsId": queue.queue_id,
         "dlqName": own_name(dead) if dead and dead.startswith(f"{account}:") else dead,
-        "strictFifo": queue.strict_fifo,
+        "dropDead": dead is None and queue.max_deliveries > 0,
+        "strictFifo": queue.order is Order.STRICT,
         "order": queue.order.value,
         "onDead": queue.on_dead.value,
         "partitions": queue.partitions,
@@ -117,6 +118,12 @@ def body_of(message: StoredMessage) -> bytes:
     """The value of a message; a JSON object, if the queue has a schema."""
     value = message.value
     return json_text(value) if isinstance(value, dict) else bytes(value)
+
+
+def message_as_json(message: StoredMessage) -> bytes:
+    """A stored message with its value: a JSON object if the queue has a schema, else null."""
+    value = json_of(message.value) if isinstance(message.value, dict) else None
+    return json_object(stored_json(message) | {"value": value})
 
 
 def message_json(message: Message) -> dict[str, Any]:

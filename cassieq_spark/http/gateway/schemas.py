@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from cassieq_spark.arguments import A_YEAR, check_instant
 from cassieq_spark.http.accounts.account import QUEUE_PATTERN
 from cassieq_spark.http.gateway.coalescer import DEFAULT_GROUP
-from cassieq_spark.model import OnDead, Order
+from cassieq_spark.model import DEFAULT_LEASE, OnDead, Order
 
 _A_YEAR = 365 * 86_400
 #: Each is an LWT of a batch of puts.
@@ -37,9 +37,14 @@ Force = Annotated[bool, Field(description="Also while consumers hold messages.")
 
 
 class Payload(BaseModel):
-    """JSON or parameters, in camelCase; unknown names are ignored, as CassieQ did."""
+    """JSON or parameters, in camelCase; unknown names are refused."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names in JSON or the query."""
+        return [each.alias or name for name, each in cls.model_fields.items()]
 
 
 class Nothing(Payload):
@@ -52,8 +57,12 @@ class CreateParameters(Payload):
     error_if_exists: bool = Field(default=False, description="409 instead of 200 if it exists.")
 
 
+#: A setting of CassieQ's clients that has no meaning here.
+Ignored = Annotated[Any, Field(default=None, description="Ignored; CassieQ's clients send it.")]
+
+
 class QueueOptions(Payload):
-    """A new queue; CassieQ's other settings are accepted and ignored."""
+    """A new queue."""
 
     queue_name: str = Field(
         min_length=1, max_length=140, pattern=QUEUE_PATTERN, examples=["orders"]
@@ -83,7 +92,12 @@ class QueueOptions(Payload):
         default=OnDead.CONTINUE,
         description="With an order: stop at a dead message until the group is resumed.",
     )
-    lease_seconds: int = Field(default=30, ge=1, le=_A_YEAR)
+    lease_seconds: int = Field(
+        default=int(DEFAULT_LEASE.total_seconds()),
+        ge=1,
+        le=_A_YEAR,
+        description="Duration of a lease that names none.",
+    )
     expire_after_seconds: int | None = Field(
         default=None,
         ge=1,
@@ -104,6 +118,10 @@ class QueueOptions(Payload):
         "with it, JSON objects.",
         examples=["vendor string not null, fare decimal(10,2)"],
     )
+    bucket_size: Ignored
+    repair_worker_poll_seconds: Ignored
+    repair_worker_bucket_finalize_time_seconds: Ignored
+    delete_buckets_after_finalize: Ignored
 
 
 def _within_a_year(at: datetime) -> datetime:
@@ -127,7 +145,9 @@ class PutParameters(Payload):
 class ReceiveParameters(Payload):
     """Parameters of receiving a message."""
 
-    invisibility_time_seconds: Seconds = Field(default=30, description="Duration of the lease.")
+    invisibility_time_seconds: Seconds | None = Field(
+        default=None, description="Duration of the lease; by default leaseSeconds of the queue."
+    )
     group: Group = DEFAULT_GROUP
     wait: Seconds = Field(default=0, description="Seconds to wait for a message.")
 
@@ -180,6 +200,14 @@ class PeekParameters(Payload):
 
     max: int = Field(default=10, ge=1, le=100)
     start: Position = "earliest"
+
+
+class PositionParameters(Payload):
+    """Where a message is, besides its monoton."""
+
+    partition: int | None = Field(
+        default=None, ge=0, description="Its partition; needed if the queue has several."
+    )
 
 
 class ForceParameters(Payload):

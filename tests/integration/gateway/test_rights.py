@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from cassieq_spark.http.accounts import Permission, Right, sign_url
-from tests.support.gateway import ADMIN, HTTP, Account, RunningGateway
+from tests.support.gateway import ADMIN, HTTP, Account, RunningGateway, key_with
 
 YEAR = 365 * 86_400
 PUT = {Right.PUT_MESSAGE}
@@ -18,16 +18,6 @@ PUT = {Right.PUT_MESSAGE}
 def orders(account: Account) -> Account:
     account.ask("POST", json={"queueName": "orders"})
     return account
-
-
-def key_with(gateway: RunningGateway, account: Account, name: str, *levels: Right) -> Account:
-    answer = HTTP.post(
-        f"{gateway.url}/admin/api/v1/accounts/{account.name}/keys",
-        headers=ADMIN,
-        json={"keyName": name, "levels": [level.title for level in levels]},
-    )
-    assert answer.status_code == 201, answer.text
-    return Account(account.url, account.name, answer.json()["key"])
 
 
 def put(account: Account, body: str, key: str) -> httpx.Response:

@@ -23,6 +23,8 @@ STATUSES = {
     errors.MessageError: 400,
     errors.QueueStateError: 409,
     errors.NotFoundError: 404,
+    errors.NotYetError: 404,
+    errors.DeletedError: 404,
     errors.ExistsError: 409,
     errors.LeaseLostError: 409,
     errors.StoreError: 503,
