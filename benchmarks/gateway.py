@@ -70,7 +70,7 @@ class Measured:
     def queue(self, name: str) -> HttpQueue:
         """One of the account's queues, made anew."""
         queue = HttpQueue(self.url, ACCOUNT, name, key=self.key)
-        queue.create(maxDeliveryCount=0)
+        queue.create(max_deliveries=0)
         return queue
 
 

@@ -21,7 +21,9 @@ from cassieq_spark import AsyncClient, CassieqError, Client, NewMessage, Produce
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import AsyncProducer, LeaseRequest
 from cassieq_spark.client.exchange import Exchange
-from cassieq_spark.http.client import HttpQueue
+from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue, HttpSurvey
+from cassieq_spark.http.gateway.responses import queue_json
+from cassieq_spark.model import QueueDefinition
 from cassieq_spark.settings.connection import Connection, connection_options
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
@@ -85,6 +87,9 @@ BAD: dict[str, Callable[[], Any]] = {
 #: What a new message is made of.
 PARTS = [each.name for each in fields(NewMessage)]
 PRODUCERS = {Producer, AsyncProducer}
+BY_HTTP = {HttpQueue, AsyncHttpQueue}
+#: Of a queue, as a gateway answers.
+DEFINITION = queue_json(QueueDefinition("acme:q", 1, created_at=datetime(2026, 1, 1, tzinfo=UTC)))
 
 
 def of_message(part: str, make: Callable[[], Any]) -> Callable[[], NewMessage]:
@@ -128,7 +133,6 @@ class Scene:
             "message": self.held,
             "monoton": 0,
             "messages": ["a", NewMessage("b")],
-            "options": {},
             "order": "none",
             "partition": None,
             "partitions": 2,
@@ -145,7 +149,6 @@ class Scene:
             "txn_version": None,
             "until": datetime(2026, 1, 1, tzinfo=UTC),
             "value": b"v",
-            "values": ["a", b"b"],
             "visible_at": None,
             "wait": timedelta(0),
             "request": LeaseRequest(max_messages=1),
@@ -162,9 +165,11 @@ class Scene:
         if name == "create_queue":
             good |= {"queue": "new"}
         if name in {"ack", "extend", "reject", "release"}:
-            good["messages"] = [self.held] if of is not HttpQueue else [self.held.receipt]
+            good["messages"] = [self.held]
         if name == "redrive":
             good |= {"to": None}
+        if of in BY_HTTP and "found" in good:
+            good["found"] = HttpSurvey("q.dead@1", good["found"].groups)
         if of in PRODUCERS:
             good["message"] = "v"
         return good
@@ -208,17 +213,56 @@ def cases(of: type) -> Iterator[Any]:
             yield pytest.param(of, name, parameter, id=f"{of.__name__}-{name}-{parameter}")
 
 
-def of_http_queue(scene: Scene, name: str, args: list[Any], named: dict[str, Any]) -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        told = {"monoton": 0, "start": 0, "stop": 1, "stale": []}
-        status = 204 if request.url.path.endswith("receive") else 200
-        return httpx.Response(status, json=told)
+#: What a gateway answers, by the end of the path.
+ANSWERS: dict[str, Any] = {
+    "next": 0,
+    "seek": {"next": 0},
+    "groups": [],
+    "dead": [],
+    "redrive": {"queues": {}, "missed": 0},
+    "purge": {"purged": 0, "missed": 0},
+}
+STORED = {
+    "monoton": 0,
+    "message": "a",
+    "encoding": "text",
+    "key": None,
+    "headers": {},
+    "publishedAt": "2026-11-20T12:00:00Z",
+    "partition": 0,
+}
 
+
+def answer(request: httpx.Request) -> httpx.Response:
+    """What a gateway answers, as far as the client looks at it."""
+    path = request.url.path
+    if path.endswith("/receive"):
+        return httpx.Response(204)
+    if request.method == "GET" and "/messages" in path:
+        return httpx.Response(200, json=[STORED] if path.endswith("/messages") else STORED)
+    if path.endswith("/q/purge"):
+        return httpx.Response(200, json=DEFINITION)
+    told = {"monoton": 0, "start": 0, "stop": 1, "stale": []}
+    return httpx.Response(200, json=ANSWERS.get(path.rpartition("/")[2], told))
+
+
+def of_http_queue(scene: Scene, name: str, args: list[Any], named: dict[str, Any]) -> None:
     with HttpQueue("http://127.0.0.1:1", "acme", "q", key="k") as queue:
         queue._http = httpx.Client(
             base_url="http://127.0.0.1:1", transport=httpx.MockTransport(answer)
         )
         getattr(queue, name)(*args, **named)
+
+
+def of_async_http_queue(scene: Scene, name: str, args: list[Any], named: dict[str, Any]) -> None:
+    async def run() -> None:
+        async with AsyncHttpQueue("http://127.0.0.1:1", "acme", "q", key="k") as queue:
+            queue._requests.http = httpx.AsyncClient(
+                base_url="http://127.0.0.1:1", transport=httpx.MockTransport(answer)
+            )
+            await getattr(queue, name)(*args, **named)
+
+    asyncio.run(run())
 
 
 Call = Callable[[Scene, str, list[Any], dict[str, Any]], object]
@@ -237,8 +281,6 @@ def try_each(of: type, name: str, parameter: str, call: Call) -> None:
         given = scene.arguments(of, name, method) | {parameter: make()}
         if kind is inspect.Parameter.VAR_POSITIONAL:
             given[parameter] = [given[parameter]]
-        if kind is inspect.Parameter.VAR_KEYWORD:
-            given[parameter] = {"maxDeliveryCount": given[parameter]}
         args, named = bound(method, given)
         before = scene.stored()
         try:
@@ -303,11 +345,12 @@ CALLS: dict[type, Call] = {
     AsyncClient: of_async_client,
     AsyncProducer: of_async_producer,
     HttpQueue: of_http_queue,
+    AsyncHttpQueue: of_async_http_queue,
 }
 
 
 #: They hand over to the others what they are given.
-DELEGATING = {AsyncClient, AsyncProducer}
+DELEGATING = {AsyncClient, AsyncHttpQueue, AsyncProducer}
 SOME = {
     what: BAD[what]
     for what in ("None", "True", "huge", "half of a pair", "an age", "a hostile object")

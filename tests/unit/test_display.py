@@ -22,7 +22,7 @@ from cassieq_spark.dead_letters.survey import Survey
 from cassieq_spark.display import Displayed, Listing, View, shown_value
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.state import GroupState
-from cassieq_spark.http.client import HttpMessage
+from cassieq_spark.http.client import HttpSurvey
 from cassieq_spark.lock.bakery import Bakery
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, QueueStats
@@ -104,12 +104,12 @@ def everything(evil: str) -> Iterator[Displayed]:
     yield message(key=data, value=data, headers=headers, queue=evil, receipt=evil)
     yield message(value={evil: [evil, {evil: data}]})
     yield StoredMessage(evil, 0, data, data, headers, NOON)
-    yield HttpMessage(evil, data, 1, 0, data, headers, NOON)
     yield NewMessage(evil, evil, headers)
     yield DeadMessage(evil, 0, NOON, [(evil, evil)], data, data)
     yield DeadLetter(0, evil, evil, evil, NOON)
     yield letters
     yield Survey(queue, (letters,))
+    yield HttpSurvey(evil, (letters,))
     yield queue
     yield group
     yield QueueStats(QueueId(evil), 0, 1, (group,))
@@ -123,7 +123,7 @@ def test_no_text_of_a_stranger_has_a_meaning_in_text(text: str):
         lines = repr(each).split("\n")
 
         assert all(map(str.isprintable, lines))
-        assert len(lines) == (3 if isinstance(each, QueueStats | Survey) else 1)
+        assert len(lines) == (3 if isinstance(each, QueueStats | Survey | HttpSurvey) else 1)
         assert all(map(str.isprintable, repr(Listing([each])).split("\n")))
 
 

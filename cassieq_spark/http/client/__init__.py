@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cassieq_spark.http.client.messages import HttpError, HttpMessage
+from cassieq_spark.http.client.answers import HttpError, HttpStateError, HttpSurvey
+from cassieq_spark.http.client.asynchronous import AsyncHttpQueue
 from cassieq_spark.http.client.queue import HttpQueue
 
-__all__ = ["HttpError", "HttpMessage", "HttpQueue"]
+__all__ = ["AsyncHttpQueue", "HttpError", "HttpQueue", "HttpStateError", "HttpSurvey"]

@@ -1,115 +1,104 @@
-"""Messages of the HTTP client: as objects, and as JSON of requests and answers."""
+"""What the HTTP client sends of messages: JSON, headers, receipts; checked before it is sent."""
 
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
-import httpx
+from cassieq_spark.arguments import (
+    bytes_of,
+    check_duration,
+    check_instant,
+    check_many,
+    check_text,
+    header_pairs,
+    shown,
+)
+from cassieq_spark.consumer.message import Message
+from cassieq_spark.errors import MessageError, OptionError
+from cassieq_spark.producer.new_message import Headers, NewMessage, Value
+from cassieq_spark.schemas.rows import json_text
 
-from cassieq_spark.arguments import bytes_of, check_text, header_pairs, shown
-from cassieq_spark.display import Displayed, View
-from cassieq_spark.errors import CassieqError, MessageError, NotFoundError, OptionError
-
-Headers = Mapping[str, str | None]
-
-_MISSING = 404
-_ERRORS = 400
-_TEXT, _BASE64 = "text", "base64"
-
-
-class HttpError(CassieqError):
-    """The gateway refused a request, or failed.
-
-    Attributes:
-        status: The status code; 0 if there was no answer. With 0 and 504 the outcome is unknown.
-    """
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
+TEXT, BASE64 = "text", "base64"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class HttpMessage(Displayed):
-    """A message that is leased to this program.
-
-    Attributes:
-        receipt: Settles it.
-        value: The body.
-        delivery_count: How often it was delivered to its group, this time included.
-        monoton: Its position in its partition of the queue.
-        key: The key; text comes back as UTF-8.
-        headers: The headers.
-        lease_until: The lease does not end before this time, by Cassandra's clock.
-        partition: The partition that it is in, from 0.
-    """
-
-    receipt: str
-    value: bytes
-    delivery_count: int
-    monoton: int
-    key: bytes | None
-    headers: Headers = field(hash=False)
-    lease_until: datetime
-    partition: int = 0
-
-    def _view(self) -> View:
-        facts = {
-            "partition": self.partition,
-            "monoton": str(self.monoton),
-            "key": self.key,
-            "value": self.value,
-            "headers": self.headers,
-            "delivery_count": self.delivery_count,
-            "lease_until": self.lease_until,
-        }
-        details = {"receipt": self.receipt}
-        return View("messages", "", facts, details, usual={"partition": 0, "headers": {}})
-
-
-def checked(answer: httpx.Response) -> httpx.Response:
-    """The answer, if it reports success.
+def delay_sent(delay: timedelta | None, visible_at: datetime | None) -> dict[str, Any]:
+    """When messages are delivered, at the earliest, as parameters of a request.
 
     Raises:
-        NotFoundError: There is no such queue or group.
-        HttpError: The gateway refused, or failed.
+        OptionError: Both are given, or one is out of range.
     """
-    if answer.status_code < _ERRORS:
-        return answer
+    if delay is not None and visible_at is not None:
+        raise OptionError("give either delay or visible_at")
+    if visible_at is not None:
+        return {"visibleAt": check_instant("visible_at", visible_at).isoformat()}
+    if delay is not None:
+        return {"initialInvisibilitySeconds": check_duration("delay", delay).total_seconds()}
+    return {}
+
+
+def body_sent(value: Value, what: str) -> bytes:
+    """The body of a message: bytes, text as UTF-8, or a dict of columns as JSON.
+
+    Raises:
+        MessageError: It is something else, or a value of a column has no form in JSON.
+    """
+    if not isinstance(value, Mapping):
+        return bytes_of(value, what)
     try:
-        message = answer.json()["message"]
-    except (ValueError, KeyError, TypeError):
-        message = answer.text[:200]
-    if answer.status_code == _MISSING:
-        raise NotFoundError(message)
-    raise HttpError(f"{answer.status_code}: {message}", answer.status_code)
+        return json_text(dict(value))
+    except Exception as error:
+        raise MessageError(f"{what} cannot be JSON: {type(error).__name__}") from error
 
 
-def line_of(value: bytes | str, what: str = "a value") -> bytes:
-    """A message of a batch, as a line of JSON.
+def new_message_sent(message: Value | NewMessage, what: str = "the message") -> dict[str, Any]:
+    """A message as fields of JSON.
 
     Raises:
-        MessageError: It is neither bytes nor text that UTF-8 can hold.
+        MessageError: It is not a message, or has a delay of its own.
     """
-    message, encoding = encoded(value, what)
-    return json.dumps({"message": message, "encoding": encoding}).encode() + b"\n"
+    new = message if isinstance(message, NewMessage) else NewMessage(message)
+    if new.delay is not None or new.visible_at is not None:
+        raise MessageError(
+            f"{what} has a delay of its own: give one delay for all messages of the call"
+        )
+    text, encoding = encoded(new.value, f"the value of {what}")
+    sent: dict[str, Any] = {"message": text, "encoding": encoding}
+    if new.key is not None:
+        sent["key"], sent["keyEncoding"] = encoded(new.key, f"the key of {what}")
+    if new.headers is not None:
+        sent["headers"] = dict(header_pairs(new.headers, what))
+    return sent
 
 
-def encoded(data: bytes | str, what: str) -> tuple[str, str]:
+def lines_sent(messages: Iterable[Value | NewMessage]) -> bytes:
+    """The messages of a batch, each a line of JSON.
+
+    Raises:
+        MessageError: They are not messages, or one of them is not.
+    """
+    if isinstance(messages, NewMessage | Mapping):
+        raise MessageError(
+            "messages must be a list of values, such as [message]; for a single value, use put"
+        )
+    check_many("messages", messages, "a list of values; for a single value, use put")
+    sent = (new_message_sent(each, f"message {at} (from 0)") for at, each in enumerate(messages))
+    return b"".join(json.dumps(each).encode() + b"\n" for each in sent)
+
+
+def encoded(data: Value, what: str) -> tuple[str, str]:
     """Bytes or text as text for JSON, and its encoding.
 
     Raises:
         MessageError: It is neither bytes nor text that UTF-8 can hold.
     """
-    plain = bytes_of(data, what)
-    if isinstance(data, str):
-        return str.__str__(data), _TEXT
-    return b64encode(plain).decode(), _BASE64
+    plain = body_sent(data, what)
+    if isinstance(data, bytes):
+        return b64encode(plain).decode(), BASE64
+    return plain.decode(), TEXT
 
 
 def headers_sent(headers: Headers | None) -> dict[str, str]:
@@ -124,13 +113,30 @@ def headers_sent(headers: Headers | None) -> dict[str, str]:
     return {"X-Cassieq-Headers": json.dumps(dict(pairs))} if pairs else {}
 
 
-def receipt_of(item: HttpMessage | str) -> str:
+def idempotency_sent(key: str | None) -> dict[str, bytes | str]:
+    """An idempotency key as a header of a request; none if it is None.
+
+    Raises:
+        OptionError: HTTP would change the key.
+    """
+    if key is None:
+        return {}
+    check_text("idempotency_key", key)
+    if key != key.strip() or not key.isprintable() or not key:
+        raise OptionError(
+            f"idempotency key {key[:60]!r} would not arrive unchanged: expected "
+            "printable text without spaces around it, such as a UUID"
+        )
+    return {"Idempotency-Key": key.encode()}
+
+
+def receipt_of(item: Message | str) -> str:
     """The receipt of a message, or the receipt itself.
 
     Raises:
         MessageError: It is neither.
     """
-    given: object = item.receipt if isinstance(item, HttpMessage) else item
+    given: object = item.receipt if isinstance(item, Message) else item
     if isinstance(given, str) and given.isascii():
         return given
     raise MessageError(
@@ -151,70 +157,3 @@ def json_of(given: Mapping[str, object]) -> bytes:
         raise OptionError(
             f"{', '.join(map(ascii, given))}: one of these cannot be JSON"
         ) from error
-
-
-def object_of(answer: httpx.Response, *names: str) -> dict[str, Any]:
-    """The JSON object of an answer.
-
-    Raises:
-        HttpError: The answer is not a gateway's.
-    """
-    try:
-        found: Any = answer.json()
-    except ValueError as error:
-        raise _strange(answer) from error
-    if not isinstance(found, dict) or not found.keys() >= set(names):
-        raise _strange(answer)
-    return found
-
-
-def idempotency_sent(key: str) -> dict[str, bytes]:
-    """An idempotency key as a header of a request.
-
-    Raises:
-        OptionError: HTTP would change the key.
-    """
-    check_text("idempotency_key", key)
-    if key != key.strip() or not key.isprintable() or not key:
-        raise OptionError(
-            f"idempotency key {key[:60]!r} would not arrive unchanged: expected "
-            "printable text without spaces around it, such as a UUID"
-        )
-    return {"Idempotency-Key": key.encode()}
-
-
-def messages_of(answer: httpx.Response) -> list[HttpMessage]:
-    """The messages of an answer, each a line of JSON.
-
-    Raises:
-        HttpError: The answer is not a gateway's.
-    """
-    try:
-        return [_message_of(json.loads(line)) for line in answer.content.splitlines()]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _strange(answer) from error
-
-
-def _message_of(found: Mapping[str, Any]) -> HttpMessage:
-    key = found["key"]
-    return HttpMessage(
-        found["popReceipt"],
-        _decoded(found["message"], found["encoding"]),
-        found["deliveryCount"],
-        found["monoton"],
-        None if key is None else _decoded(key, found["keyEncoding"]),
-        found["headers"],
-        datetime.fromisoformat(found["leaseUntil"]),
-        found["partition"],
-    )
-
-
-def _decoded(text: str, encoding: str) -> bytes:
-    return text.encode() if encoding == _TEXT else b64decode(text)
-
-
-def _strange(answer: httpx.Response) -> HttpError:
-    return HttpError(
-        f"{answer.status_code}: the answer does not come from a gateway; check the URL",
-        answer.status_code,
-    )

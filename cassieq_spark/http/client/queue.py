@@ -4,54 +4,71 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
+import pyarrow as pa
 
 from cassieq_spark.arguments import (
     A_MOMENT,
     AT_ONCE,
-    bytes_of,
     check_count,
     check_duration,
     check_flag,
-    check_many,
+    check_instant,
     check_text,
     shown,
 )
-from cassieq_spark.display import Listing
+from cassieq_spark.consumer.message import Message, StoredMessage
+from cassieq_spark.dead_letters.purge import PurgeReport
+from cassieq_spark.dead_letters.redrive import RedriveReport
 from cassieq_spark.errors import OptionError
+from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts.account import check_account, full_name
 from cassieq_spark.http.accounts.signing import sign_request
+from cassieq_spark.http.client import answers
+from cassieq_spark.http.client.answers import HttpError, HttpSurvey
 from cassieq_spark.http.client.messages import (
-    Headers,
-    HttpError,
-    HttpMessage,
-    checked,
+    body_sent,
+    delay_sent,
     encoded,
     headers_sent,
     idempotency_sent,
     json_of,
-    line_of,
-    messages_of,
-    object_of,
+    lines_sent,
+    new_message_sent,
     receipt_of,
 )
-from cassieq_spark.model import validate_name
+from cassieq_spark.model import (
+    Order,
+    Positions,
+    QueueDefinition,
+    Range,
+    validate_name,
+)
+from cassieq_spark.producer.new_message import Headers, NewMessage, Value
+from cassieq_spark.queues.stats import GroupStats, QueueStats
+from cassieq_spark.schemas.canonical import canonical
+from cassieq_spark.schemas.ddl import to_ddl
+from cassieq_spark.settings.position import StartingPosition, check_position, show_position
 
-_LEASE = timedelta(seconds=30)
+T = TypeVar("T")
+
 _TIMEOUT = timedelta(seconds=40)
 _BUSY = {429, 503}
-_NOTHING = 204
 _LINES = "application/x-ndjson"
+_LONGEST_SELECTION = 1 << 20
 # Above a limit httpcore closes idle connections, one of which another thread may just have picked.
-_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
 
 class HttpQueue:
     """One queue of an account. Safe to use from many threads.
+
+    Its methods have the names and results of those of `Client`, without the name of the queue. A
+    value is bytes in any case: of a queue with a schema, a JSON object.
 
     Example::
 
@@ -59,6 +76,13 @@ class HttpQueue:
             orders.put("hello")
             for message in orders.receive(max=10, wait=timedelta(seconds=20)):
                 orders.ack(message)
+
+    Every method raises:
+
+    - `OptionError` or `MessageError`, before anything is sent: an argument is not valid.
+    - `NotFoundError`: there is no such queue, or group.
+    - `HttpStateError`: the queue or the group is not in the state that the method needs.
+    - `HttpError`: the gateway refused, failed, or did not answer.
 
     Args:
         url: The gateway's URL.
@@ -95,13 +119,11 @@ class HttpQueue:
                 check_text(name, given)
         check_flag("sign", sign)
         check_duration("patience", patience)
-        self._account = account
-        self._key = key
-        self._sign = sign
-        self._query = dict(httpx.QueryParams(signed_url)) if signed_url else {}
         full_name(check_account(account), queue)
+        self._account, self._queue = account, queue
+        self._key, self._sign = key, sign
+        self._query = dict(httpx.QueryParams(signed_url)) if signed_url else {}
         self._path = f"/api/v1/accounts/{account}/queues/{queue}"
-        self._queue = queue
         self._patience = patience.total_seconds()
         # Without TLS, do not read all the CAs of the machine: that takes a while.
         encrypted = _checked_url(url).startswith("https:")
@@ -111,53 +133,94 @@ class HttpQueue:
             raise OptionError(
                 f"ca_file {ca_file!r} has no certificates of CAs: {error}"
             ) from error
-        self._http = httpx.Client(base_url=url, verify=context, limits=_LIMITS)
+        self._connect(url, context)
 
-    def create(self, **options: Any) -> bool:
-        """Create the queue; False if it exists.
+    def create(  # noqa: PLR0913 (each is a setting of its own, by name)
+        self,
+        *,
+        lease: timedelta | None = None,
+        max_deliveries: int | None = None,
+        dead_letter_queue: str | None = None,
+        drop_dead: bool | None = None,
+        order: Order | str | None = None,
+        partitions: int | None = None,
+        expire_after: timedelta | None = None,
+        keep_settled: timedelta | None = None,
+        schema: pa.Schema | str | None = None,
+    ) -> bool:
+        """Create the queue, and its dead-letter queue; see `Client.create_queue`.
+
+        A setting that is None has the default of `Client.create_queue`. If the queue exists, only
+        the other ones are compared.
+
+        Returns:
+            Whether it was created; False if it exists with these settings.
+
+        Raises:
+            HttpStateError: It exists with other settings, which the error names.
+        """
+        ddl = schema if schema is None or isinstance(schema, str) else to_ddl(canonical(schema))
+        settings = {
+            "leaseSeconds": _seconds("lease", lease),
+            "maxDeliveryCount": max_deliveries,
+            "dlqName": dead_letter_queue,
+            "dropDead": drop_dead,
+            "order": order,
+            "partitions": partitions,
+            "expireAfterSeconds": _seconds("expire_after", expire_after),
+            "keepSettledSeconds": _seconds("keep_settled", keep_settled),
+            "schema": ddl,
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        body = json_of({"queueName": self._queue, **given})
+        return self._ask("POST", None, answers.is_created, content=body)
+
+    def definition(self) -> QueueDefinition:
+        """The definition of the queue, with the newest version of its schema only."""
+        return self._ask("GET", "", answers.definition_of)
+
+    def stats(self) -> QueueStats:
+        """Count the messages of the queue and of its groups, exactly; see `Client.stats`."""
+        return self._ask("GET", "/statistics", answers.stats_of)
+
+    def delete(self, *, force: bool = False) -> None:
+        """Delete the queue and its messages; see `Client.delete_queue`.
 
         Args:
-            options: As in the API: ``maxDeliveryCount``, ``dlqName``, ``strictFifo``, ...
-
-        Raises:
-            HttpError: The gateway refused.
+            force: Delete it even if readers hold messages, or if it gets the dead letters of
+                other queues.
         """
-        path = self._path.rpartition("/")[0]
-        made = self._ask("POST", path, content=json_of({"queueName": self._queue, **options}))
-        return made.status_code == httpx.codes.CREATED
+        return self._ask("DELETE", "", answers.nothing, query=_force(force))
 
-    def delete(self) -> None:
-        """Delete the queue and its messages.
+    def purge(self, *, force: bool = False) -> QueueDefinition:
+        """Delete all messages of the queue; see `Client.purge_queue`.
 
-        Raises:
-            NotFoundError: There is no such queue.
+        Args:
+            force: Purge it even if readers hold messages.
+
+        Returns:
+            Its definition, with its next version.
         """
-        self._ask("DELETE", self._path)
+        return self._ask("POST", "/purge", answers.definition_of, query=_force(force))
 
-    def stats(self) -> dict[str, Any]:
-        """The counts of the queue and of its groups, exactly.
-
-        Raises:
-            NotFoundError: There is no such queue.
-        """
-        return object_of(self._ask("GET", self._path + "/statistics"))
-
-    def put(
+    def put(  # noqa: PLR0913 (each is a property of the message, by name)
         self,
-        value: bytes | str,
+        value: Value,
         *,
         key: bytes | str | None = None,
         headers: Headers | None = None,
-        delay: timedelta = AT_ONCE,
+        delay: timedelta | None = None,
+        visible_at: datetime | None = None,
         idempotency_key: str | None = None,
     ) -> int | None:
         """Put a message. Puts of many programs share an LWT.
 
         Args:
-            value: The body.
+            value: The body. If the queue has a schema, a dict of its columns, or a JSON object.
             key: The key of the message.
             headers: The headers of the message.
             delay: How long after it is published it is delivered, at the earliest.
+            visible_at: When it is delivered, at the earliest; aware.
             idempotency_key: Calls under the same key publish the message once; it then takes an
                 LWT of its own.
 
@@ -169,28 +232,30 @@ class HttpQueue:
             HttpError: The gateway refused. With status 504, or without an answer (status 0), the
                 outcome is unknown: repeat the put only under an idempotency key.
         """
-        check_duration("delay", delay)
-        body = bytes_of(value, "the value of the message")
-        sent: dict[str, bytes | str] = {**headers_sent(headers)}
-        query: dict[str, Any] = {"initialInvisibilitySeconds": delay.total_seconds()}
+        query = delay_sent(delay, visible_at)
+        body = body_sent(value, "the value of the message")
+        sent = headers_sent(headers) | idempotency_sent(idempotency_key)
         if key is not None:
             query["key"], query["keyEncoding"] = encoded(key, "the key of the message")
-        if idempotency_key is not None:
-            sent |= idempotency_sent(idempotency_key)
-        answer = self._ask(
-            "POST", self._path + "/messages", query=query, headers=sent, content=body
+        return self._ask(
+            "POST", "/messages", answers.monoton_of, query=query, headers=sent, content=body
         )
-        monoton: int | None = object_of(answer, "monoton")["monoton"]
-        return monoton
 
     def put_many(
         self,
-        values: Iterable[bytes | str],
+        messages: Iterable[Value | NewMessage],
         *,
-        delay: timedelta = AT_ONCE,
+        delay: timedelta | None = None,
+        visible_at: datetime | None = None,
         idempotency_key: str | None = None,
-    ) -> range | dict[int, range] | None:
+    ) -> Range | Positions | None:
         """Put messages that become visible together, or never. One LWT.
+
+        Args:
+            messages: Values, or messages with keys and headers.
+            delay: How long after they are published they are delivered, at the earliest.
+            visible_at: When they are delivered, at the earliest; aware.
+            idempotency_key: Calls under the same key publish the messages once.
 
         Returns:
             Their monotons, in order; of a queue with several partitions, by partition, each of
@@ -200,84 +265,208 @@ class HttpQueue:
         Raises:
             HttpError: See `put`.
         """
-        sent: dict[str, bytes | str] = {"Content-Type": _LINES}
-        if idempotency_key is not None:
-            sent |= idempotency_sent(idempotency_key)
-        check_duration("delay", delay)
-        check_many("values", values, "a list of values; for a single value, use put")
-        query = {"initialInvisibilitySeconds": delay.total_seconds()}
-        body = b"".join(line_of(each, f"value {at} (from 0)") for at, each in enumerate(values))
-        path = self._path + "/messages/batch"
-        answer = self._ask("POST", path, query=query, headers=sent, content=body)
-        range_ = object_of(answer, "start", "stop")
-        if "partitions" in range_:
-            parts = range_["partitions"].items()
-            return {int(at): range(each["start"], each["stop"]) for at, each in parts}
-        return None if range_["start"] is None else range(range_["start"], range_["stop"])
+        query = delay_sent(delay, visible_at)
+        sent = {"Content-Type": _LINES} | idempotency_sent(idempotency_key)
+        body = lines_sent(messages)
+        return self._ask(
+            "POST",
+            "/messages/batch",
+            answers.positions_of,
+            query=query,
+            headers=sent,
+            content=body,
+        )
 
     def receive(
         self,
+        group: str = DEFAULT_GROUP,
         *,
         max: int = 1,  # noqa: A002 (the word that a user looks for)
-        group: str = "default",
         wait: timedelta = AT_ONCE,
-        lease: timedelta = _LEASE,
-    ) -> list[HttpMessage]:
-        """Lease messages.
+        lease: timedelta | None = None,
+    ) -> list[Message]:
+        """Lease messages; see `Client.receive`.
 
         Args:
+            group: Name of the consumer group; only the group ``default`` need not be created.
             max: Most messages.
-            group: Name of the consumer group.
             wait: How long to wait for the first message.
-            lease: How long they are leased.
+            lease: How long they are leased; None: as long as the queue says.
 
         Returns:
             Messages in the order of their monotons; none if none came in time.
-
-        Raises:
-            NotFoundError: There is no such queue.
-            HttpError: The gateway refused.
         """
         check_count("max", max)
         validate_name("group", group)
-        check_duration("wait", wait)
-        check_duration("lease", lease)
-        query = {
+        query: dict[str, Any] = {
             "max": max,
             "group": group,
-            "wait": wait.total_seconds(),
-            "invisibilityTimeSeconds": lease.total_seconds(),
+            "wait": check_duration("wait", wait).total_seconds(),
         }
-        answer = self._ask(
-            "POST", self._path + "/messages/receive", query=query, wait=wait.total_seconds()
-        )
-        return Listing(messages_of(answer) if answer.status_code != _NOTHING else [])
+        if lease is not None:
+            check_duration("lease", lease, least=A_MOMENT)
+            query["invisibilityTimeSeconds"] = lease.total_seconds()
+        parse = answers.messages_of(self._queue, group)
+        return self._ask("POST", "/messages/receive", parse, query=query, wait=query["wait"])
 
-    def ack(self, *messages: HttpMessage | str) -> list[str]:
+    def peek(
+        self,
+        *,
+        max: int = 10,  # noqa: A002 (the word that a user looks for)
+        start: StartingPosition = "earliest",
+    ) -> list[StoredMessage]:
+        """Read messages without leasing them, leased and settled ones included.
+
+        Args:
+            max: Most messages; up to 100.
+            start: Where to begin: at the earliest message that exists, a monoton or an instant.
+
+        Returns:
+            Messages in the order of their monotons, partition after partition.
+        """
+        query = {"max": check_count("max", max), "start": _position(start)}
+        return self._ask("GET", "/messages", answers.all_stored_of(self._queue), query=query)
+
+    def message(self, monoton: int, *, partition: int | None = None) -> StoredMessage:
+        """Read one message by its position, whether it is leased or settled.
+
+        Args:
+            monoton: Its position, as `put` returned it.
+            partition: The partition that it is in; needed if the queue has several.
+
+        Raises:
+            NotYetError: No message has this position yet.
+            DeletedError: The message was settled by every group, or expired, and is deleted.
+        """
+        path = f"/messages/{check_count('monoton', monoton, least=0)}"
+        return self._ask("GET", path, answers.stored_of(self._queue), query=_partition(partition))
+
+    def ack(self, *messages: Message | str) -> list[str]:
         """Ack messages.
+
+        Args:
+            messages: Messages or their receipts, of any leases of this queue.
 
         Returns:
             The stale receipts; those messages were not acked.
 
         Raises:
-            NotFoundError: There is no such queue.
             HttpError: The gateway refused; it does no harm to repeat the call.
         """
         return self._settle("ack", messages)
 
-    def release(self, *messages: HttpMessage | str, delay: timedelta = AT_ONCE) -> list[str]:
+    def release(self, *messages: Message | str, delay: timedelta = AT_ONCE) -> list[str]:
         """Release messages: they are delivered again, after ``delay``; see `ack`."""
         check_duration("delay", delay)
         return self._settle("release", messages, delaySeconds=delay.total_seconds())
 
-    def extend(self, *messages: HttpMessage | str, by: timedelta) -> list[str]:
+    def extend(self, *messages: Message | str, by: timedelta) -> list[str]:
         """Extend leases: they end ``by`` from now; see `ack`."""
         check_duration("by", by, least=A_MOMENT)
         return self._settle("extend", messages, seconds=by.total_seconds())
 
-    def reject(self, *messages: HttpMessage | str, reason: str) -> list[str]:
+    def reject(self, *messages: Message | str, reason: str) -> list[str]:
         """Send messages to the dead-letter queue; see `ack`."""
         return self._settle("reject", messages, reason=check_text("reason", reason))
+
+    def replace(
+        self,
+        message: Message | str,
+        value: Value,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        delay: timedelta = AT_ONCE,
+    ) -> list[str]:
+        """Put another message, at the end of the queue, and ack this one; see `Client.replace`.
+
+        Returns:
+            The receipt, if it is stale: nothing was put.
+        """
+        check_duration("delay", delay)
+        new = new_message_sent(NewMessage(value, key, headers))
+        body = json_of({**new, "newInvisibilitySeconds": delay.total_seconds()})
+        query = {"popReceipt": receipt_of(message)}
+        return self._ask("PUT", "/messages", answers.replaced_of, query=query, content=body)
+
+    def groups(self) -> tuple[GroupStats, ...]:
+        """List the consumer groups of the queue, by name, with their counts."""
+        return self._ask("GET", "/groups", answers.groups_of)
+
+    def create_group(self, group: str, start: StartingPosition = "earliest") -> None:
+        """Create a consumer group before its first reader does; see `Client.create_group`."""
+        body = json_of({"start": _position(start)})
+        return self._ask("PUT", _group(group), answers.nothing, content=body)
+
+    def seek_group(
+        self,
+        group: str,
+        to: StartingPosition,
+        *,
+        partition: int | None = None,
+        force: bool = False,
+    ) -> int:
+        """Move a group to another position; see `Client.seek_group`.
+
+        Returns:
+            The monoton of the position; of several partitions, added up.
+        """
+        sent = {"to": _position(to), "force": check_flag("force", force), **_partition(partition)}
+        return self._ask("POST", _group(group) + "/seek", answers.next_of, content=json_of(sent))
+
+    def delete_group(self, group: str, *, force: bool = False) -> bool:
+        """Delete a group; return whether there was such a group. See `Client.delete_group`."""
+        return self._ask("DELETE", _group(group), answers.is_deleted, query=_force(force))
+
+    def dead_letters(
+        self,
+        *,
+        group: str | None = None,
+        reason: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> HttpSurvey:
+        """Find dead letters; see `Client.dead_letters`."""
+        criteria = {
+            "group": None if group is None else check_text("group", group),
+            "reason": None if reason is None else check_text("reason", reason),
+            "since": None if since is None else check_instant("since", since).isoformat(),
+            "until": None if until is None else check_instant("until", until).isoformat(),
+            "limit": None if limit is None else check_count("limit", limit),
+        }
+        query = {name: given for name, given in criteria.items() if given is not None}
+        return self._ask("GET", "/dead", answers.survey_of, query=query)
+
+    def redrive(
+        self, found: HttpSurvey, *, to: str | None = None, force: bool = False
+    ) -> RedriveReport:
+        """Publish dead letters again, each once, and settle them; see `Client.redrive`.
+
+        Args:
+            found: The dead letters, as `dead_letters` found them.
+            to: Name of the queue, of the same account, that all of them go to; None: each goes to
+                where it came from.
+            force: Publish them even if the queue has other groups, which get them once more.
+        """
+        query = _force(force)
+        if to is not None:
+            query["to"] = check_text("to", to)
+        body = _selection(found)
+        if not found.groups:
+            return RedriveReport({}, 0, is_stopped=False)
+        return self._ask("POST", "/dead/redrive", answers.redriven_of, query=query, content=body)
+
+    def purge_dead_letters(self, found: HttpSurvey) -> PurgeReport:
+        """Delete dead letters.
+
+        Args:
+            found: The dead letters, as `dead_letters` found them.
+        """
+        body = _selection(found)
+        if not found.groups:
+            return PurgeReport(0, 0, is_stopped=False)
+        return self._ask("POST", "/dead/purge", answers.purged_of, content=body)
 
     def close(self) -> None:
         """Close the connections."""
@@ -289,65 +478,81 @@ class HttpQueue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _settle(self, what: str, messages: Sequence[HttpMessage | str], **more: Any) -> list[str]:
-        if not messages:
-            return []
+    def _connect(self, url: str, context: ssl.SSLContext | bool) -> None:
+        self._http = httpx.Client(base_url=url, verify=context, limits=LIMITS)
+
+    def _settle(self, what: str, messages: Sequence[Message | str], **more: Any) -> list[str]:
         receipts = [receipt_of(each) for each in messages]
-        path = f"{self._path}/messages/{what}"
-        answer = self._ask("POST", path, content=json_of({"popReceipts": receipts, **more}))
-        stale: list[str] = object_of(answer, "stale")["stale"]
-        return stale
+        if not receipts:
+            return []
+        body = json_of({"popReceipts": receipts, **more})
+        return self._ask("POST", f"/messages/{what}", answers.stale_of, content=body)
 
     def _ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        headers: Mapping[str, bytes | str] | None = None,
-        wait: float = 0.0,
-        **body: Any,
-    ) -> httpx.Response:
+        self, method: str, rest: str | None, parse: Callable[[httpx.Response], T], **more: Any
+    ) -> T:
         """Send a request; retry while the gateway says that it did nothing (429, 503).
 
-        Each attempt is signed anew, as the gateway accepts a signature once.
+        Methods return what this returns, which is a coroutine if `AsyncHttpQueue` calls them.
+
+        Args:
+            method: The method.
+            rest: The path below that of the queue; None: the path of all queues.
+            parse: Reads the answer.
+            more: Parts of the request.
         """
         end = time.monotonic() + self._patience
         while True:
+            request = self._request(self._http, method, rest, **more)
             try:
-                request = self._http.build_request(
-                    method,
-                    path,
-                    params={**self._query, **(query or {})},
-                    headers=_raw(headers or {}),
-                    timeout=_TIMEOUT.total_seconds() + wait,
-                    **body,
-                )
-                request.headers.update(self._credentials(request, path))
                 answer = self._http.send(request)
             except httpx.HTTPError as error:
-                raise HttpError(f"the gateway did not answer: {error}") from error
-            pause = _retry_after(answer)
-            if answer.status_code not in _BUSY or time.monotonic() + pause > end:
-                return checked(answer)
+                raise no_answer(error) from error
+            pause = pause_after(answer, end)
+            if pause is None:
+                return parse(answer)
             time.sleep(pause)
 
-    def _credentials(self, request: httpx.Request, path: str) -> dict[str, str]:
-        if self._key is None:
-            return {}
-        if not self._sign:
-            return {"Authorization": f"Key {self._key}"}
-        # The path as the gateway sees it: a proxy may have removed a prefix from the URL's.
-        return sign_request(
-            self._key,
-            self._account,
-            request.method,
-            path,
-            datetime.now(UTC),
-            query=request.url.query,
-            headers=request.headers.raw,
-            body=request.content,
-        )
+    def _request(  # noqa: PLR0913 (the parts of a request, by name)
+        self,
+        http: httpx.Client | httpx.AsyncClient,
+        method: str,
+        rest: str | None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        content: bytes | None = None,
+        wait: float = 0.0,
+    ) -> httpx.Request:
+        """Build a request; each attempt is signed anew, as a signature is accepted once."""
+        path = self._path.rpartition("/")[0] if rest is None else self._path + rest
+        try:
+            request = http.build_request(
+                method,
+                path,
+                params={**self._query, **(query or {})},
+                headers=_raw(headers or {}),
+                timeout=_TIMEOUT.total_seconds() + wait,
+                content=content,
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise OptionError(f"the request cannot be sent: {error}") from error
+        if self._key is not None and not self._sign:
+            request.headers["Authorization"] = f"Key {self._key}"
+        elif self._key is not None:
+            # The path as the gateway sees it: a proxy may have removed a prefix from the URL's.
+            signed = sign_request(
+                self._key,
+                self._account,
+                request.method,
+                path,
+                datetime.now(UTC),
+                query=request.url.query,
+                headers=request.headers.raw,
+                body=request.content,
+            )
+            request.headers.update(signed)
+        return request
 
 
 def _checked_url(url: object) -> str:
@@ -362,10 +567,18 @@ def _checked_url(url: object) -> str:
     raise OptionError(f"url must be such as http://127.0.0.1:8080, not {shown(url)}")
 
 
-def _retry_after(answer: httpx.Response) -> float:
-    """Seconds until the next attempt."""
+def no_answer(error: httpx.HTTPError) -> HttpError:
+    """The error of a request without an answer."""
+    return HttpError(f"the gateway did not answer: {error}")
+
+
+def pause_after(answer: httpx.Response, end: float) -> float | None:
+    """Seconds until the next attempt, which begins before ``end``; None: there is none."""
+    if answer.status_code not in _BUSY:
+        return None
     seconds = answer.headers.get("Retry-After", "")
-    return float(seconds) if seconds.isdecimal() else 1.0
+    pause = float(seconds) if seconds.isdecimal() else 1.0
+    return pause if time.monotonic() + pause <= end else None
 
 
 def _raw(headers: Mapping[str, bytes | str]) -> list[tuple[bytes, bytes]]:
@@ -373,3 +586,37 @@ def _raw(headers: Mapping[str, bytes | str]) -> list[tuple[bytes, bytes]]:
         (name.encode(), value if isinstance(value, bytes) else value.encode())
         for name, value in headers.items()
     ]
+
+
+def _force(force: object) -> dict[str, Any]:
+    return {"force": "true" if check_flag("force", force) else "false"}
+
+
+def _seconds(name: str, length: timedelta | None) -> float | None:
+    return None if length is None else check_duration(name, length).total_seconds()
+
+
+def _partition(partition: int | None) -> dict[str, int]:
+    if partition is None:
+        return {}
+    return {"partition": check_count("partition", partition, least=0)}
+
+
+def _position(position: StartingPosition) -> str:
+    return show_position(check_position(position))
+
+
+def _group(group: str) -> str:
+    return "/groups/" + validate_name("group", group)
+
+
+def _selection(found: object) -> bytes:
+    """The body that selects dead letters."""
+    if not isinstance(found, HttpSurvey):
+        raise OptionError(f"found must be what dead_letters returned, not {shown(found)}")
+    monotons = str(found.monotons)
+    if len(monotons) > _LONGEST_SELECTION:
+        raise OptionError(
+            "these dead letters are at too many places for one request: find fewer, by limit"
+        )
+    return json_of({"queueId": found.queue_id, "monotons": monotons})

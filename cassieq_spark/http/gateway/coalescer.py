@@ -18,14 +18,12 @@ from typing import Literal
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import AsyncClient, AsyncExchange, LeaseRequest, Message
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.http import DEFAULT_GROUP
 
 logger = logging.getLogger(__name__)
 
 #: Messages that were leased for requests which were cancelled could not be released.
 NOT_RETURNED = "gateway.not_returned"
-
-#: The group of requests that name none; the only one that is created by its first request.
-DEFAULT_GROUP = "default"
 
 #: Groups whose next messages are prefetched.
 _MOST_GROUPS = 1_000

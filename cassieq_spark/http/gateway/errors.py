@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -66,7 +66,7 @@ class RefusedError(CassieqError):
         status: The status code.
         headers: Headers of the answer.
         quota: The quota or limit that is reached; None if there is another reason.
-        differences: How a queue that exists differs from the one that was to be created.
+        details: Fields of the answer besides those of any error.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class RefusedError(CassieqError):
         status: int = 400,
         headers: Mapping[str, str] | None = None,
         quota: Quota | None = None,
-        differences: Sequence[Mapping[str, Any]] = (),
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.headers = dict(headers or {})
         self.quota = quota
-        self.differences = differences
+        self.details = dict(details or {})
 
 
 def too_busy(what: str) -> RefusedError:
@@ -170,8 +170,8 @@ def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSO
         "message": message,
         **names,
     }
-    if isinstance(error, RefusedError) and error.quota is not None:
-        body["quota"] = error.quota._asdict()
-    if isinstance(error, RefusedError) and error.differences:
-        body["differences"] = error.differences
+    if isinstance(error, RefusedError):
+        body |= error.details
+        if error.quota is not None:
+            body["quota"] = error.quota._asdict()
     return JSONResponse(body, status, headers)

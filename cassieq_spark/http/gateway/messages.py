@@ -27,7 +27,7 @@ from cassieq_spark.http.gateway.formats import (
     write_arrow,
     write_lines,
 )
-from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint
+from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint, decoded
 from cassieq_spark.http.gateway.responses import (
     answer_with,
     body_of,
@@ -162,9 +162,15 @@ async def update(call: Call) -> Response:
     else:
         time = seconds(given.new_invisibility_seconds)
         call.gateway.storage.check_messages(call.account)
-        done = not await call.gateway.client.replace(str(receipt), given.message, delay=time)
+        done = not await call.gateway.client.replace(
+            str(receipt),
+            decoded(given.message, given.encoding, "message"),
+            key=None if given.key is None else decoded(given.key, given.key_encoding, "key"),
+            headers=given.headers,
+            delay=time,
+        )
     if not done:
-        raise _stale()
+        raise _stale(call)
     is_held = given.message is None and bool(time)
     return JSONResponse(
         {
@@ -186,7 +192,7 @@ async def ack(call: Call) -> Response:
     receipt = parse_pop_receipt(call.query.pop_receipt, call.queue)
     (done,) = await call.gateway.settlements.ack([receipt])
     if not done:
-        raise _stale()
+        raise _stale(call)
     return Response(status_code=204)
 
 
@@ -529,9 +535,10 @@ def _shown(time: timedelta) -> str:
     return f"{time.total_seconds():g} s"
 
 
-def _stale() -> RefusedError:
+def _stale(call: Call) -> RefusedError:
     return RefusedError(
         "the receipt is stale: the message was settled, or its lease ended and it is delivered "
         "again",
         409,
+        details={"stale": [call.query.pop_receipt]},
     )

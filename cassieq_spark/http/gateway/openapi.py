@@ -107,7 +107,9 @@ def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]
     if endpoint.right is not None:
         found["description"] = f"Takes the right {endpoint.right.title} ({endpoint.right.value})."
     if endpoint.body is not None:
-        found["requestBody"] = {"required": True, "content": _content(endpoint)}
+        fields = getattr(endpoint.body, "model_fields", None)
+        required = fields is None or any(each.is_required() for each in fields.values())
+        found["requestBody"] = {"required": required, "content": _content(endpoint)}
     return found
 
 
@@ -202,6 +204,8 @@ def _error_schema() -> dict[str, Any]:
                     "properties": {"setting": {"type": "string"}, "given": {}, "existing": {}},
                 },
             },
+            "stale": {"type": "array", "items": {"type": "string"}},
+            "group": {"type": "string"},
             "account": {"type": "string"},
             "queueName": {"type": "string"},
         },

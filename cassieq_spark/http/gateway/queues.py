@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 from starlette.responses import JSONResponse, Response
 
 from cassieq_spark.client import Survey
-from cassieq_spark.errors import ExistsError, NotFoundError
+from cassieq_spark.errors import ExistsError
 from cassieq_spark.http.accounts import Right, own_name
 from cassieq_spark.http.gateway.errors import Quota, RefusedError, over_quota
 from cassieq_spark.http.gateway.messages import position
 from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoint
-from cassieq_spark.http.gateway.responses import dead_letter_groups_json, queue_json, stats_json
+from cassieq_spark.http.gateway.responses import dead_letters_json, queue_json, stats_json
 from cassieq_spark.http.gateway.schemas import (
     CreateParameters,
     DeadLetterParameters,
+    DeadLetterSelection,
     DeleteParameters,
     ForceParameters,
     GroupOptions,
@@ -25,7 +28,7 @@ from cassieq_spark.http.gateway.schemas import (
     QueueOptions,
     RedriveParameters,
 )
-from cassieq_spark.model import Order, QueueDefinition, account_of
+from cassieq_spark.model import Order, QueueDefinition, Ranges, account_of
 from cassieq_spark.schemas.canonical import walk
 from cassieq_spark.schemas.ddl import parse_ddl, to_ddl
 
@@ -33,6 +36,7 @@ _QUEUE = {
     "accountName": "acme",
     "queueName": "orders",
     "bucketSize": 8192,
+    "chunkSize": 512,
     "maxDeliveryCount": 5,
     "status": "Active",
     "version": 1,
@@ -60,6 +64,26 @@ _GROUP = {
     "oldestAgeSeconds": 1.5,
     "next": 1,
     "floor": 0,
+    "unexamined": 0,
+}
+_COUNTS = {
+    "id": "acme:orders@1",
+    "size": 3,
+    "stored": 3,
+    "settled": 0,
+    "next": 3,
+    "finalised": 0,
+    "groups": [_GROUP],
+}
+_DEAD = {
+    "queueId": "acme:orders.dead@1",
+    "originQueue": "acme:orders",
+    "originGroup": "default",
+    "reason": "no such customer",
+    "count": 2,
+    "monotons": "0-2",
+    "first": "2026-11-20T12:00:00Z",
+    "last": "2026-11-20T12:00:01Z",
 }
 _IN_USE = {409: "Consumers hold messages; see force"}
 _NO_DEAD_LETTERS = {409: "The queue has no dead-letter queue"}
@@ -144,7 +168,7 @@ async def get_queue(call: Call) -> Response:
     QUEUE + "/statistics",
     Right.GET_QUEUE_INFORMATION,
     answers={200: "Counts"},
-    examples={200: {"size": 3, "stored": 3, "settled": 0, "groups": [_GROUP]}},
+    examples={200: _COUNTS},
 )
 async def stats(call: Call) -> Response:
     """Count the messages of a queue and of its groups, exactly."""
@@ -229,7 +253,11 @@ async def seek_group(call: Call) -> Response:
     """Move a consumer group to another position; earlier messages count as settled."""
     given = call.json(GroupSeek)
     monoton = await call.gateway.client.seek_group(
-        call.queue, call.names["group"], position(given.to), force=given.force
+        call.queue,
+        call.names["group"],
+        position(given.to),
+        partition=given.partition,
+        force=given.force,
     )
     return JSONResponse({"next": monoton})
 
@@ -263,7 +291,8 @@ async def delete_group(call: Call) -> Response:
     """Delete a consumer group."""
     group = call.names["group"]
     if not await call.gateway.client.delete_group(call.queue, group, force=call.query.force):
-        raise NotFoundError(f"there is no group {group[:200]!r}")
+        why = f"there is no group {group[:200]!r}"
+        raise RefusedError(why, 404, details={"group": group[:200]})
     return Response(status_code=204)
 
 
@@ -273,10 +302,11 @@ async def delete_group(call: Call) -> Response:
     Right.GET_QUEUE_INFORMATION,
     query=DeadLetterParameters,
     answers={200: "Dead letters"} | _NO_DEAD_LETTERS,
+    examples={200: [_DEAD]},
 )
 async def dead_letters(call: Call) -> Response:
     """Count the dead letters of a queue, by origin and reason."""
-    return JSONResponse(dead_letter_groups_json((await _survey(call)).groups))
+    return JSONResponse(dead_letters_json(await _survey(call)))
 
 
 @Endpoint(
@@ -284,13 +314,15 @@ async def dead_letters(call: Call) -> Response:
     QUEUE + "/dead/redrive",
     Right.REDRIVE_MESSAGE,
     query=RedriveParameters,
+    body=DeadLetterSelection,
     answers={200: "How many", 409: "Other groups would get them again; see force"},
-    examples={200: {"redriven": 1, "missed": 0}},
+    examples={200: {"redriven": 1, "queues": {"orders": 1}, "missed": 0}},
+    example={},
 )
 async def redrive(call: Call) -> Response:
     """Publish dead letters again, each once."""
     to = None if call.query.to is None else call.queue_named(call.query.to)
-    found = await _survey(call)
+    found, gone = await _selected(call)
     origins = {group.origin_queue for group in found.groups if group.origin_queue is not None}
     for name in {to} if to is not None else origins:
         _check_target(call, name)
@@ -301,7 +333,13 @@ async def redrive(call: Call) -> Response:
     )
     for queue in report.redriven:
         call.gateway.coalescer.wake(queue)
-    return JSONResponse({"redriven": sum(report.redriven.values()), "missed": report.missed})
+    return JSONResponse(
+        {
+            "redriven": sum(report.redriven.values()),
+            "queues": {own_name(queue): count for queue, count in report.redriven.items()},
+            "missed": gone + report.missed,
+        }
+    )
 
 
 @Endpoint(
@@ -309,13 +347,16 @@ async def redrive(call: Call) -> Response:
     QUEUE + "/dead/purge",
     Right.DELETE_QUEUE,
     query=DeadLetterParameters,
+    body=DeadLetterSelection,
     answers={200: "How many"} | _NO_DEAD_LETTERS,
     examples={200: {"purged": 1, "missed": 0}},
+    example={},
 )
 async def purge_dead_letters(call: Call) -> Response:
     """Discard dead letters."""
-    report = await call.gateway.client.purge_dead_letters(await _survey(call))
-    return JSONResponse({"purged": report.purged, "missed": report.missed})
+    found, gone = await _selected(call)
+    report = await call.gateway.client.purge_dead_letters(found)
+    return JSONResponse({"purged": report.purged, "missed": gone + report.missed})
 
 
 def _check_target(call: Call, queue: str) -> None:
@@ -368,7 +409,7 @@ def _check_same(call: Call, given: QueueOptions, there: QueueDefinition) -> None
         f"queue {given.queue_name!r} exists with other settings ({'; '.join(told)}): leave these "
         "settings out, or ask the operator to alter the queue",
         409,
-        differences=differences,
+        details={"differences": differences},
     )
 
 
@@ -400,3 +441,29 @@ async def _survey(call: Call) -> Survey:
         until=query.until,
         limit=query.limit,
     )
+
+
+async def _selected(call: Call) -> tuple[Survey, int]:
+    """The dead letters that a request selects, and how many of them are dead no more."""
+    given, found = call.json(DeadLetterSelection), await _survey(call)
+    if given.monotons is None:
+        return found, 0
+    if given.queue_id != found.queue.queue_id:
+        raise RefusedError(
+            "the dead-letter queue was purged, or created again, since the list was made: list "
+            "the dead letters again",
+            409,
+        )
+    # In a thread, as a long list would block the loop.
+    return await asyncio.to_thread(_only, found, given.monotons)
+
+
+def _only(found: Survey, monotons: str) -> tuple[Survey, int]:
+    try:
+        wanted = Ranges.parse(monotons)
+    except ValueError as error:
+        raise RefusedError(f"monotons: {error}", 422) from error
+    shared = ((group, group.monotons & wanted) for group in found.groups)
+    groups = tuple(replace(group, monotons=part) for group, part in shared if part)
+    left = replace(found, groups=groups)
+    return left, wanted.count - left.monotons.count

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Message, StoredMessage
+from cassieq_spark.client import Message, StoredMessage, Survey
 from cassieq_spark.http.accounts import own_name
 from cassieq_spark.http.gateway.admission import Admission
 from cassieq_spark.http.gateway.errors import RefusedError
@@ -45,6 +45,7 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
         "accountName": account,
         "queueName": own_name(queue.name),
         "bucketSize": queue.bucket_size,
+        "chunkSize": queue.chunk_size,
         "maxDeliveryCount": queue.max_deliveries,
         "status": "Active",
         "version": queue.version,
@@ -77,10 +78,13 @@ def positions_json(monotons: Range | Positions) -> dict[str, Any]:
 def stats_json(stats: QueueStats) -> dict[str, Any]:
     """The counts of a queue; ``size`` is that of the group with the most unsettled messages."""
     stored = stats.next - stats.finalised
-    return {
+    counts = {
+        "id": stats.queue_id,
         "size": max((group.depth for group in stats.groups), default=stored),
         "stored": stored,
         "settled": stats.settled,
+        "next": stats.next,
+        "finalised": stats.finalised,
         "groups": [
             {
                 "group": group.group,
@@ -92,10 +96,14 @@ def stats_json(stats: QueueStats) -> dict[str, Any]:
                 "oldestAgeSeconds": group.oldest_age.total_seconds() if group.oldest_age else None,
                 "next": group.pointer,
                 "floor": group.floor,
+                "unexamined": group.unexamined,
             }
             for group in stats.groups
         ],
     }
+    if stats.partitions:
+        counts["partitions"] = [stats_json(each) for each in stats.partitions]
+    return counts
 
 
 def stored_json(message: StoredMessage) -> dict[str, Any]:
@@ -160,10 +168,11 @@ def parse_pop_receipt(text: str, queue: str) -> Receipt:
     return receipt
 
 
-def dead_letter_groups_json(groups: Any) -> list[Mapping[str, Any]]:
-    """Dead letters, grouped by origin and reason."""
+def dead_letters_json(found: Survey) -> list[Mapping[str, Any]]:
+    """Dead letters, grouped by origin and reason; ``queueId`` is that of their queue."""
     return [
         {
+            "queueId": found.queue.queue_id,
             "originQueue": group.origin_queue,
             "originGroup": group.origin_group,
             "reason": group.reason,
@@ -172,7 +181,7 @@ def dead_letter_groups_json(groups: Any) -> list[Mapping[str, Any]]:
             "first": _instant(group.first),
             "last": _instant(group.last),
         }
-        for group in groups
+        for group in found.groups
     ]
 
 

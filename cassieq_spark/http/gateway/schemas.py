@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from cassieq_spark.arguments import A_YEAR, check_instant
+from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts.account import QUEUE_PATTERN
-from cassieq_spark.http.gateway.coalescer import DEFAULT_GROUP
-from cassieq_spark.model import DEFAULT_LEASE, OnDead, Order
 
 _A_YEAR = 365 * 86_400
 #: Each is an LWT of a batch of puts.
@@ -168,6 +174,12 @@ class Update(Payload):
     """A new lease, a release or a replacement of a message."""
 
     message: str | None = Field(default=None, description="Replace it by this message.")
+    encoding: Encoding = "text"
+    key: str | None = Field(default=None, description="Key of the new message.")
+    key_encoding: Encoding = "text"
+    headers: dict[str, str | None] | None = Field(
+        default=None, description="Headers of the new message."
+    )
     new_invisibility_seconds: Seconds = Field(default=0, description="0: release it.")
 
 
@@ -232,6 +244,9 @@ class GroupSeek(Payload):
     """The new position of a consumer group."""
 
     to: Position
+    partition: int | None = Field(
+        default=None, ge=0, description="Move it in this partition only; by default in all."
+    )
     force: Force = False
 
 
@@ -255,6 +270,26 @@ class DeadLetterParameters(Payload):
     since: Instant | None = None
     until: Instant | None = None
     limit: int | None = Field(default=None, ge=1)
+
+
+class DeadLetterSelection(Payload):
+    """Exactly those dead letters that a list has shown."""
+
+    queue_id: str | None = Field(
+        default=None, description="`queueId` of the list: 409 if the queue was purged since."
+    )
+    monotons: str | None = Field(
+        default=None,
+        max_length=1 << 20,
+        pattern=r"^[0-9]{1,18}-[0-9]{1,18}(,[0-9]{1,18}-[0-9]{1,18})*$",
+        description="`monotons` of the list, half-open ranges; with queueId.",
+    )
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        if (self.queue_id is None) != (self.monotons is None):
+            raise ValueError("queueId and monotons belong together: send both, or neither")
+        return self
 
 
 class RedriveParameters(DeadLetterParameters):

@@ -135,7 +135,7 @@ class Books:
 def test_one_of_two_gateways_is_killed_under_64_clients(gateways: list[RunningGateway]):
     one, two = gateways
     account = one.account()
-    with account.queue("orders", maxDeliveryCount=0) as at_one:
+    with account.queue("orders", max_deliveries=0) as at_one:
         at_one.put("moved")
         (moved,) = at_one.receive(lease=HOUR)
         at_one.put_many([f"held {number}" for number in range(10)])

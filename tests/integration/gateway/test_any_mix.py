@@ -12,7 +12,8 @@ from uuid import uuid4
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cassieq_spark.http.client import HttpMessage, HttpQueue
+from cassieq_spark import Message
+from cassieq_spark.http.client import HttpQueue
 from tests.support.gateway import Account
 
 HOUR = timedelta(hours=1)
@@ -35,13 +36,13 @@ class Judge:
         with self._lock:
             self.put.update(values)
 
-    def got(self, messages: Sequence[HttpMessage]) -> None:
+    def got(self, messages: Sequence[Message]) -> None:
         with self._lock:
             for message in messages:
                 self._holders[message.value.decode()] += 1
             assert max(self._holders.values(), default=0) <= 1, "two hold one message"
 
-    def settled(self, message: HttpMessage, *, acked: bool) -> None:
+    def settled(self, message: Message, *, acked: bool) -> None:
         """Before the request: from then on another one may have it."""
         with self._lock:
             self._holders[message.value.decode()] -= 1
@@ -49,7 +50,7 @@ class Judge:
 
 
 def run(queue: HttpQueue, judge: Judge, steps: Sequence[str]) -> None:
-    held: list[HttpMessage] = []
+    held: list[Message] = []
     for step in steps:
         if step == "put":
             value = uuid4().hex
@@ -87,7 +88,7 @@ def test_nothing_is_lost_and_nothing_is_with_two_at_once(
     account: Account, programs: list[list[str]]
 ):
     judge = Judge()
-    with account.queue(f"q{uuid4().hex[:8]}", maxDeliveryCount=0) as queue:
+    with account.queue(f"q{uuid4().hex[:8]}", max_deliveries=0) as queue:
         with ThreadPoolExecutor(len(programs)) as threads:
             list(threads.map(lambda steps: run(queue, judge, steps), programs))
         left: list[str] = []

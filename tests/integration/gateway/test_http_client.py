@@ -13,7 +13,8 @@ import pytest
 
 from cassieq_spark.errors import NotFoundError, OptionError
 from cassieq_spark.http.accounts import Permission, Right, sign_url
-from cassieq_spark.http.client import HttpError, HttpQueue
+from cassieq_spark.http.client import HttpError, HttpQueue, HttpStateError
+from cassieq_spark.model import Range
 from tests.support.gateway import Account, running_on_memory
 
 MINUTE = timedelta(minutes=1)
@@ -27,7 +28,7 @@ def orders(account: Account) -> Iterator[HttpQueue]:
 
 def test_messages_go_in_and_come_out_as_they_were(orders: HttpQueue):
     assert orders.put("text", key="k", headers={"lang": "en"}) == 0
-    assert orders.put_many([b"\xff\x00", "more"]) == range(1, 3)
+    assert orders.put_many([b"\xff\x00", "more"]) == Range(1, 3)
 
     text, raw, more = orders.receive(max=10)
 
@@ -47,13 +48,13 @@ def test_messages_are_settled_in_every_way(orders: HttpQueue):
     assert orders.reject(d.receipt, reason="bad") == []
     assert orders.ack(a, c) == [a.receipt]
     assert orders.ack() == []
-    (group,) = orders.stats()["groups"]
-    assert (group["waiting"], group["leased"]) == (1, 0)
+    (group,) = orders.stats().groups
+    assert (group.waiting, group.leased) == (1, 0)
 
 
 def test_what_is_repeated_under_one_idempotency_key_is_there_once(orders: HttpQueue):
     assert [orders.put("a", idempotency_key="1") for _ in range(2)] == [0, None]
-    assert [orders.put_many(["b"], idempotency_key="2") for _ in range(2)] == [range(1, 2), None]
+    assert [orders.put_many(["b"], idempotency_key="2") for _ in range(2)] == [Range(1, 2), None]
     assert orders.put("late", delay=MINUTE) == 2
     assert [each.value for each in orders.receive(max=10)] == [b"a", b"b"]
 
@@ -62,8 +63,10 @@ def test_a_queue_is_made_and_deleted(account: Account):
     with HttpQueue(account.url, account.name, "new", key=account.key) as new:
         with pytest.raises(NotFoundError, match="new"):
             new.put("a")
-        assert new.create(maxDeliveryCount=3)
-        assert not new.create()
+        assert new.create(max_deliveries=3)
+        assert not new.create(max_deliveries=3)
+        with pytest.raises(HttpStateError, match="maxDeliveryCount"):
+            new.create(max_deliveries=4)
         new.delete()
         with pytest.raises(NotFoundError):
             new.receive()

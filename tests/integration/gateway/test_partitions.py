@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark.http.client import HttpMessage
+from cassieq_spark import Message
+from cassieq_spark.model import Positions, Range
 from cassieq_spark.producer.partitioner import partition_of_key
 from tests.support.gateway import Account
 
@@ -23,7 +24,7 @@ def lines(rounds: int) -> bytes:
     return "".join(json.dumps(each) + "\n" for each in every).encode()
 
 
-def by_key(messages: list[HttpMessage]) -> dict[str, list[bytes]]:
+def by_key(messages: list[Message]) -> dict[str, list[bytes]]:
     found: defaultdict[str, list[bytes]] = defaultdict(list)
     for message in messages:
         found[(message.key or b"").decode()].append(message.value)
@@ -39,7 +40,7 @@ def test_messages_of_a_key_come_in_order_and_each_says_where_it_is(account: Acco
             content=lines(3),
             headers={"Content-Type": "application/x-ndjson"},
         )
-        got: list[HttpMessage] = []
+        got: list[Message] = []
         while found := orders.receive(max=2, wait=SECOND):
             got += found
             assert orders.ack(*found) == []
@@ -53,7 +54,8 @@ def test_messages_of_a_key_come_in_order_and_each_says_where_it_is(account: Acco
     assert by_key(got) == {key: [f"{key}:{n}".encode() for n in range(3)] for key in KEYS}
     for message in got:
         assert message.partition == partition_of_key(message.key or b"", PARTITIONS)
-    assert (told["size"], told["stored"]) == (0, 18)
+    assert [each.depth for each in told.groups] == [0]
+    assert (told.next, len(told.partitions)) == (18, PARTITIONS)
 
 
 def test_a_key_waits_for_its_message_before_while_others_are_served(account: Account):
@@ -65,7 +67,7 @@ def test_a_key_waits_for_its_message_before_while_others_are_served(account: Acc
             headers={"Content-Type": "application/x-ndjson"},
         )
         (held,) = orders.receive()
-        others: list[HttpMessage] = []
+        others: list[Message] = []
         while found := orders.receive(max=100, wait=SECOND):
             others += found
             orders.ack(*found)
@@ -83,8 +85,8 @@ def test_a_client_tells_by_partition_where_a_batch_is(account: Account):
         put = orders.put_many(["a", "b", "c"])
         monoton = orders.put("d", key="k")
 
-    assert isinstance(put, dict)
-    assert [*put.values()] == [range(3)]
+    assert isinstance(put, Positions)
+    assert [*put.by_partition.values()] == [Range(0, 3)]
     assert monoton in {0, 3}
 
 

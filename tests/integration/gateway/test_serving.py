@@ -60,7 +60,7 @@ def test_a_get_that_waits_has_its_message_once_it_is_put(
 def test_in_strict_order_one_client_at_a_time_has_messages(
     gateway: RunningGateway, account: Account
 ):
-    with account.queue("orders", strictFifo=True) as orders, ThreadPoolExecutor(5) as threads:
+    with account.queue("orders", order="strict") as orders, ThreadPoolExecutor(5) as threads:
         orders.put_many([f"{number}" for number in range(10)])
         first = orders.receive()
         answers = [threads.submit(waiting, account, wait=2) for _ in range(5)]

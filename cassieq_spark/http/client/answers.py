@@ -1,0 +1,335 @@
+"""What the gateway answers, as the objects that `Client` returns."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any, TypeVar
+
+import httpx
+
+from cassieq_spark.consumer.message import Message, StoredMessage
+from cassieq_spark.dead_letters.letters import DeadLetterGroup
+from cassieq_spark.dead_letters.purge import PurgeReport
+from cassieq_spark.dead_letters.redrive import RedriveReport
+from cassieq_spark.display import Displayed, Listing, View
+from cassieq_spark.errors import (
+    CassieqError,
+    DeletedError,
+    NotFoundError,
+    NotYetError,
+    QueueStateError,
+)
+from cassieq_spark.http.client.messages import TEXT
+from cassieq_spark.model import Positions, QueueDefinition, QueueId, Range, Ranges
+from cassieq_spark.queues.stats import GroupStats, QueueStats
+
+T = TypeVar("T")
+
+_ERRORS, _MISSING, _CONFLICT = 400, 404, 409
+_BY_REASON: dict[str, type[NotFoundError]] = {"NotYet": NotYetError, "Deleted": DeletedError}
+
+
+class HttpError(CassieqError):
+    """The gateway refused a request, or failed.
+
+    Attributes:
+        status: The status code; 0 if there was no answer. With 0 and 504 the outcome is unknown.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class HttpStateError(HttpError, QueueStateError):
+    """The queue or the group is not in the state that the request needs: status 409."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HttpSurvey(Displayed):
+    """The dead letters of a queue, in groups.
+
+    Attributes:
+        queue_id: The version of the dead-letter queue that they are in; empty if there are none.
+        groups: The dead letters that were asked for, by origin and reason.
+    """
+
+    queue_id: str
+    groups: tuple[DeadLetterGroup, ...]
+
+    @property
+    def monotons(self) -> Ranges:
+        """Their positions in the dead-letter queue."""
+        return Ranges.union(group.monotons for group in self.groups)
+
+    def _view(self) -> View:
+        facts = {"count": self.monotons.count}
+        return View("dead letters", self.queue_id, facts, parts=self.groups)
+
+
+def checked(answer: httpx.Response) -> httpx.Response:
+    """The answer, if it reports success.
+
+    Raises:
+        NotFoundError: There is no such queue, group or message.
+        HttpStateError: The queue or the group is not in the state that this needs.
+        HttpError: The gateway refused, or failed.
+    """
+    status = answer.status_code
+    if status < _ERRORS:
+        return answer
+    told = _told(answer)
+    message = told.get("message", answer.text[:200])
+    if status == _MISSING:
+        raise _BY_REASON.get(str(told.get("reason")), NotFoundError)(message)
+    raise (HttpStateError if status == _CONFLICT else HttpError)(f"{status}: {message}", status)
+
+
+def from_gateway(read: Callable[[httpx.Response], T]) -> Callable[[httpx.Response], T]:
+    """Let a function that reads an answer raise `checked`'s errors, or `HttpError` if it fails."""
+
+    @wraps(read)
+    def parse(answer: httpx.Response) -> T:
+        try:
+            return read(checked(answer))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise HttpError(
+                f"{answer.status_code}: the answer does not come from a gateway of this release; "
+                "check the URL",
+                answer.status_code,
+            ) from error
+
+    return parse
+
+
+@from_gateway
+def nothing(_: httpx.Response) -> None:
+    """The answer has no result."""
+
+
+@from_gateway
+def is_created(answer: httpx.Response) -> bool:
+    """Whether a queue was created; False if it exists."""
+    return answer.status_code == httpx.codes.CREATED
+
+
+def is_deleted(answer: httpx.Response) -> bool:
+    """Whether a group was deleted; False if there was none."""
+    if answer.status_code == _MISSING and _told(answer).get("group"):
+        return False
+    checked(answer)
+    return True
+
+
+def replaced_of(answer: httpx.Response) -> list[str]:
+    """The receipt of a message that was to be replaced, if it is stale."""
+    if answer.status_code == _CONFLICT and (stale := _told(answer).get("stale")):
+        return list(stale)
+    checked(answer)
+    return []
+
+
+@from_gateway
+def monoton_of(answer: httpx.Response) -> int | None:
+    """The position of a message that was put; None if it was put before."""
+    monoton: int | None = answer.json()["monoton"]
+    return monoton
+
+
+@from_gateway
+def positions_of(answer: httpx.Response) -> Range | Positions | None:
+    """The positions of messages that were put together; None if they were put before."""
+    found = answer.json()
+    if "partitions" in found:
+        parts = found["partitions"].items()
+        return Positions({int(at): Range(each["start"], each["stop"]) for at, each in parts})
+    return None if found["start"] is None else Range(found["start"], found["stop"])
+
+
+def messages_of(queue: str, group: str) -> Callable[[httpx.Response], list[Message]]:
+    """Read the messages of an answer, each a line of JSON.
+
+    Args:
+        queue: The queue.
+        group: The group that they are leased for.
+    """
+
+    @from_gateway
+    def read(answer: httpx.Response) -> list[Message]:
+        # An answer without messages, 204, has no lines.
+        lines = answer.content.splitlines()
+        return Listing(_message_of(queue, group, json.loads(each)) for each in lines)
+
+    return read
+
+
+def stored_of(queue: str) -> Callable[[httpx.Response], StoredMessage]:
+    """Read the message of an answer."""
+    return from_gateway(lambda answer: _stored_of(queue, answer.json()))
+
+
+def all_stored_of(queue: str) -> Callable[[httpx.Response], list[StoredMessage]]:
+    """Read the messages of an answer."""
+    return from_gateway(lambda answer: Listing(_stored_of(queue, each) for each in answer.json()))
+
+
+@from_gateway
+def stale_of(answer: httpx.Response) -> list[str]:
+    """The stale receipts."""
+    stale: list[str] = answer.json()["stale"]
+    return stale
+
+
+@from_gateway
+def stats_of(answer: httpx.Response) -> QueueStats:
+    """The counts of a queue."""
+    return _stats_of(answer.json())
+
+
+@from_gateway
+def groups_of(answer: httpx.Response) -> tuple[GroupStats, ...]:
+    """The groups of a queue."""
+    return tuple(map(_group_of, answer.json()))
+
+
+@from_gateway
+def definition_of(answer: httpx.Response) -> QueueDefinition:
+    """The definition of a queue, with the newest version of its schema only."""
+    found = answer.json()
+    return QueueDefinition(
+        found["queueName"],
+        found["version"],
+        found["bucketSize"],
+        found["chunkSize"],
+        timedelta(seconds=found["leaseSeconds"]),
+        found["maxDeliveryCount"],
+        found["dlqName"],
+        _instant(found["createdAt"]),
+        found["order"] != "none",
+        _period(found["expireAfterSeconds"]),
+        _period(found["keepSettledSeconds"]),
+        () if found["schema"] is None else (found["schema"],),
+        found["partitions"],
+    )
+
+
+@from_gateway
+def next_of(answer: httpx.Response) -> int:
+    """The position from which a group continues."""
+    monoton: int = answer.json()["next"]
+    return monoton
+
+
+@from_gateway
+def survey_of(answer: httpx.Response) -> HttpSurvey:
+    """The dead letters of a queue."""
+    found = answer.json()
+    groups = tuple(
+        DeadLetterGroup(
+            each["originQueue"],
+            each["originGroup"],
+            each["reason"],
+            Ranges.parse(each["monotons"]),
+            _instant(each["first"]),
+            _instant(each["last"]),
+        )
+        for each in found
+    )
+    return HttpSurvey(found[0]["queueId"] if found else "", groups)
+
+
+@from_gateway
+def redriven_of(answer: httpx.Response) -> RedriveReport:
+    """How many dead letters were redriven, by queue."""
+    found = answer.json()
+    return RedriveReport(found["queues"], found["missed"], is_stopped=False)
+
+
+@from_gateway
+def purged_of(answer: httpx.Response) -> PurgeReport:
+    """How many dead letters were purged."""
+    found = answer.json()
+    return PurgeReport(found["purged"], found["missed"], is_stopped=False)
+
+
+def _told(answer: httpx.Response) -> Mapping[str, Any]:
+    """The body of an error; empty if no gateway has sent it."""
+    try:
+        told = answer.json()
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _stored_of(queue: str, found: Mapping[str, Any]) -> StoredMessage:
+    return StoredMessage(
+        queue,
+        found["monoton"],
+        _key_of(found),
+        _decoded(found["message"], found["encoding"]),
+        found["headers"],
+        datetime.fromisoformat(found["publishedAt"]),
+        partition=found["partition"],
+    )
+
+
+def _message_of(queue: str, group: str, found: Mapping[str, Any]) -> Message:
+    return Message(
+        queue,
+        found["monoton"],
+        _key_of(found),
+        _decoded(found["message"], found["encoding"]),
+        found["headers"],
+        datetime.fromisoformat(found["publishedAt"]),
+        group,
+        found["deliveryCount"],
+        found["popReceipt"],
+        datetime.fromisoformat(found["leaseUntil"]),
+        partition=found["partition"],
+    )
+
+
+def _stats_of(found: Mapping[str, Any]) -> QueueStats:
+    return QueueStats(
+        QueueId(found["id"]),
+        found["finalised"],
+        found["next"],
+        tuple(map(_group_of, found["groups"])),
+        tuple(map(_stats_of, found.get("partitions", ()))),
+    )
+
+
+def _group_of(found: Mapping[str, Any]) -> GroupStats:
+    return GroupStats(
+        group=found["group"],
+        depth=found["size"],
+        leased=found["leased"],
+        due=found["due"],
+        waiting=found["waiting"],
+        dead=found["dead"],
+        oldest_age=_period(found["oldestAgeSeconds"]),
+        pointer=found["next"],
+        floor=found["floor"],
+        unexamined=found["unexamined"],
+    )
+
+
+def _key_of(found: Mapping[str, Any]) -> bytes | None:
+    return None if found["key"] is None else _decoded(found["key"], found["keyEncoding"])
+
+
+def _decoded(text: str, encoding: str) -> bytes:
+    return text.encode() if encoding == TEXT else b64decode(text)
+
+
+def _period(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

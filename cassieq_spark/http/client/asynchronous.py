@@ -1,0 +1,120 @@
+"""The same queue for asyncio: `HttpQueue` with coroutines for methods."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from functools import wraps
+from inspect import isawaitable
+from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack
+
+import httpx
+
+from cassieq_spark.http.client.queue import LIMITS, HttpQueue, no_answer, pause_after
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Requests(HttpQueue):
+    """The methods of `HttpQueue`, each of which returns the coroutine that `_ask` is."""
+
+    def _connect(self, url: str, context: ssl.SSLContext | bool) -> None:
+        self.http = httpx.AsyncClient(base_url=url, verify=context, limits=LIMITS)
+
+    async def _ask(  # type: ignore[override] # methods return what this returns
+        self, method: str, rest: str | None, parse: Callable[[httpx.Response], T], **more: Any
+    ) -> T:
+        end = time.monotonic() + self._patience
+        while True:
+            request = self._request(self.http, method, rest, **more)
+            try:
+                answer = await self.http.send(request)
+            except httpx.HTTPError as error:
+                raise no_answer(error) from error
+            pause = pause_after(answer, end)
+            if pause is None:
+                return parse(answer)
+            await asyncio.sleep(pause)
+
+
+def _awaited(
+    method: Callable[Concatenate[HttpQueue, P], T],
+) -> Callable[Concatenate[AsyncHttpQueue, P], Coroutine[Any, Any, T]]:
+    """Make a coroutine of a method: same name, parameters, result and docstring."""
+
+    async def call(self: AsyncHttpQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: Any = method(self._requests, *args, **kwargs)
+        found: T = await result if isawaitable(result) else result
+        return found
+
+    return wraps(method)(call)
+
+
+class HttpOptions(TypedDict, total=False):
+    """How to reach a gateway; see `HttpQueue`."""
+
+    key: str | None
+    signed_url: str | None
+    sign: bool
+    patience: timedelta
+    ca_file: str | None
+
+
+class AsyncHttpQueue:
+    """`HttpQueue` for asyncio: every method is a coroutine that takes and returns the same.
+
+    For one loop, and for ``async with``. A call that is cancelled may have happened all the same.
+
+    Args:
+        url: The gateway's URL.
+        account: Name of the account.
+        queue: Name of its queue.
+        options: See `HttpQueue`.
+
+    Raises:
+        OptionError: See `HttpQueue`.
+    """
+
+    def __init__(self, url: str, account: str, queue: str, **options: Unpack[HttpOptions]) -> None:
+        self._requests = _Requests(url, account, queue, **options)
+
+    create = _awaited(HttpQueue.create)
+    definition = _awaited(HttpQueue.definition)
+    stats = _awaited(HttpQueue.stats)
+    delete = _awaited(HttpQueue.delete)
+    purge = _awaited(HttpQueue.purge)
+
+    put = _awaited(HttpQueue.put)
+    put_many = _awaited(HttpQueue.put_many)
+    receive = _awaited(HttpQueue.receive)
+    peek = _awaited(HttpQueue.peek)
+    message = _awaited(HttpQueue.message)
+
+    ack = _awaited(HttpQueue.ack)
+    release = _awaited(HttpQueue.release)
+    extend = _awaited(HttpQueue.extend)
+    reject = _awaited(HttpQueue.reject)
+    replace = _awaited(HttpQueue.replace)
+
+    groups = _awaited(HttpQueue.groups)
+    create_group = _awaited(HttpQueue.create_group)
+    seek_group = _awaited(HttpQueue.seek_group)
+    delete_group = _awaited(HttpQueue.delete_group)
+
+    dead_letters = _awaited(HttpQueue.dead_letters)
+    redrive = _awaited(HttpQueue.redrive)
+    purge_dead_letters = _awaited(HttpQueue.purge_dead_letters)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._requests.http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
