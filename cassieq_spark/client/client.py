@@ -675,9 +675,9 @@ class Client:
             heads = in_parallel(Ledger.read_head, open_ledgers(self._store, queue))
         return sum(head.next - head.finalised for head in heads)
 
-    def groups(self, queue: str) -> tuple[GroupStats, ...]:
+    def groups(self, queue: str) -> list[GroupStats]:
         """List the consumer groups of a queue, by name, with their counts; see `stats`."""
-        return self.stats(queue).groups
+        return Listing(self.stats(queue).groups)
 
     def queues(self, prefix: str = "") -> list[QueueDefinition]:
         """List the queues whose names begin with ``prefix``. Reads the whole table of queues."""

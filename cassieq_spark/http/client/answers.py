@@ -68,8 +68,8 @@ class HttpSurvey(Displayed):
         return Ranges.union(group.monotons for group in self.groups)
 
     def _view(self) -> View:
-        facts = {"count": self.monotons.count}
-        return View("dead letters", self.queue_id, facts, parts=self.groups)
+        facts = {"dead letters": self.monotons.count}
+        return View("surveys", self.queue_id, facts, parts=self.groups)
 
 
 def checked(answer: httpx.Response) -> httpx.Response:
@@ -192,9 +192,9 @@ def stats_of(answer: httpx.Response) -> QueueStats:
 
 
 @from_gateway
-def groups_of(answer: httpx.Response) -> tuple[GroupStats, ...]:
+def groups_of(answer: httpx.Response) -> list[GroupStats]:
     """The groups of a queue."""
-    return tuple(map(_group_of, answer.json()))
+    return Listing(map(_group_of, answer.json()))
 
 
 @from_gateway

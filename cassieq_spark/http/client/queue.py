@@ -389,7 +389,7 @@ class HttpQueue:
         query = {"popReceipt": receipt_of(message)}
         return self._ask("PUT", "/messages", answers.replaced_of, query=query, content=body)
 
-    def groups(self) -> tuple[GroupStats, ...]:
+    def groups(self) -> list[GroupStats]:
         """List the consumer groups of the queue, by name, with their counts."""
         return self._ask("GET", "/groups", answers.groups_of)
 
