@@ -319,7 +319,7 @@ def test_how_often_a_message_was_redriven_may_be_copied(account: Account):
     reject(account, "orders")
     redriven = account.ask("POST", "/orders/dead/redrive")
 
-    assert redriven.json() == {"redriven": 1, "missed": 0}
+    assert redriven.json() == {"redriven": 1, "queues": {"orders": 1}, "missed": 0}
     (message,) = account.ask("GET", "/orders/messages").json()[1:]
     assert message["headers"] == {"cassieq.redrives": "1"}
 
@@ -352,7 +352,7 @@ def test_a_key_for_one_queue_redrives_to_that_queue_only(
     assert "may not redrive to queue" in elsewhere.json()["message"]
     assert of_another.status_code == 401
     assert account.ask("GET", "/other/statistics").json()["size"] == 0
-    assert back.json() == {"redriven": 1, "missed": 0}
+    assert back.json() == {"redriven": 1, "queues": {"orders": 1}, "missed": 0}
 
 
 def test_to_put_is_not_to_redrive(gateway: RunningGateway, account: Account):

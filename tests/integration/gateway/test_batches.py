@@ -246,7 +246,10 @@ def test_dead_letters_are_sent_back_or_given_up(orders: Account):
     aside = orders.ask("POST", "/orders/dead/redrive", params={"reason": "two", "to": "no"})
     gone = orders.ask("POST", "/orders/dead/purge", params={"reason": "two"})
 
-    assert (back.status_code, back.json()) == (200, {"redriven": 1, "missed": 0})
+    assert (back.status_code, back.json()) == (
+        200,
+        {"redriven": 1, "queues": {"orders": 1}, "missed": 0},
+    )
     assert aside.status_code == 409
     assert gone.json() == {"purged": 1, "missed": 0}
     assert [each["message"] for each in got(orders)] == ["a"]
