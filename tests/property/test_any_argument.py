@@ -218,6 +218,8 @@ ANSWERS: dict[str, Any] = {
     "next": 0,
     "seek": {"next": 0},
     "groups": [],
+    "stopped": [],
+    "resume": {"resumed": 0},
     "dead": [],
     "redrive": {"queues": {}, "missed": 0},
     "purge": {"purged": 0, "missed": 0},

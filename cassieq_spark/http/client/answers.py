@@ -16,6 +16,7 @@ from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.letters import DeadLetterGroup
 from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.redrive import RedriveReport
+from cassieq_spark.dead_letters.stopped import Stopped
 from cassieq_spark.display import Displayed, Listing, View
 from cassieq_spark.errors import (
     CassieqError,
@@ -25,7 +26,7 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.http.client.messages import TEXT
-from cassieq_spark.model import Positions, QueueDefinition, QueueId, Range, Ranges
+from cassieq_spark.model import OnDead, Positions, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, QueueStats
 
 T = TypeVar("T")
@@ -202,19 +203,20 @@ def definition_of(answer: httpx.Response) -> QueueDefinition:
     """The definition of a queue, with the newest version of its schema only."""
     found = answer.json()
     return QueueDefinition(
-        found["queueName"],
-        found["version"],
-        found["bucketSize"],
-        found["chunkSize"],
-        timedelta(seconds=found["leaseSeconds"]),
-        found["maxDeliveryCount"],
-        found["dlqName"],
-        _instant(found["createdAt"]),
-        found["order"] != "none",
-        _period(found["expireAfterSeconds"]),
-        _period(found["keepSettledSeconds"]),
-        () if found["schema"] is None else (found["schema"],),
-        found["partitions"],
+        name=found["queueName"],
+        version=found["version"],
+        bucket_size=found["bucketSize"],
+        chunk_size=found["chunkSize"],
+        lease=timedelta(seconds=found["leaseSeconds"]),
+        max_deliveries=found["maxDeliveryCount"],
+        dead_letter_queue=found["dlqName"],
+        created_at=_instant(found["createdAt"]),
+        strict_fifo=found["order"] != "none",
+        on_dead=OnDead(found["onDead"]),
+        expire_after=_period(found["expireAfterSeconds"]),
+        keep_settled=_period(found["keepSettledSeconds"]),
+        schemas=() if found["schema"] is None else (found["schema"],),
+        partitions=found["partitions"],
     )
 
 
@@ -223,6 +225,28 @@ def next_of(answer: httpx.Response) -> int:
     """The position from which a group continues."""
     monoton: int = answer.json()["next"]
     return monoton
+
+
+@from_gateway
+def stopped_of(answer: httpx.Response) -> list[Stopped]:
+    """The dead messages at which a group has stopped."""
+    return [
+        Stopped(
+            each["partition"],
+            Ranges.parse(each["monotons"]),
+            each["deliveries"],
+            each["reason"],
+            _instant(each["lastDeliveredAt"]),
+        )
+        for each in answer.json()
+    ]
+
+
+@from_gateway
+def resumed_of(answer: httpx.Response) -> int:
+    """How many messages were dead."""
+    count: int = answer.json()["resumed"]
+    return count
 
 
 @from_gateway

@@ -103,6 +103,8 @@ class AsyncHttpQueue:
     groups = _awaited(HttpQueue.groups)
     create_group = _awaited(HttpQueue.create_group)
     seek_group = _awaited(HttpQueue.seek_group)
+    stopped = _awaited(HttpQueue.stopped)
+    resume_group = _awaited(HttpQueue.resume_group)
     delete_group = _awaited(HttpQueue.delete_group)
 
     dead_letters = _awaited(HttpQueue.dead_letters)

@@ -24,6 +24,7 @@ from cassieq_spark.arguments import (
 from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.redrive import RedriveReport
+from cassieq_spark.dead_letters.stopped import Resume, Stopped
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts.account import check_account, full_name
@@ -42,6 +43,7 @@ from cassieq_spark.http.client.messages import (
     receipt_of,
 )
 from cassieq_spark.model import (
+    OnDead,
     Order,
     Positions,
     QueueDefinition,
@@ -144,6 +146,7 @@ class HttpQueue:
         drop_dead: bool | None = None,
         order: Order | str | None = None,
         partitions: int | None = None,
+        on_dead: OnDead | str | None = None,
         expire_after: timedelta | None = None,
         keep_settled: timedelta | None = None,
         schema: pa.Schema | str | None = None,
@@ -167,6 +170,7 @@ class HttpQueue:
             "dropDead": drop_dead,
             "order": order,
             "partitions": partitions,
+            "onDead": on_dead,
             "expireAfterSeconds": _seconds("expire_after", expire_after),
             "keepSettledSeconds": _seconds("keep_settled", keep_settled),
             "schema": ddl,
@@ -413,6 +417,24 @@ class HttpQueue:
         """
         sent = {"to": _position(to), "force": check_flag("force", force), **_partition(partition)}
         return self._ask("POST", _group(group) + "/seek", answers.next_of, content=json_of(sent))
+
+    def stopped(self, group: str) -> list[Stopped]:
+        """At which dead messages a group has stopped; see `Client.stopped`."""
+        return self._ask("GET", _group(group) + "/stopped", answers.stopped_of)
+
+    def resume_group(self, group: str, how: Resume | str, *, partition: int | None = None) -> int:
+        """Let a group continue that has stopped at dead messages; see `Client.resume_group`.
+
+        Args:
+            group: Its name.
+            how: "retry" or "dead-letter". To drop messages takes a `Client`.
+            partition: Of which partition only; None: of all.
+
+        Returns:
+            How many messages were dead.
+        """
+        body = json_of({"how": how, **_partition(partition)})
+        return self._ask("POST", _group(group) + "/resume", answers.resumed_of, content=body)
 
     def delete_group(self, group: str, *, force: bool = False) -> bool:
         """Delete a group; return whether there was such a group. See `Client.delete_group`."""

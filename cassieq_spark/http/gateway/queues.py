@@ -15,7 +15,12 @@ from cassieq_spark.http.accounts import Right, own_name
 from cassieq_spark.http.gateway.errors import Quota, RefusedError, over_quota
 from cassieq_spark.http.gateway.messages import position
 from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoint
-from cassieq_spark.http.gateway.responses import dead_letters_json, queue_json, stats_json
+from cassieq_spark.http.gateway.responses import (
+    dead_letters_json,
+    queue_json,
+    stats_json,
+    stopped_json,
+)
 from cassieq_spark.http.gateway.schemas import (
     CreateParameters,
     DeadLetterParameters,
@@ -84,6 +89,13 @@ _DEAD = {
     "monotons": "0-2",
     "first": "2026-11-20T12:00:00Z",
     "last": "2026-11-20T12:00:01Z",
+}
+_STOPPED = {
+    "partition": None,
+    "monotons": "3-4",
+    "deliveries": 5,
+    "reason": "delivered 5 times",
+    "lastDeliveredAt": "2026-11-20T12:00:00Z",
 }
 _IN_USE = {409: "Consumers hold messages; see force"}
 _NO_DEAD_LETTERS = {409: "The queue has no dead-letter queue"}
@@ -260,6 +272,19 @@ async def seek_group(call: Call) -> Response:
         force=given.force,
     )
     return JSONResponse({"next": monoton})
+
+
+@Endpoint(
+    "GET",
+    QUEUE + "/groups/{group}/stopped",
+    Right.GET_QUEUE_INFORMATION,
+    answers={200: "Dead messages", 409: "There is no such group"},
+    examples={200: [_STOPPED]},
+)
+async def stopped(call: Call) -> Response:
+    """Show the dead messages at which a consumer group has stopped."""
+    found = await call.gateway.client.stopped(call.queue, call.names["group"])
+    return JSONResponse(stopped_json(found))
 
 
 @Endpoint(

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Message, StoredMessage, Survey
+from cassieq_spark.client import Message, Stopped, StoredMessage, Survey
 from cassieq_spark.http.accounts import own_name
 from cassieq_spark.http.gateway.admission import Admission
 from cassieq_spark.http.gateway.errors import RefusedError
@@ -182,6 +182,20 @@ def dead_letters_json(found: Survey) -> list[Mapping[str, Any]]:
             "last": _instant(group.last),
         }
         for group in found.groups
+    ]
+
+
+def stopped_json(found: Iterable[Stopped]) -> list[dict[str, Any]]:
+    """Dead messages at which a group has stopped."""
+    return [
+        {
+            "partition": each.partition,
+            "monotons": str(each.monotons),
+            "deliveries": each.deliveries,
+            "reason": each.reason,
+            "lastDeliveredAt": _instant(each.last_delivered_at),
+        }
+        for each in found
     ]
 
 

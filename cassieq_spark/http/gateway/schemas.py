@@ -19,6 +19,7 @@ from pydantic.alias_generators import to_camel
 from cassieq_spark.arguments import A_YEAR, check_instant
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts.account import QUEUE_PATTERN
+from cassieq_spark.model import DEFAULT_LEASE, OnDead, Order
 
 _A_YEAR = 365 * 86_400
 #: Each is an LWT of a batch of puts.

@@ -150,6 +150,7 @@ def test_the_definition_says_what_was_created(orders: Any):
         "dead_letter_queue": "bad",
         "order": "key",
         "partitions": 3,
+        "on_dead": "stop",
         "expire_after": timedelta(days=9),
         "keep_settled": timedelta(hours=1),
         "schema": "a int",
@@ -196,6 +197,23 @@ def test_groups_are_created_listed_moved_and_deleted(orders: Any):
         orders.seek_group("late", 0)
     with pytest.raises(OptionError, match="group name"):
         orders.create_group("no name")
+
+
+def test_a_group_that_has_stopped_is_shown_and_resumed(orders: Any):
+    orders.create(order="strict", on_dead="stop")
+    orders.put_many(["a", "b"])
+    (bad,) = orders.receive("default")
+    orders.reject(bad, reason="broken")
+    assert orders.receive("default") == []
+
+    (stopped,) = orders.stopped("default")
+
+    assert (stopped.partition, str(stopped.monotons), stopped.deliveries) == (None, "0-1", 1)
+    assert stopped.reason == "broken"
+    assert stopped.last_delivered_at is not None
+    assert orders.resume_group("default", "retry") == 1
+    assert orders.stopped("default") == []
+    assert [each.value for each in orders.receive("default")] == [b"a"]
 
 
 def test_counts_are_the_same_objects(orders: Any):
