@@ -34,7 +34,7 @@ def gateway(tmp_path: Path):
 def test_the_commands_and_the_program_run_as_they_stand(gateway: RunningGateway, tmp_path: Path):
     (tmp_path / "gateway.secret").write_text(SECRET + "\n")
     shell = "\n".join(block.text for block in blocks_of(PAGE) if block.language == "bash")
-    (program,) = (block.text for block in blocks_of(PAGE) if block.language == "python")
+    program = "\n".join(block.text for block in blocks_of(PAGE) if block.language == "python")
     script = f"set -euo pipefail\n{shell}\nexport GATEWAY KEY\nexec {sys.executable} program.py\n"
     (tmp_path / "script").write_text(script.replace(URL, gateway.url))
     given = "import os\nGATEWAY, KEY = os.environ['GATEWAY'], os.environ['KEY']\n"
@@ -54,6 +54,13 @@ def test_the_commands_and_the_program_run_as_they_stand(gateway: RunningGateway,
     assert "b'hello' {'lang': 'en'}" in done.stdout
     assert '{"start": 2, "stop": 4}'.replace(" ", "") in done.stdout
     assert '"message":"an order"' in (tmp_path / "message").read_text()
+    assert (tmp_path / "body").read_bytes() == b"one"
+    # By Python's standard library, and by openssl.
+    assert "put: b'{" in done.stdout
+    peeked = json.loads((tmp_path / "peeked").read_text())
+    assert ("signed in a shell", "ada") in {(each["message"], each["key"]) for each in peeked}
+    log = [json.loads(line) for line in gateway.log.read_text().splitlines()]
+    assert {each["status"] for each in log} <= {200, 201, 204}
     lines = (tmp_path / "messages").read_text().splitlines()
     assert [json.loads(line)["message"] for line in lines][-2:] == ["one", "two"]
 

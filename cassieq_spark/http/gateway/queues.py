@@ -52,6 +52,7 @@ _QUEUE = {
     "strictFifo": False,
     "order": "none",
     "partitions": 1,
+    "onDead": "continue",
     "id": "acme:orders@1",
     "leaseSeconds": 60,
     "expireAfterSeconds": None,
