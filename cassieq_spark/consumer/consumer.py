@@ -94,7 +94,7 @@ class Consumer:
     @property
     def log_fields(self) -> dict[str, str]:
         """The fields that each log record of this consumer has in ``extra``."""
-        return {"queue": self.queue.queue_id, "group": self.group.name}
+        return self.group.log_fields
 
     @property
     def was_misled(self) -> bool:
@@ -121,7 +121,6 @@ class Consumer:
         there is nothing to ack and nothing to lease; see `ConsumerGroup.lease`.
 
         Args:
-            request: What to ack, and what to lease.
             head: The ledger's head, if the caller has just read it.
             stop: Monoton from which on nothing is offered; None: all that the ledger has.
 
@@ -236,7 +235,6 @@ class Consumer:
         One LWT and two reads for either; none if all messages are handed over.
 
         Args:
-            lease: The lease.
             read: The messages that are handed over.
             unreadable: The messages that can't be read, by reason.
         """

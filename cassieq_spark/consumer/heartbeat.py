@@ -71,16 +71,13 @@ class Heartbeat:
                 self._extend(*before)
 
     def _extend(self, lease: UUID, leased: tuple[LeasedSlot, ...]) -> None:
-        about = {"queue": self._group.queue_id, "group": self._group.name}
+        about = self._group.log_fields
         try:
             kept = self._group.extend(lease, leased, by=self._length)
             taken_up = not kept and self._group.is_taken_up(lease, leased)
         except StoreError as error:
-            logger.warning(
-                "could not extend the lease of the running batch, trying again: %s",
-                error,
-                extra={"action": EXTENSION_FAILED, **about},
-            )
+            text = "could not extend the lease of the running batch, trying again: %s"
+            logger.warning(text, error, extra={"action": EXTENSION_FAILED, **about})
             return
         with self._changed:
             lost = not kept and self._held == (lease, leased)

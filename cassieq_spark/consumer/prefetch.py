@@ -73,7 +73,6 @@ class Prefetch:
         """The messages of a lease, in order. Some reads, unless all were read ahead.
 
         Args:
-            leased: Which messages.
             stop: The ledger's ``next``, or lower; no message from there on is read ahead.
             on_unreadable: Is told of messages that can't be read, which are left out.
             most_bytes: If the messages have more bytes, only the first ones; one at least.

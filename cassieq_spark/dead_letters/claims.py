@@ -274,8 +274,8 @@ def _is_published_after_all(ledger: Ledger, claim: OpenClaim) -> bool:
 
 
 def _log(group: ConsumerGroup, claim: OpenClaim, what: str) -> None:
-    monotons, about = claim.slot.monotons, {"queue": group.queue_id, "group": group.name}
-    extra = {"action": CLAIM_RESOLVED, "count": monotons.count, **about}
+    monotons = claim.slot.monotons
+    extra = {"action": CLAIM_RESOLVED, "count": monotons.count, **group.log_fields}
     logger.info("%s: dead letters %s were %s", group, monotons.short, what, extra=extra)
 
 

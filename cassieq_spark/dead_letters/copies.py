@@ -53,7 +53,6 @@ def copies_of(
     Args:
         batch: As `fetch.Decoder` returns them.
         headers: The new headers of each message.
-        source: The queue that they are from.
         target: The queue that they are to go to; with a schema if ``source`` has one.
 
     Raises:
@@ -76,7 +75,6 @@ def letter_of_bytes(
 
     Args:
         data: Bytes of the chunk: the letter's value, or its key if the queue has a schema.
-        headers: The headers of the letter.
         target: The dead-letter queue; its columns may be null.
     """
     column = pa.array([list(headers.items())], HEADERS)

@@ -220,8 +220,7 @@ def _log_failure(group: ConsumerGroup, dead: Waiting, error: CassieqError) -> No
 
 
 def _extra(action: str, group: ConsumerGroup, dead: Waiting) -> dict[str, object]:
-    about = {"queue": group.queue_id, "group": group.name}
-    return {"action": action, "count": dead.monotons.count, **about}
+    return {"action": action, "count": dead.monotons.count, **group.log_fields}
 
 
 def reason_of(dead: Waiting) -> str:

@@ -138,7 +138,6 @@ def group_letters(
 
     Args:
         letters: In the order of their monotons.
-        criteria: Which of them.
         limit: Most of these, the first ones; None for all.
     """
     groups: dict[tuple[str | None, str | None, str | None], _Gathered] = {}

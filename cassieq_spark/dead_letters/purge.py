@@ -39,9 +39,7 @@ def purge(
     """Settle dead letters for good. One LWT for each window of 4096 monotons.
 
     Args:
-        found: Which dead letters, as `survey` found them.
         wait: Asked before each batch, with 0 seconds, whether to stop.
-        watch: Told the progress.
 
     Raises:
         ContentionError: Lost to others again and again.

@@ -84,7 +84,6 @@ def plan_routes(
     Messages whose headers do not tell their origin stay, unless ``to`` is given.
 
     Args:
-        found: Which dead letters.
         to: Name of the queue to which all of them go; None: each goes to where it came from.
         force: Also if groups would get messages again that they have processed.
         across_accounts: Also to queues of other accounts than that of the dead-letter queue.
@@ -133,12 +132,9 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     `claims`. Between two batches the run holds no claim.
 
     Args:
-        found: Which dead letters, as `survey` found them.
         to, force, across_accounts: See `plan_routes`.
         rate: Most messages per second; None for no limit.
         wait: Waits before each batch, or stops the run.
-        clock: Seconds, for the rate.
-        watch: Told the progress.
 
     Raises:
         OptionError, QueueStateError: See `plan_routes`; nothing is changed.

@@ -80,9 +80,6 @@ def resume_group(
     one resumes the others.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
-        group: Which group.
         how: What happens to the dead messages; see `Resume`.
         partition: Of which partition only; None: of all.
 

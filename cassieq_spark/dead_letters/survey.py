@@ -105,7 +105,6 @@ def survey(
         name: A dead-letter queue, for all letters in it; or a queue, for those that come from it.
         criteria: Which of them; None: all.
         limit: Most to list, the first ones; None for all.
-        watch: Told the progress.
 
     Raises:
         OptionError: The limit is below 1.
@@ -162,10 +161,9 @@ def find_dead_letter_queue(store: Store, name: str) -> tuple[QueueDefinition, st
     if named or _begins_with_a_dead_letter(store, queue):
         return queue, None
     raise QueueStateError(
-        f"queue {name!r} has no dead-letter queue, and is not one: no queue "
-        "sends dead letters to it, and its first message is not a dead letter; "
-        "name a queue that has a dead-letter queue, or a dead-letter queue: "
-        "cassieq queue list"
+        f"queue {name!r} has no dead-letter queue, and is not one: no queue sends dead letters to "
+        "it, and its first message is not a dead letter; name a queue that has a dead-letter "
+        "queue, or a dead-letter queue: cassieq queue list"
     )
 
 
@@ -213,7 +211,6 @@ def read_messages(
     """Read messages in order. About one read for each bucket that has some of them.
 
     Args:
-        monotons: Which messages; none is finalised.
         rows: As for `fetch`; with monotons.
         on_unreadable: As for `fetch`, also for what is raised.
     """

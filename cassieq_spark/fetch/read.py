@@ -135,7 +135,6 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
     A chunk that can't be read is read once more, as another replica may have it whole.
 
     Args:
-        pieces: Which messages.
         rows: The columns of the rows; None: all.
         on_unreadable: Is told of messages that can't be read, which are left out. None: an error.
         whole: See `Decoder`.
@@ -222,9 +221,8 @@ def _fetch_piece(
             if on_unreadable is None:
                 raise UnreadableError(
                     f"queue {queue.queue_id}: messages {monotons} are {found.reason} (block "
-                    f"{piece.block}, offset {found.chunk.start}); a consumer sends them to "
-                    "the dead-letter queue and continues; the repair's audit finds all of "
-                    "them"
+                    f"{piece.block}, offset {found.chunk.start}); a consumer sends them to the "
+                    "dead-letter queue and continues; the repair's audit finds all of them"
                 )
             on_unreadable(monotons, found.reason)
             continue

@@ -15,7 +15,7 @@ next. Slots are overwritten, never deleted, so reading the state is one short sl
 | ``lease.py`` | what a reader asks for, and what it gets |
 | ``plan.py``, ``settle.py`` | decisions: what to lease, where settled messages go |
 | ``group.py`` | reads the state, carries a decision out by one LWT, resolves lost answers |
-| ``registration.py``, ``seek.py``, ``clocks.py`` | create, close, move and repair groups |
+| ``registration.py``, ``seek.py`` | create, delete, close and move groups |
 | ``partitions.py``, ``presence.py`` | a group in all partitions of a queue; readers share them |
 
 Invariants (docs/design.md section 8): I5 every monoton below ``next`` is exactly one of not yet

@@ -154,10 +154,6 @@ def apply(state: GroupState, ops: Sequence[Op]) -> GroupState | None:
     Times that the server sets are a little too early in it. So a caller that leases from this
     state conditions its LWT on it, and reads the state before it leases messages again that were
     handed out before.
-
-    Args:
-        state: As it was before.
-        ops: A plan for it.
     """
     head, slots = state.head, {slot.number: slot for slot in state.slots}
     for op in ops:

@@ -82,6 +82,11 @@ class ConsumerGroup:
         """The id of the queue."""
         return self.ledger.queue_id
 
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """The fields that each log record about this group has in ``extra``."""
+        return {"queue": self.queue_id, "group": self.name}
+
     def read(self, *, every_waiting: bool = False) -> GroupState:
         """Read the state. Two reads of one partition.
 
@@ -151,7 +156,6 @@ class ConsumerGroup:
         reader takes its lease for its own, and the lease runs out.
 
         Args:
-            request: What to ack and what to lease.
             known: The group as it probably is; saves the reads. One LWT more if it has changed.
 
         Raises:
@@ -219,7 +223,6 @@ class ConsumerGroup:
 
         Args:
             leased: The messages that this process leased under that token.
-            by: For how long.
         """
         until = slot_values(due_at=ServerNow(by))
         ops = []
@@ -307,8 +310,6 @@ class ConsumerGroup:
         caller dead-letters them.
 
         Args:
-            lease: The token that holds them.
-            settlement: What to do with which messages.
             deliveries: Which delivery of a batch; None: any. Once a restarted query has taken the
                 batch up, settlements of an earlier delivery are stale, except for messages that
                 are held beyond their batch.
@@ -409,7 +410,6 @@ class ConsumerGroup:
         If the answer is lost, one serial read of the slots tells.
 
         Args:
-            ops: What to change.
             was_applied: Tells from the slots, and the server's time, whether ``ops`` were applied.
         """
         try:
@@ -418,10 +418,10 @@ class ConsumerGroup:
             found = self.read_rows(Slice(kinds=("slot",)), serial=True)
             applied = was_applied(slots_of(found.rows), found.now)
             logger.warning(
-                "the answer to a change of %s was lost; the change %s",
+                "the answer to a change of %s was lost; the change was %s",
                 self,
-                "was applied" if applied else "was not applied",
-                extra={"action": LEASE_RESOLVED, "queue": self.queue_id, "group": self.name},
+                "applied" if applied else "not applied",
+                extra={"action": LEASE_RESOLVED, **self.log_fields},
             )
             return applied
 

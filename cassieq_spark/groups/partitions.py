@@ -18,9 +18,6 @@ from cassieq_spark.settings.position import StartingPosition
 def create_groups(ledgers: Sequence[Ledger], name: str, position: StartingPosition) -> None:
     """Create a group in each partition that has none; so a call that broke off can be repeated.
 
-    Args:
-        ledgers: Of each partition of the queue.
-
     Raises:
         OptionError: The name is not valid, or the position is a monoton and there are several
             partitions.
@@ -45,9 +42,7 @@ def seek_groups(
     """Move a group in each partition, or in one.
 
     Args:
-        ledgers: Of each partition of the queue.
         partition: In which partition only; None: in all of them.
-        force: Also if readers hold messages.
 
     Returns:
         The monoton from which it continues; the sum over several partitions.
@@ -70,10 +65,6 @@ def seek_groups(
 
 def delete_groups(ledgers: Sequence[Ledger], name: str, *, force: bool = False) -> bool:
     """Delete a group in each partition.
-
-    Args:
-        ledgers: Of each partition of the queue.
-        force: Also if readers hold messages.
 
     Returns:
         False: there was none.

@@ -145,11 +145,6 @@ def plan_replay(state: GroupState, request: LeaseRequest) -> Lease:
 def mark_dead(changes: Changes, slot: Slot, lease: UUID, *when: When) -> Waiting:
     """Move messages that were handed out too often to a waiting row, where no token settles them.
 
-    Args:
-        slot: As it was read.
-        lease: The token of the slot from then on.
-        when: More conditions.
-
     Returns:
         The waiting row.
     """

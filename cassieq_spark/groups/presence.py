@@ -71,17 +71,12 @@ class Presence:
                 self._share = share_of(self._reader, self._write(), self._queue.partitions)
             except StoreError as error:
                 self._share = frozenset(range(self._queue.partitions))
+                about = {"queue": self._queue.queue_id, "group": self._group}
                 logger.warning(
-                    "queue %s, group %s: a reader cannot learn who else reads, so it takes all "
-                    "partitions: %s",
-                    self._queue.queue_id,
-                    self._group,
-                    error,
-                    extra={
-                        "action": PRESENCE_FAILED,
-                        "queue": self._queue.queue_id,
-                        "group": self._group,
-                    },
+                    "queue %(queue)s, group %(group)s: a reader cannot learn who else reads, so "
+                    "it takes all partitions: %(error)s",
+                    about | {"error": error},
+                    extra={"action": PRESENCE_FAILED, **about},
                 )
         return self._share
 
@@ -160,8 +155,6 @@ def share_of(reader: UUID, readers: Collection[UUID], partitions: int) -> frozen
 
     Args:
         reader: The reader; counted once, whether it is among the readers or not.
-        readers: The readers that are there.
-        partitions: How many partitions the queue has.
     """
     in_order = sorted({reader, *readers})
     return frozenset(range(in_order.index(reader), partitions, len(in_order)))

@@ -88,9 +88,6 @@ def delete_group(group: ConsumerGroup, *, force: bool = False) -> bool:
     its readers fail, as there is no such group. If the call breaks off in between, readers go on,
     unprotected from the repair, until the deletion is repeated, or the group is created anew.
 
-    Args:
-        force: Also if readers hold messages.
-
     Returns:
         False: there was none.
 
@@ -211,10 +208,8 @@ def _find_start(
             f"{problem}; begin at earliest ({deleted.stop}) or later, or set failOnDataLoss to "
             "false"
         )
-    about = {"queue": group.queue_id, "group": group.name, "count": len(deleted)}
-    logger.warning(
-        "%s; it begins at %d", problem, deleted.stop, extra={"action": BEGINS_LATER, **about}
-    )
+    extra = {"action": BEGINS_LATER, "count": len(deleted), **group.log_fields}
+    logger.warning("%s; it begins at %d", problem, deleted.stop, extra=extra)
     return deleted.stop
 
 

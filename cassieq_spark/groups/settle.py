@@ -38,7 +38,6 @@ def take_receipt_acks(changes: Changes, acks: ReceiptAcks, token: UUID) -> dict[
     """Take messages out of the slots of their leases; those that are in none are stale.
 
     Args:
-        acks: The messages.
         token: Put into the slots that become free; see `take_out`.
 
     Returns:
@@ -62,11 +61,8 @@ def take_out(
     reader has yet to ack stays under its own, so that the reader knows that it is not lost.
 
     Args:
-        slot: As it was read.
         lease: The token of the lease; the slot may be under its `kept_token`.
-        leaving: The messages.
         token: A token that only this attempt writes.
-        when: More conditions.
     """
     # I6: each other settlement under this token changes the ranges.
     still = as_read(slot, "monotons")
@@ -110,7 +106,6 @@ def were_settled(
     Args:
         settled: The messages that were to leave their slots, by slot as it was read.
         leases: The tokens that held them, without their `kept_token`.
-        slots: The slots now.
         now: When these were read, by the server's clock.
         moved: The messages that were to move to slots of their own.
     """
@@ -147,7 +142,6 @@ def put_away(
     """Put messages that leave a slot, and are not acked, into slots and waiting rows.
 
     Args:
-        slot: As it was read.
         lease: The token of the lease; the slot may be under its `kept_token`.
         outcomes: Each message of the slot is named once at most.
 
@@ -184,16 +178,16 @@ def finish_slot(changes: Changes, slot: Slot, token: UUID, *, whole: bool) -> li
     Returns:
         The slots and waiting rows of messages that are not acked; dead, where there is a reason.
     """
-    # Mostly nothing is recorded: all messages are acked.
-    outcomes = slot.outcomes.within(slot.monotons) if slot.recorded else Settlement()
+    outcomes = slot.outcomes.within(slot.monotons) if slot.recorded else None
     # An outcome that is recorded meanwhile must take effect with this ack, or its caller must
     # learn that it is late. A replay, which drops outcomes, may have come between, too.
     still = [as_read(slot, "recorded"), as_read(slot, "deliveries")]
-    if whole or outcomes.named:
+    if whole or (outcomes and outcomes.named):
         # I6: a message that is settled meanwhile must not be put elsewhere as well.
         still.append(as_read(slot, "monotons"))
     changes.empty_slot(slot, token, *still)
-    return put_away(changes, slot, slot.lease, outcomes)
+    # Mostly nothing is recorded: all messages are acked.
+    return put_away(changes, slot, slot.lease, outcomes) if outcomes else []
 
 
 def dead_of(rows: Iterable[Slot | Waiting]) -> list[Waiting]:
@@ -256,8 +250,6 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
     """Plan a settlement: take messages out of the slots of a lease, and put them elsewhere.
 
     Args:
-        lease: The token that holds the messages.
-        settlement: What to do with them.
         token: A fresh one, put into the slots that become free; see `take_out`.
         deliveries: Which delivery of a batch; see `ConsumerGroup.settle`.
         with_batch: Only record it for messages of a batch; see `ConsumerGroup.settle`.

@@ -241,31 +241,19 @@ def _slot_of(row: Row) -> Slot:
     values: Any = row
     demand(row, "lease", "due_at")
     demand_counts(row, "deliveries")
-    return Slot(
-        values["ordinal"],
-        Ranges.parse(values["ranges"]),
-        values["lease"],
-        values["due_at"],
-        values["deliveries"],
-        values["first_at"],
-        values["last_at"],
-        values["outcomes"],
-        bool(values["by_receipts"]),
-        values["taken_up_by"],
-    )
+    where = (values["ordinal"], Ranges.parse(values["ranges"]), values["lease"], values["due_at"])
+    handed_out = (values["deliveries"], values["first_at"], values["last_at"])
+    by_receipts = bool(values["by_receipts"])
+    return Slot(*where, *handed_out, values["outcomes"], by_receipts, values["taken_up_by"])
 
 
 @decoded
 def _waiting_of(row: Row) -> Waiting:
     values: Any = row
     demand_counts(row, "deliveries")
+    handed_out = (values["deliveries"], values["first_at"], values["last_at"])
     return Waiting(
-        values["ordinal"],
-        Ranges.parse(values["ranges"]),
-        values["deliveries"],
-        values["first_at"],
-        values["last_at"],
-        values["reason"],
+        values["ordinal"], Ranges.parse(values["ranges"]), *handed_out, values["reason"]
     )
 
 
@@ -339,7 +327,6 @@ def encode_outcomes(outcomes: Settlement, lease: UUID, deliveries: int) -> str:
 
     Args:
         outcomes: Each message is named once.
-        lease: The token of the batch.
         deliveries: How often its messages were handed out: a replay counts one more.
     """
     told = {

@@ -218,7 +218,6 @@ class Ledger:
             start: Lowest first monoton; not below the head's ``trimmed``, as a read there crosses
                 tombstones.
             stop: End of the first monotons; None for all.
-            serial: Complete writes in flight first.
         """
         while True:
             which = Slice(kinds=("block",), start=start, stop=stop, limit=_BLOCKS_AT_ONCE)
@@ -236,7 +235,6 @@ class Ledger:
         is read once more, serially.
 
         Args:
-            monotons: The messages.
             limit: Return the block of the first message and at most so many more; None for all.
 
         Raises:

@@ -69,7 +69,6 @@ def open_next(ledger: Ledger, *, after: Ledger, paused: bool) -> None:
     Args:
         ledger: That of the version to open.
         after: That of the version before, which is closed.
-        paused: Whether its readers pause.
 
     Raises:
         ContentionError: No answer, again and again.

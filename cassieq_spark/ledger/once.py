@@ -88,7 +88,6 @@ def claim(
     that differ. This publication may be applied however late: `next` must not have moved.
 
     Args:
-        publication: The publication.
         once: The name, which was not marked at ``now``.
         pending: The blocks of the publication.
         now: The server's clock when head and name were read.

@@ -93,11 +93,10 @@ def publish(
     pending = [each for each in pending if each.count]
     if len(pending) > MOST_BLOCKS:
         raise TooLargeError(
-            f"queue {ledger.queue_id}: the write has {len(pending)} blocks, and "
-            f"{MOST_BLOCKS} is the most that one publish takes; nothing of it is "
-            "visible. Each task makes one, or one for each time of delivery: write "
-            "with fewer tasks (df.coalesce(1000)), with coarser delays, or in "
-            "several writes"
+            f"queue {ledger.queue_id}: the write has {len(pending)} blocks, and {MOST_BLOCKS} is "
+            "the most that one publish takes; nothing of it is visible. Each task makes one, or "
+            "one for each time of delivery: write with fewer tasks (df.coalesce(1000)), with "
+            "coarser delays, or in several writes"
         )
     if not pending:
         return Published(Range(0, 0))
@@ -253,19 +252,16 @@ def skip_published(
         return
     if fail_on_changed:
         raise BatchChangedError(
-            f"queue {queue_id}: {batch.sink} has published batch {batch.batch_id} "
-            f"with another content ({last.fingerprint}, here {batch.fingerprint}); "
-            "nothing was published now. Either the checkpoint was restored from an "
-            "older copy: continue with the newest one, or with a new one, which "
-            "publishes its messages again. Or the rows of the query differ from "
-            "run to run (random numbers, the time, a limit without order; or a "
-            "lease ran out, and other readers have some of its messages): if the "
-            "published rows are as good, skip this batch with "
-            ".option('failOnChangedBatch', 'false'). Or the source is a queue with "
-            "a delivery limit, whose batches are smaller from their third delivery "
-            "on: skip this batch with that option; the other messages come in "
-            "later batches. Or two writes of one batch have the same name: give "
-            "each a 'txnAppId'"
+            f"queue {queue_id}: {batch.sink} has published batch {batch.batch_id} with another "
+            f"content ({last.fingerprint}, here {batch.fingerprint}); nothing was published now. "
+            "Either the checkpoint was restored from an older copy: continue with the newest one, "
+            "or with a new one, which publishes its messages again. Or the rows of the query "
+            "differ from run to run (random numbers, the time, a limit without order; or a lease "
+            "ran out, and other readers have some of its messages): if the published rows are as "
+            "good, skip this batch with .option('failOnChangedBatch', 'false'). Or the source is "
+            "a queue with a delivery limit, whose batches are smaller from their third delivery "
+            "on: skip this batch with that option; the other messages come in later batches. Or "
+            "two writes of one batch have the same name: give each a 'txnAppId'"
         )
     logger.error(
         "queue %s: %s has published batch %d with another content (%s, here %s): this one is "
@@ -287,12 +283,10 @@ def check_order(queue_id: QueueId, batch: SinkBatch, last: SinkBatch | None) -> 
     """
     if last is not None and standing_of(batch, last) is Standing.BEHIND:
         raise BatchOrderError(
-            f"queue {queue_id}: {batch.sink} has published up to batch "
-            f"{last.batch_id}, and this write says that it is batch "
-            f"{batch.batch_id}; nothing was published now. A query replays only its "
-            "last batch. So its checkpoint was restored from an older copy, or is "
-            "new while 'txnAppId' is not, or 'txnVersion' is below the last one. "
-            "Continue with the newest checkpoint, or a higher 'txnVersion'; or "
-            "begin with a new checkpoint and another 'txnAppId', which publishes "
-            "its messages again"
+            f"queue {queue_id}: {batch.sink} has published up to batch {last.batch_id}, and this "
+            f"write says that it is batch {batch.batch_id}; nothing was published now. A query "
+            "replays only its last batch. So its checkpoint was restored from an older copy, or "
+            "is new while 'txnAppId' is not, or 'txnVersion' is below the last one. Continue with "
+            "the newest checkpoint, or a higher 'txnVersion'; or begin with a new checkpoint and "
+            "another 'txnAppId', which publishes its messages again"
         )

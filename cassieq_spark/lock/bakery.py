@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
-from uuid import uuid1
+from uuid import UUID, uuid1
 
 from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import OptionError, OutcomeUnknownError, StoreError
@@ -110,9 +111,7 @@ class Bakery:
             return self._clock() < until and may_continue()
 
         while True:
-            ticket = _OwnTicket(
-                self._store, self._partition, self._owner, ttl=self.ttl, clock=self._clock
-            )
+            ticket = _OwnTicket(self._store, self._partition, self._owner, self.ttl, self._clock)
             held: Held | None = None
             try:
                 held = self._enter_with(ticket, waits)
@@ -275,6 +274,7 @@ def _renew(held: Held, done: threading.Event, pause: float) -> None:
             return
 
 
+@dataclass(slots=True)
 class _OwnTicket:
     """A ticket of this process: written again and again, and trusted for less than its TTL.
 
@@ -282,25 +282,19 @@ class _OwnTicket:
         number: Set once, after the first write.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        partition: Partition,
-        owner: str,
-        *,
-        ttl: timedelta,
-        clock: Callable[[], float],
-    ) -> None:
-        self._store = store
-        self._partition = partition
-        self._owner = owner
-        self._ttl = ttl
-        self._clock = clock
-        self._id = uuid1()
+    store: Store
+    partition: Partition
+    owner: str
+    ttl: timedelta
+    clock: Callable[[], float]
+    number: int | None = None
+    _id: UUID = field(default_factory=uuid1)
+    _timestamp: int = field(init=False)
+    _trusted_until: float = float("inf")
+    _given_up: bool = False
+
+    def __post_init__(self) -> None:
         self._timestamp = block_timestamp(self._id)
-        self._trusted_until = float("inf")
-        self._given_up = False
-        self.number: int | None = None
 
     @property
     def ticket(self) -> Ticket:
@@ -309,7 +303,7 @@ class _OwnTicket:
 
     def is_alive(self) -> bool:
         """Whether its row can't have expired. Once false, it stays false."""
-        return not self._given_up and self._clock() < self._trusted_until
+        return not self._given_up and self.clock() < self._trusted_until
 
     def renew(self) -> bool:
         """Write it again. One plain write; False: its row may have expired before.
@@ -319,17 +313,17 @@ class _OwnTicket:
         """
         if not self.is_alive():
             return False
-        begun = self._clock()
+        begun = self.clock()
         self._timestamp += 1
-        values: dict[str, Value] = {"owner": self._owner}
+        values: dict[str, Value] = {"owner": self.owner}
         if self.number is not None:
             values["number"] = self.number
-        self._store.write_row(
-            self._partition, ticket_key(self._id), values, timestamp=self._timestamp, ttl=self._ttl
+        self.store.write_row(
+            self.partition, ticket_key(self._id), values, timestamp=self._timestamp, ttl=self.ttl
         )
         if not self.is_alive():
             return False
-        self._trusted_until = begun + _TRUSTED * self._ttl.total_seconds()
+        self._trusted_until = begun + _TRUSTED * self.ttl.total_seconds()
         return True
 
     def write(self) -> bool:
@@ -343,8 +337,8 @@ class _OwnTicket:
 
     def keep(self) -> bool:
         """Renew it if it is time; False: it can't be trusted any more. One plain write at most."""
-        left = (_TRUSTED - _DUE) * self._ttl.total_seconds()
-        return self.is_alive() and (self._clock() < self._trusted_until - left or self.write())
+        left = (_TRUSTED - _DUE) * self.ttl.total_seconds()
+        return self.is_alive() and (self.clock() < self._trusted_until - left or self.write())
 
     def give_up(self) -> None:
         """Trust it no more."""
@@ -354,6 +348,6 @@ class _OwnTicket:
         """Delete it, and any write of it that is late. One plain write; without, it expires."""
         self.give_up()
         with suppress(StoreError):
-            self._store.delete_row(
-                self._partition, ticket_key(self._id), timestamp=self._timestamp + 1
+            self.store.delete_row(
+                self.partition, ticket_key(self._id), timestamp=self._timestamp + 1
             )

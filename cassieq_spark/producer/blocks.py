@@ -74,7 +74,6 @@ def write_block(
 
     Args:
         batches: As `chunks.Cutter.feed` takes them.
-        options: How to write.
         takes_reserved: Whether the messages may have reserved headers, as dead letters do.
 
     Raises:
@@ -106,7 +105,6 @@ def write_blocks(
         batches: As `chunks.Cutter.feed` takes them; optionally with a column ``delay`` (duration,
             or a number of seconds), counted from publication, or ``visible_at`` (timestamp), or
             what the form of the queue calls them. Null means at once.
-        options: How to write.
         most_times: For how many times of delivery a block may be open at a time; at least three.
 
     Returns:
@@ -117,22 +115,22 @@ def write_blocks(
             or one of more than a year, or an instant beyond the year 9998.
         StoreError: Cassandra did not take the messages within the time allowed.
     """
-    writer: BlockWriter | None = None
     iterator = iter(batches)
-    for first in iterator:
-        column = column_of_time(queue, first)
-        if column is None:
-            return [write_block(store, queue, chain([first], iterator), options)]
-        if writer is None:
-            writer = BlockWriter(store, queue, options, column, most_times=most_times)
-        writer.add(first)
+    first = next(iterator, None)
+    if first is None:
+        return []
+    batches = chain([first], iterator)
+    if _column_of_time(queue, first) is None:
+        return [write_block(store, queue, batches, options)]
+    writer = BlockWriter(store, queue, options, most_times=most_times)
+    for batch in batches:
+        writer.add(batch)
         if writer.held_bytes >= _HELD_BYTES:
             writer.flush()
-    return writer.finish() if writer else []
+    return writer.finish()
 
 
-def column_of_time(queue: QueueDefinition, rows: pa.RecordBatch) -> str | None:
-    """The column that says when a message is delivered; None if there is none."""
+def _column_of_time(queue: QueueDefinition, rows: pa.RecordBatch) -> str | None:
     names = form_of(queue).names
     return next((it for it in (names.delay, names.visible_at) if it in rows.schema.names), None)
 
@@ -213,9 +211,6 @@ class BlockWriter:
 
     Args:
         queue: Which queue, or which partition of it.
-        options: How to write.
-        column: See `column_of_time`; None: all messages are delivered at once.
-        most_times: See `write_blocks`.
 
     Attributes:
         held_bytes: About how many bytes were added since the last `flush`.
@@ -226,7 +221,6 @@ class BlockWriter:
         store: Store,
         queue: QueueDefinition,
         options: SinkOptions,
-        column: str | None,
         *,
         most_times: int = MOST_TIMES,
     ) -> None:
@@ -234,8 +228,7 @@ class BlockWriter:
         self._queue = queue
         self._options = options
         self._form = form_of(queue)
-        self._column = column
-        self._is_instant = column == self._form.names.visible_at
+        self._is_instant = False
         self._most_times = most_times
         self._open: dict[int, _TimedBlock] = {}
         self._closed: list[tuple[int, _TimedBlock]] = []
@@ -244,15 +237,17 @@ class BlockWriter:
         self.held_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add messages, at least one; see `write_blocks` for the errors."""
+        """Add messages, at least one, as `write_blocks` takes them."""
         most = self._options.max_message_bytes
         check_messages(batch, most, first_row=self._rows, form=self._form)
         self.held_bytes += batch.nbytes
-        if self._column is None:
+        column = _column_of_time(self._queue, batch)
+        if column is None:
             self._block_of(_AT_ONCE).add(batch)
             self._rows += batch.num_rows
             return
-        wanted = self._wanted(batch.column(self._column))
+        self._is_instant = column == self._form.names.visible_at
+        wanted = self._wanted(batch.column(column))
         self._rows += batch.num_rows
         self._make_room(wanted)
         times = _rounded(wanted, self._step)
@@ -265,10 +260,14 @@ class BlockWriter:
             block.write()
         self.held_bytes = 0
 
-    def finish(self) -> list[PendingBlock]:
-        """Write the rest; returns the blocks, in the order of their times."""
+    def finish(self, visible: datetime | timedelta | None = None) -> list[PendingBlock]:
+        """Write the rest; returns the blocks, in the order of their times.
+
+        Args:
+            visible: When all messages are to be delivered, if there is no column that says it.
+        """
         every = sorted([*self._open.items(), *self._closed], key=lambda each: each[0])
-        return [block.finish(self._visible(time)) for time, block in every]
+        return [block.finish(visible or self._visible(time)) for time, block in every]
 
     def _block_of(self, time: int) -> _TimedBlock:
         if time not in self._open:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -15,7 +14,6 @@ from cassieq_spark.errors import CassieqError, InvariantError
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import Published
 from cassieq_spark.model import (
-    PendingBlock,
     Positions,
     QueueDefinition,
     QueueId,
@@ -24,7 +22,7 @@ from cassieq_spark.model import (
     parts_of_id,
 )
 from cassieq_spark.parallel import in_parallel
-from cassieq_spark.producer.blocks import MOST_TIMES, BlockWriter, column_of_time
+from cassieq_spark.producer.blocks import MOST_TIMES, BlockWriter
 from cassieq_spark.producer.new_message import CheckedMessage, Visible
 from cassieq_spark.producer.partitioner import deal, partition_of_key, partition_without_key
 from cassieq_spark.producer.publisher import (
@@ -64,9 +62,7 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
         queue: The whole queue.
         batches: As `write_blocks` takes them.
         batch: See `write_partition`, also for the other arguments and what is raised.
-        options: How to write; None for the defaults.
         visible: When all messages are to be delivered, if there is no column that says it.
-        most_times: See `write_blocks`.
 
     Returns:
         What was written to each partition, by number; of a queue with one partition, always one.
@@ -77,27 +73,30 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
         return [how(store, queue, batches, batch)]
     if visible is not None:
         check_delayable(queue)
-    form = form_of(queue)
+    form, rows = form_of(queue), 0
     without_key = partition_without_key(batch, queue.partitions)
-    lanes: dict[int, _Lane] = {}
-    rows = 0
+    parts: dict[int, tuple[Attempt, BlockWriter]] = {}
     for each in form.assigned(batches):
         # Here, so that an error names the row of the task, not that within the partition.
         check_messages(each, options.max_message_bytes, first_row=rows, form=form)
         rows += each.num_rows
         if not each.num_rows:
             continue
-        for partition, part in deal(
-            each, form.names.key, queue.partitions, without_key=without_key
-        ):
-            if partition not in lanes:
-                of_partition = queue.of_partition(partition)
-                lanes[partition] = _Lane(store, of_partition, options, batch, most_times)
-            lanes[partition].add(part)
-        if sum(lane.held_bytes for lane in lanes.values()) >= _HELD_BYTES:
-            for lane in lanes.values():
-                lane.flush()
-    return [lanes[partition].finish(visible) for partition in sorted(lanes)]
+        dealt = deal(each, form.names.key, queue.partitions, without_key=without_key)
+        for partition, own in dealt:
+            if partition not in parts:
+                of_it = queue.of_partition(partition)
+                writer = BlockWriter(store, of_it, options, most_times=most_times)
+                parts[partition] = (Attempt(store, of_it, batch), writer)
+            attempt, writer = parts[partition]
+            attempt.count(own)
+            if attempt.is_new:
+                writer.add(own)
+        if sum(writer.held_bytes for _, writer in parts.values()) >= _HELD_BYTES:
+            for _, writer in parts.values():
+                writer.flush()
+    in_order = (parts[partition] for partition in sorted(parts))
+    return [attempt.written(writer.finish(visible)) for attempt, writer in in_order]
 
 
 def put_messages(
@@ -195,50 +194,3 @@ def positions_of(published: Mapping[QueueId, Published]) -> Range | Positions | 
         return found[None]
     ranges = {at: each for at, each in found.items() if at is not None and each is not None}
     return Positions(ranges) if ranges or not found else None
-
-
-class _Lane:
-    """Writes the messages of one task to one of several partitions."""
-
-    def __init__(
-        self,
-        store: Store,
-        queue: QueueDefinition,
-        options: SinkOptions,
-        batch: SinkBatch | Once | None,
-        most_times: int,
-    ) -> None:
-        self._store = store
-        self._queue = queue
-        self._options = options
-        self._most_times = most_times
-        self._attempt = Attempt(store, queue, batch)
-        self._writer: BlockWriter | None = None
-
-    @property
-    def held_bytes(self) -> int:
-        return self._writer.held_bytes if self._writer else 0
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        self._attempt.count(rows)
-        if not self._attempt.is_new:
-            return
-        if self._writer is None:
-            self._writer = BlockWriter(
-                self._store,
-                self._queue,
-                self._options,
-                column_of_time(self._queue, rows),
-                most_times=self._most_times,
-            )
-        self._writer.add(rows)
-
-    def flush(self) -> None:
-        if self._writer is not None:
-            self._writer.flush()
-
-    def finish(self, visible: Visible) -> Written:
-        blocks: list[PendingBlock] = self._writer.finish() if self._writer else []
-        if visible is not None:
-            blocks = [replace(each, visible=visible) for each in blocks]
-        return self._attempt.written(blocks)

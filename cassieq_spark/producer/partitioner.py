@@ -34,7 +34,6 @@ def partition_of_key(key: bytes | str, partitions: int) -> int:
 
     Args:
         key: The key; text counts as UTF-8.
-        partitions: How many partitions the queue has.
     """
     return _hash(key.encode() if isinstance(key, str) else key) % partitions
 
@@ -44,7 +43,6 @@ def partition_without_key(batch: SinkBatch | Once | None, partitions: int) -> in
 
     Args:
         batch: The name of the write; without one, the partition is random.
-        partitions: How many partitions the queue has.
     """
     match batch:
         case SinkBatch(sink=sink, batch_id=batch_id):
@@ -66,7 +64,6 @@ def deal(
     Args:
         rows: At least one.
         key: Name of the column with the keys; it may be missing.
-        partitions: How many partitions the queue has.
         without_key: The partition of rows whose key is null.
     """
     if key not in rows.schema.names:

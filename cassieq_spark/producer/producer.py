@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Self
@@ -52,7 +52,6 @@ class Producer:
     batch: the parent publishes its own messages.
 
     Args:
-        publish: Publishes a batch.
         linger: How long the first message of a batch waits for others.
         max_batch: Most messages of a batch.
         max_bytes: Most bytes of a batch, unless it has a single message.
@@ -163,33 +162,33 @@ class _Put(Future[int]):
         return super().exception(timeout)
 
 
+@dataclass(slots=True)
 class _Batcher:
     """The batches of a producer in one process, and the thread that publishes them.
 
     One batch fills while another one is being published. See `Producer` for the arguments.
     """
 
-    def __init__(
-        self, publish: Publish, queue: str, linger: timedelta, max_batch: int, max_bytes: int
-    ) -> None:
-        self._publish = publish
-        self._queue = queue
-        self._linger = linger.total_seconds()
-        self._max_batch = max_batch
-        self._max_bytes = max_bytes
-        self._changed = threading.Condition()
-        self._filling: list[tuple[CheckedMessage, _Put]] = []
-        self._times: set[Visible] = set()
-        self._bytes = 0
-        self._first_at = 0.0
-        self._under_way: list[_Put] = []
-        self._failed: list[_Put] = []
-        self._hurry = False
-        self._closed = False
-        # Python waits for its tasks before it ends, so nothing is lost if nobody calls `close`.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cassieq-producer")
-        self._running = False
-        self._ident = 0
+    publish: Publish
+    queue: str
+    linger: timedelta
+    max_batch: int
+    max_bytes: int
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _filling: list[tuple[CheckedMessage, _Put]] = field(default_factory=list)
+    _times: set[Visible] = field(default_factory=set)
+    _bytes: int = 0
+    _first_at: float = 0.0
+    _under_way: list[_Put] = field(default_factory=list)
+    _failed: list[_Put] = field(default_factory=list)
+    _hurry: bool = False
+    _closed: bool = False
+    # Python waits for its tasks before it ends, so no message is lost without a `close`.
+    _thread: ThreadPoolExecutor = field(
+        default_factory=partial(ThreadPoolExecutor, 1, thread_name_prefix="cassieq-producer")
+    )
+    _running: bool = False
+    _ident: int = 0
 
     def add(self, message: CheckedMessage) -> Future[int]:
         with self._changed:
@@ -231,7 +230,7 @@ class _Batcher:
         while batch := self._next_batch():
             messages, puts = zip(*batch, strict=True)
             try:
-                monotons = self._publish(messages)
+                monotons = self.publish(messages)
             except BaseException as error:  # noqa: BLE001 (the futures have it, whatever it is)
                 self._fail(puts, error)
             else:
@@ -243,7 +242,7 @@ class _Batcher:
         with self._changed:
             self._under_way = []
             while self._filling:
-                left = self._first_at + self._linger - time.monotonic()
+                left = self._first_at + self.linger.total_seconds() - time.monotonic()
                 if left > 0 and not (self._hurry or self._closed or self._is_full()):
                     self._changed.wait(left)
                     continue
@@ -260,15 +259,15 @@ class _Batcher:
     def _fail(self, puts: Sequence[_Put], error: BaseException) -> None:
         logger.error(
             "queue %s: a producer could not publish %d messages: %s",
-            self._queue,
+            self.queue,
             len(puts),
             error,
-            extra={"action": PUBLISH_FAILED, "queue": self._queue, "count": len(puts)},
+            extra={"action": PUBLISH_FAILED, "queue": self.queue, "count": len(puts)},
         )
         with self._changed:
             unheard = [put for put in self._failed if not put.asked]
             # `flush` raises the first error, so the first puts are kept.
-            self._failed = [*unheard, *puts][: self._max_batch]
+            self._failed = [*unheard, *puts][: self.max_batch]
         for put in puts:
             put.set_exception(error)
 
@@ -276,7 +275,7 @@ class _Batcher:
         """Add a message for which there is room; under the lock."""
         put = _Put()
         if self._closed:
-            raise CassieqError(f"this producer for queue {self._queue!r} is closed")
+            raise CassieqError(f"this producer for queue {self.queue!r} is closed")
         if not self._filling:
             self._first_at = time.monotonic()
         if not self._running:
@@ -299,13 +298,13 @@ class _Batcher:
         return threading.get_ident() == self._ident
 
     def _is_full(self) -> bool:
-        return len(self._filling) >= self._max_batch or self._bytes >= self._max_bytes
+        return len(self._filling) >= self.max_batch or self._bytes >= self.max_bytes
 
     def _has_room(self, message: CheckedMessage) -> bool:
         if not self._filling:
             return True
         return (
-            len(self._filling) < self._max_batch
-            and self._bytes + message.size <= self._max_bytes
+            len(self._filling) < self.max_batch
+            and self._bytes + message.size <= self.max_bytes
             and (message.visible in self._times or len(self._times) < MOST_TIMES)
         )

@@ -121,9 +121,7 @@ def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
         queue: Which queue, or which partition of it.
         batches: As `write_blocks` takes them.
         batch: The name of the batch; the same for all of its tasks.
-        options: How to write; None for the defaults.
         visible: When all messages are to be delivered, if there is no column that says it.
-        most_times: See `write_blocks`.
 
     Raises:
         BatchOrderError: The sink has published a later batch.

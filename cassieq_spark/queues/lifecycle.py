@@ -336,9 +336,6 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
        can't change any more, so two purges at once write the same.
     4. Row: active.
 
-    Args:
-        force: Also if readers hold messages.
-
     Returns:
         The queue as it is now.
 
@@ -386,9 +383,8 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
             return None
         if found.version != begun.version:
             raise QueueStateError(
-                f"queue {name!r} has become version {found.version} at the same time: "
-                "it was purged, or deleted and created again; check it, and repeat the "
-                "command"
+                f"queue {name!r} has become version {found.version} at the same time: it was "
+                "purged, or deleted and created again; check it, and repeat the command"
             )
         # All columns, so that the row can be read from now on.
         versions: Values = {
@@ -492,9 +488,8 @@ def _refuse_users(store: Store, record: QueueRecord) -> None:
     ]
     if users:
         raise QueueStateError(
-            f"queue {record.name!r} is the dead-letter queue of {', '.join(users)}; "
-            "alter or delete those first, or force it: their dead messages then "
-            "stay where they are"
+            f"queue {record.name!r} is the dead-letter queue of {', '.join(users)}; alter or "
+            "delete those first, or force it: their dead messages then stay where they are"
         )
     _refuse_leases(store, record)
 

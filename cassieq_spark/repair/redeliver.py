@@ -12,13 +12,13 @@ from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.changes import Changes
-from cassieq_spark.groups.clocks import seems_ahead
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import LONGEST_BACKOFF, mark_dead, row_is_dead
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, seek_pin_of
 from cassieq_spark.model import OnDead, QueueDefinition, QueueId, Ranges, from_millis
+from cassieq_spark.queues.clocks import seems_ahead
 from cassieq_spark.repair.context import Context, Scanned
 from cassieq_spark.repair.diagnosis import partition_option
 from cassieq_spark.repair.read import Seen, by_kind

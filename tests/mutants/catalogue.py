@@ -815,7 +815,7 @@ MUTANTS = (
         "an ack puts elsewhere what was settled meanwhile",
         "settled with its batch",
         "groups/settle.py",
-        "    if whole or outcomes.named:\n",
+        "    if whole or (outcomes and outcomes.named):\n",
         "    if whole:\n",
     ),
     Mutant(
@@ -1398,7 +1398,7 @@ MUTANTS = (
     Mutant(
         "a lease of days is ended as if a clock were wrong",
         "clocks",
-        "groups/clocks.py",
+        "queues/clocks.py",
         "    return max(_LONGEST, 10 * lease)\n",
         "    return _LONGEST\n",
         ("../unit/queues/test_clocks.py",),
@@ -1406,7 +1406,7 @@ MUTANTS = (
     Mutant(
         "a lease of a month is not made due",
         "clocks",
-        "groups/clocks.py",
+        "queues/clocks.py",
         "[slot for slot in state.slots if slot.due_at > late]",
         "[]",
         ("test_clocks_property.py",),

@@ -13,7 +13,6 @@ from cassieq_spark import backoff
 from cassieq_spark.cli import app
 from cassieq_spark.cli import queue as queue_command
 from cassieq_spark.errors import ClockError, NotAppliedError, OptionError, QueueStateError
-from cassieq_spark.groups.clocks import plan_due_now
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
@@ -21,6 +20,7 @@ from cassieq_spark.ledger.lifecycle import FOR_EVER
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, Ranges, to_millis
 from cassieq_spark.queues import alter_queue, fix_clocks, purge_queue
+from cassieq_spark.queues.clocks import plan_due_now
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import CLOCKS_APART, EVERYTHING, Partition, Rows, Slice
 from cassieq_spark.testing.faults import Fault, FaultyStore
