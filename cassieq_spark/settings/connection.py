@@ -1,4 +1,4 @@
-"""The settings of a connection to Cassandra, as one value that travels to executors. Pure."""
+"""The settings of a connection to Cassandra, as one value that is sent to executors. Pure."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _BRACKETED = re.compile(r"\[(?P<host>[^]]+)](?::(?P<port>\d+))?")
 _HIGHEST_PORT = 65_535
 
-
-#: Refused with its own explanation, because it looks like the safest level.
+#: It has an error text of its own, because it looks like the safest level.
 _EACH_QUORUM = "EACH_QUORUM"
 
 
@@ -70,20 +69,18 @@ def parse_consistency(text: str) -> Consistency:
     level = text.strip().upper()
     if level == _EACH_QUORUM:
         raise OptionError(
-            f"consistency {text!r} is not safe: a compare-and-set that broke off is "
-            "completed at a quorum of all replicas, which a read of the local data "
-            "centre may miss, so messages could be lost. Use QUORUM if there are "
-            "producers or consumers in several data centres, LOCAL_QUORUM if all "
-            "of them are in one"
+            f"consistency {text!r} is not safe: a compare-and-set that broke off is completed at "
+            "a quorum of all replicas, which a read of the local data centre may miss, so "
+            "messages could be lost. Use QUORUM if there are producers or consumers in several "
+            "data centres, LOCAL_QUORUM if all of them are in one"
         )
     try:
         return Consistency(level)
     except ValueError:
         raise OptionError(
-            f"consistency {text!r} is not supported: expected "
-            f"{', '.join(Consistency)}. Below a quorum, a read may miss a write, so "
-            "messages could be lost or delivered twice; with one replica, "
-            "LOCAL_QUORUM costs the same as ONE"
+            f"consistency {text!r} is not supported: expected {', '.join(Consistency)}. Below a "
+            "quorum, a read may miss a write, so messages could be lost or delivered twice; with "
+            "one replica, LOCAL_QUORUM costs the same as ONE"
         ) from None
 
 
@@ -112,17 +109,17 @@ _FILE: Kind[str] = Kind("a path", TEXT.parse, metavar="FILE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """Where the cluster is, who asks, how safely, and how long to wait.
+    """Where the cluster is, how to log in, how safely to read and write, and how long to wait.
 
-    The settings that Spark and commands have, too, are described in docs/options.md. Files are
-    read on every machine that connects.
+    docs/options.md describes the settings that Spark and commands have, too. Files are read on
+    every machine that connects.
 
     Attributes:
-        protocol_version: Of Cassandra's native protocol, one of `PROTOCOL_VERSIONS`. 4 reads
-            large rows faster, 5 adds checksums.
+        protocol_version: The version of Cassandra's native protocol, one of `PROTOCOL_VERSIONS`. 4
+            reads large rows faster, 5 adds checksums.
         request_timeout: How long the client waits for one answer.
-        patience: How long one call goes on repeating what is safe to repeat, from its first
-            failure on.
+        patience: For how long after its first failure a call repeats requests that are safe to
+            repeat.
     """
 
     contact_points: tuple[str, ...] = setting(
@@ -221,12 +218,11 @@ class ConnectionOptions:
         check_both_or_neither({"a user name": self.username, "a password": self.password})
         if self.password is not None:
             check_secret("password", self.password)
-        if type(self.protocol_version) is not int or (
-            self.protocol_version not in PROTOCOL_VERSIONS
-        ):
+        version = self.protocol_version
+        if type(version) is not int or version not in PROTOCOL_VERSIONS:
             raise OptionError(
-                f"protocol version {shown(self.protocol_version)} is not supported: "
-                "expected 4, which reads large rows faster, or 5, which adds checksums"
+                f"protocol version {shown(version)} is not supported: expected 4, which reads "
+                "large rows faster, or 5, which adds checksums"
             )
         self._check_encryption()
         _ = self.endpoints
@@ -247,7 +243,7 @@ class ConnectionOptions:
         return tuple(_endpoint(point.strip(), self.port) for point in self.contact_points)
 
     def _check_types(self) -> None:
-        """Check the types, as programs may give anything."""
+        """Check the types of all settings, as programs may give anything."""
         check_many("contact points", self.contact_points, "hosts")
         for at, each in enumerate(self.contact_points):
             check_text(f"contact point {at}", each)
@@ -313,7 +309,7 @@ class Connection(TypedDict, total=False):
 
 
 def connection_options(given: Connection) -> ConnectionOptions:
-    """Read the arguments of a client; contact points may be one text, several with commas.
+    """Read the arguments of a client; contact points may be one text, with commas between them.
 
     Raises:
         OptionError: One of them is malformed.

@@ -1,8 +1,8 @@
-"""One declaration per setting, as the default of a dataclass's field, and what is read from it.
+"""How a field of a dataclass declares a setting, and how values are read by its declaration. Pure.
 
-Pure. Spark options, the flags of ``cassieq`` and of the repair job, the keys of a configuration
-file, the environment variables, their errors and the pages docs/options.md and docs/cli.md follow
-from it.
+From one declaration follow the Spark option, the flag of ``cassieq`` and of the repair job, the
+key in a configuration file, the environment variable, their errors, and the pages docs/options.md
+and docs/cli.md.
 """
 
 from __future__ import annotations
@@ -19,23 +19,22 @@ _Value = TypeVar("_Value")
 _Default = TypeVar("_Default")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Setting:
-    """What users see of a setting.
+    """A setting, as users see it.
 
     Attributes:
-        option: The Spark option, in the case of letters that the docs show; None if Spark has
-            none.
+        option: The Spark option, with capital letters as in the docs; None if Spark has none.
         flag: The flag, without the dashes in front, and the key in a configuration file.
-        kind: Which values it takes.
+        kind: The kind of its values.
         meaning: What it does, in plain text.
-        without: What holds if it is left out and has no default.
-        see: Page that says more, with an anchor if it needs one.
-        secret: Whether its value is kept out of errors and reprs.
-        unless: Another option, and the value with which this one, which is required otherwise,
-            may be left out.
-        only_for: What it has a meaning for, of the things that its class describes; empty: all.
-        attribute: The field.
+        without: For the docs: what applies if it is left out and has no default.
+        see: A page of the docs that says more, perhaps with an anchor.
+        secret: Whether errors and reprs hide its value.
+        unless: Another option and a value of it. With that value this setting may be left out;
+            otherwise it is required.
+        only_for: To which of the uses of its class it applies; empty: to all.
+        attribute: The name of the field.
         default: The default of the field; `MISSING` if there is none.
     """
 
@@ -70,16 +69,7 @@ def setting(  # noqa: PLR0913 (the parts of a declaration)
     only_for: tuple[str, ...] = (),
 ) -> _Value | _Default:
     """Declare a setting that may be left out; see `Setting`."""
-    declared = Setting(
-        option=option,
-        flag=flag,
-        kind=kind,
-        meaning=meaning,
-        without=without,
-        see=see,
-        secret=secret,
-        only_for=only_for,
-    )
+    declared = Setting(option, flag, kind, meaning, without, see, secret, only_for=only_for)
     return field(default=default, repr=not secret, metadata={"setting": declared})
 
 
@@ -87,32 +77,31 @@ def required(
     option: str, kind: Kind[Any], meaning: str, *, unless: tuple[str, str] | None = None
 ) -> dict[str, Setting]:
     """The metadata of a field without a default; see `Setting`."""
-    declared = Setting(option=option, flag=None, kind=kind, meaning=meaning, unless=unless)
-    return {"setting": declared}
+    return {"setting": Setting(option, None, kind, meaning, unless=unless)}
 
 
-#: What `settings_of` has found, by class.
-_FOUND: dict[type[Any], tuple[Setting, ...]] = {}
+#: What `settings_of` returns, by class.
+_DECLARED: dict[type[Any], tuple[Setting, ...]] = {}
 
 
 def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
-    """The settings of a class, in their order."""
-    if cls not in _FOUND:
-        declared = [(each, each.metadata["setting"]) for each in fields(cls) if each.metadata]
-        _FOUND[cls] = tuple(
+    """The settings that a class declares, in their order; cached."""
+    if cls not in _DECLARED:
+        _DECLARED[cls] = tuple(
             replace(
                 item,
                 attribute=each.name,
                 default=each.default,
                 flag=item.flag or each.name.replace("_", "-"),
             )
-            for each, item in declared
+            for each in fields(cls)
+            if (item := each.metadata.get("setting"))
         )
-    return _FOUND[cls]
+    return _DECLARED[cls]
 
 
 def settings_by_option(*classes: type[Any]) -> dict[str, Setting]:
-    """The settings of classes that are Spark options, by option in lower case."""
+    """The settings of some classes that are Spark options, by option in lower case."""
     found = (each for cls in classes for each in settings_of(cls))
     return {each.option.lower(): each for each in found if each.option}
 
@@ -120,12 +109,12 @@ def settings_by_option(*classes: type[Any]) -> dict[str, Setting]:
 def read_values(
     known: Mapping[str, Setting], given: Mapping[str, str], problems: list[str]
 ) -> dict[str, Any]:
-    """Read what was given of the settings.
+    """Read the texts that were given for settings.
 
     Args:
-        known: By option, as `settings_by_option` returns them.
-        given: Texts by option in lower case.
-        problems: What is wrong is added to it.
+        known: The settings by option, as `settings_by_option` returns them.
+        given: Texts by option in lower case; others are left out.
+        problems: Missing and malformed options are added to this list.
 
     Returns:
         Values by attribute.
@@ -134,19 +123,20 @@ def read_values(
     for key, item in known.items():
         text = given.get(key)
         if text is None:
-            if item.default is MISSING and not _may_be_left_out(item, given):
+            other, value = item.unless or ("", None)
+            if item.default is MISSING and given.get(other.lower(), "").lower() != value:
                 problems.append(explain_missing(str(item.option), unless=item.unless))
             continue
+        name = f"option {item.option!r}"
         try:
-            values[item.attribute] = item.kind.parse(text)
-        except ValueError as error:
-            shown = "what was given" if item.secret else repr(text)
-            problems.append(f"option {item.option!r}" + explain(item.kind, shown, error))
+            values[item.attribute] = parse_value(name, item.kind, text, secret=item.secret)
+        except OptionError as error:
+            problems.append(str(error))
     return values
 
 
 def explain(kind: Kind[Any], shown: str, error: ValueError) -> str:
-    """What is wrong with a value that a kind refused; goes behind the name of the setting."""
+    """Why a kind refused a value, in words that follow the name of the setting."""
     if isinstance(error, OptionError):
         return f": {error}"
     return f" must be {kind.name}, not {shown}"
@@ -169,9 +159,9 @@ def explain_unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Name the nearest of the known names, or all of them if none is near.
 
     Args:
-        what: What it should have been: ``option``.
-        name: What was given.
-        known: The names that there are.
+        what: What the name should be, such as ``option``.
+        name: The unknown name.
+        known: The known names.
     """
     names = list(known)
     advice = did_you_mean(name, names, otherwise=f"known: {', '.join(names)}")
@@ -179,7 +169,7 @@ def explain_unknown(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def explain_missing(option: str, *, unless: tuple[str, str] | None = None) -> str:
-    """How to give an option that has no default, or what to give to do without."""
+    """How to give an option that has no default, or how to do without it."""
     exception = f"; only .option({unless[0]!r}, {unless[1]!r}) does without" if unless else ""
     return f"option {option!r} is missing: give it with .option({option!r}, ...){exception}"
 
@@ -189,10 +179,3 @@ def check_both_or_neither(pair: Mapping[str, object]) -> None:
     if len({value is None for value in pair.values()}) > 1:
         given, missing = sorted(pair, key=lambda key: pair[key] is None)
         raise OptionError(f"{given} needs {missing}: give both, or neither")
-
-
-def _may_be_left_out(item: Setting, given: Mapping[str, str]) -> bool:
-    if item.unless is None:
-        return False
-    other, value = item.unless
-    return given.get(other.lower(), "").lower() == value

@@ -1,4 +1,4 @@
-"""The configuration file, such as conf/cassieq.toml: settings that commands need not repeat."""
+"""The configuration file, such as conf/cassieq.toml: settings for all commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.declaration import explain_unknown
 
-#: The environment variable that names the file, if no argument does.
+#: The environment variable with the path of the file, if no argument has it.
 VARIABLE = "CASSIEQ_CONFIG"
 #: The tables of the file: how to reach Cassandra, the limits of the gateway, the repair job.
 CASSANDRA, GATEWAY, REPAIR = "cassandra", "gateway", "repair"
@@ -24,10 +24,10 @@ def read_settings(path: Path, known: Mapping[str, Collection[str]]) -> dict[str,
 
     Args:
         path: A TOML file.
-        known: The names that each table may have, as on the command line, without dashes in front.
+        known: For each table the names of its settings: flags without the dashes in front.
 
     Returns:
-        For each table the settings that the file has.
+        For each table the settings in the file.
 
     Raises:
         OptionError: The file can't be read, is not TOML, or has an unknown table or setting.

@@ -43,9 +43,8 @@ class Limits:
         "max-answer",
         _BYTES,
         32 * _MIB,
-        "Bytes of messages that are read for one answer, or for requests that "
-        "share an LWT; at least one message is read. JSON takes up to three "
-        "times as many bytes.",
+        "Bytes of messages that are read for one answer, or for requests that share an LWT; at "
+        "least one message is read. JSON takes up to three times as many bytes.",
     )
     head_bytes: int = _limit(
         "max-head", _BYTES, 32 << 10, "Bytes of the request line and all headers."

@@ -1,4 +1,4 @@
-"""Kinds of values: how each is named, read and written. Pure."""
+"""Kinds of values: how each kind is named, read and written. Pure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Kind(Generic[T]):
         name: Completes "must be ..." in errors; the docs show it as the type.
         parse: Reads a text. Raises ValueError, or an OptionError that says what was expected.
         show: Writes a value as a user would.
-        metavar: What stands for the value in the help of a command.
-        bounds: The least and the largest whole number, if there is one; None for other kinds.
+        metavar: The word for the value in the help of a command.
+        bounds: For whole numbers: the smallest one, and the largest one or None.
     """
 
     name: str
@@ -90,11 +90,11 @@ def duration(most: timedelta, *, zero: bool = False) -> Kind[timedelta]:
 
 def choice(*values: str) -> Kind[str]:
     """One of a few words, in any case of letters."""
-
-    def parse(text: str) -> str:
-        return values[values.index(text.lower())]
-
-    return Kind(f"{', '.join(values[:-1])} or {values[-1]}", parse, metavar="|".join(values))
+    return Kind(
+        f"{', '.join(values[:-1])} or {values[-1]}",
+        lambda text: values[values.index(text.lower())],
+        metavar="|".join(values),
+    )
 
 
 def name_of(what: str) -> Kind[str]:

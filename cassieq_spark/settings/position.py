@@ -1,4 +1,4 @@
-"""Where a consumer group begins: a value, and how it is read and written. Pure."""
+"""Where a consumer group or a batch read begins: a value, and its text. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from cassieq_spark.settings.kinds import Kind
 #: message published at an (aware) instant or later.
 StartingPosition = Literal["earliest", "latest"] | int | datetime
 
-#: Reads go up to the number behind it.
+#: The limit is one lower, as reads stop at the number behind a monoton.
 _LARGEST_MONOTON = MOST - 1
+_WORDS: dict[str, Literal["earliest", "latest"]] = {"earliest": "earliest", "latest": "latest"}
 
 
 def parse_position(text: str) -> StartingPosition:
@@ -27,17 +28,18 @@ def parse_position(text: str) -> StartingPosition:
     True
 
     Raises:
-        OptionError: It is an instant without a time zone, or after the year 9998.
+        OptionError: It is an instant without a time zone, or one after the year 9998.
         ValueError: It is no position.
     """
     text = text.strip()
-    match text.lower():
-        case "earliest":
-            return "earliest"
-        case "latest":
-            return "latest"
+    if word := _WORDS.get(text.lower()):
+        return word
     if re.fullmatch("[0-9]+", text):
-        return _checked_monoton(int(text[: len(str(_LARGEST_MONOTON)) + 1]))
+        # int() takes very long for a very long number.
+        monoton = int(text[: len(str(_LARGEST_MONOTON)) + 1])
+        if monoton > _LARGEST_MONOTON:
+            raise ValueError(text)
+        return monoton
     instant = datetime.fromisoformat(text)
     if instant.tzinfo is None:
         raise OptionError(
@@ -57,12 +59,8 @@ def check_position(given: object) -> StartingPosition:
         return check_instant("a position", given)
     if isinstance(given, int) and not isinstance(given, bool):
         return check_count("a position", given, least=0, most=_LARGEST_MONOTON)
-    if isinstance(given, str):
-        match str.__str__(given):
-            case "earliest":
-                return "earliest"
-            case "latest":
-                return "latest"
+    if isinstance(given, str) and (word := _WORDS.get(str.__str__(given))):
+        return word
     raise OptionError(
         "a position must be 'earliest', 'latest', a monoton or an aware datetime, not "
         f"{shown(given)}"
@@ -78,12 +76,6 @@ def show_position(position: StartingPosition) -> str:
     if isinstance(position, datetime):
         return position.isoformat().replace("+00:00", "Z")
     return str(position)
-
-
-def _checked_monoton(monoton: int) -> int:
-    if monoton > _LARGEST_MONOTON:
-        raise ValueError(monoton)
-    return monoton
 
 
 POSITION: Kind[StartingPosition] = Kind(

@@ -32,10 +32,10 @@ _LARGEST_BATCH = 1 << 40
 
 #: The view that a stream reads, and a batch read by default.
 MESSAGES = "messages"
-#: The view that is not of one queue.
+#: The view of all queues; all others show one queue.
 QUEUES = "queues"
 
-#: What reads; some options have a meaning for some of it only.
+#: What a read is. Some options apply to some kinds of reads only.
 STREAM, BATCH = "a stream", "a batch read of messages"
 _LEASES = "the view leases"
 
@@ -47,7 +47,7 @@ class SourceOptions(RoleOptions):
 
     role: ClassVar[str] = "reading"
 
-    # A factory, not a default: what may be left out for one view is no default of the others.
+    # A factory, as the queue may be left out for one view, and has no default for the others.
     queue: str = field(
         default_factory=str,
         metadata=required(
@@ -80,18 +80,16 @@ class SourceOptions(RoleOptions):
         "failOnDataLoss",
         BOOLEAN,
         True,
-        "Whether to refuse a `startingPosition` that is deleted, for a batch "
-        "read and for a new group; otherwise they begin with the first message "
-        "that still exists.",
+        "Whether to refuse a `startingPosition` that is deleted, for a batch read and for a new "
+        "group; otherwise they begin with the first message that still exists.",
         only_for=(STREAM, BATCH),
     )
     ending_position: StartingPosition = setting(
         "endingPosition",
         POSITION,
         "latest",
-        "Where a batch read ends: before this monoton, or before the first "
-        "block published at an instant or later. `latest` is the end of the "
-        "queue when the read is planned.",
+        "Where a batch read ends: before this monoton, or before the first block published at an "
+        "instant or later. `latest` is the end of the queue when the read is planned.",
         only_for=(BATCH,),
     )
     max_messages: int | None = setting(
@@ -197,9 +195,8 @@ class SourceOptions(RoleOptions):
         "includeReceipts",
         BOOLEAN,
         False,
-        "Whether rows of a stream have the column `receipt`, by which a write with "
-        "`operation` settles a message; of a queue with a schema, the field "
-        "`_metadata.receipt`.",
+        "Whether rows of a stream have the column `receipt`, by which a write with `operation` "
+        "settles a message; of a queue with a schema, the field `_metadata.receipt`.",
         only_for=(STREAM,),
     )
     columns: tuple[str, ...] | None = setting(
@@ -221,14 +218,14 @@ class SourceOptions(RoleOptions):
     )
 
     def check_meaning(self, reads: str, given: Iterable[str]) -> None:
-        """Check that each option that was given has a meaning for what reads.
+        """Check that all given options apply to a read.
 
         Args:
-            reads: `STREAM`; or `BATCH`, which stands for a view, too, if one is asked for.
+            reads: `STREAM`; or `BATCH`, also if a view is to be read.
             given: The options, in any case of letters.
 
         Raises:
-            OptionError: Some have none, a line each.
+            OptionError: Some options do not apply, in a line for each.
         """
         if reads == BATCH and self.view != MESSAGES:
             reads = f"the view {self.view}"
@@ -244,10 +241,10 @@ class SourceOptions(RoleOptions):
             raise OptionError("\n".join(problems))
 
     def stream_group(self) -> str:
-        """The group, which a stream must have, and it must be one of messages.
+        """The group of a stream; a stream needs a group, and reads messages only.
 
         Raises:
-            OptionError: There is no group, or another view is asked for.
+            OptionError: There is no group, or another view is to be read.
         """
         if self.view != MESSAGES:
             raise OptionError(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cassieq_spark.errors import OptionError, SetupError
 
-#: What a reference looks like, for errors and docs.
+#: The form of a reference, for errors and docs.
 REFERENCES = "env:NAME or file:PATH"
 
 _REFERENCE = re.compile(r"(env|file):(.*)", re.DOTALL)
@@ -22,16 +22,15 @@ def check_secret(what: str, text: str) -> None:
     """Refuse a text that begins like a reference but is not one. Pure; never shows the text.
 
     Raises:
-        OptionError: No variable or path can have that name.
+        OptionError: It names no possible variable or path.
     """
     if found := _REFERENCE.fullmatch(text):
         kind, name = found.groups()
         valid = _VARIABLE.fullmatch(name) if kind == "env" else name.strip()
         if not valid:
             raise OptionError(
-                f"the {what} begins like a reference, but is not one: expected "
-                f"{REFERENCES}; one that really begins with '{kind}:' must be given by "
-                "reference"
+                f"the {what} begins like a reference, but is not one: expected {REFERENCES}; one "
+                f"that really begins with '{kind}:' must be given by reference"
             )
 
 
@@ -49,14 +48,14 @@ def check_reference(what: str, text: str) -> None:
 
 
 def reveal(what: str, text: str) -> str:
-    """The secret that a text refers to, or is.
+    """Read the secret to which a text refers; a text that is no reference is the secret itself.
 
     Args:
-        what: Its name in errors: ``password``.
-        text: A reference, or the secret itself. The newline at the end of a file is left out.
+        what: The name of the secret in errors, such as ``password``.
+        text: A reference, or the secret itself. A newline at the end of a file is left out.
 
     Raises:
-        SetupError: This machine does not have the variable or file, or there is nothing in it.
+        SetupError: This machine does not have the variable or file, or it is empty.
     """
     found = _REFERENCE.fullmatch(text)
     if not found:
@@ -71,9 +70,8 @@ def reveal(what: str, text: str) -> str:
 def _of_environment(what: str, name: str) -> str:
     if name not in os.environ:
         raise SetupError(
-            f"the {what} should be in the environment variable {name}, which this "
-            "process does not have: set it for the driver and for the executors "
-            "(spark.executorEnv)"
+            f"the {what} should be in the environment variable {name}, which this process does "
+            "not have: set it for the driver and for the executors (spark.executorEnv)"
         )
     return os.environ[name]
 
@@ -82,7 +80,7 @@ def _of_file(what: str, path: Path) -> str:
     try:
         return path.read_text("utf-8").removesuffix("\n").removesuffix("\r")
     except (OSError, ValueError) as error:
-        # The error has the bytes that could not be decoded, which are part of the secret.
+        # A decoding error would show bytes of the secret.
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise SetupError(
             f"the {what} should be in the file {path}, which cannot be read: "

@@ -1,4 +1,4 @@
-"""What the options of Spark's reader and writer have in common. Pure."""
+"""What the options of Spark's reader and writer share, and how both are read. Pure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from cassieq_spark.settings.declaration import (
 )
 from cassieq_spark.settings.kinds import name_of
 
-#: Spark sets these itself; in lower case, as Spark hands keys over.
+#: Options that Spark sets itself, in lower case, as Spark passes them.
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleOptions:
-    """What reading and writing have in common."""
+    """The options that reading and writing share."""
 
-    #: What is done with these options, for errors and headings.
+    #: What the options are for, in errors and headings: "reading" or "writing".
     role: ClassVar[str]
 
     queue: str = field(
@@ -35,25 +35,23 @@ class RoleOptions:
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> Self:
-        """Read the options that a user gave; keys in any case of letters.
+        """Read the options that a user gave; the case of letters in keys does not matter.
 
         Raises:
-            OptionError: All that is unknown, missing or malformed, a line each; or, if nothing
-                is, options that contradict each other.
+            OptionError: Options are unknown, missing or malformed, in a line for each; or else
+                they contradict each other.
         """
         own, cluster = settings_by_option(cls), settings_by_option(ConnectionOptions)
         known = own | cluster
         of_spark = _OF_SPARK - known.keys()
         given = {key.lower(): text for key, text in raw.items() if key.lower() not in of_spark}
         problems = [_explain_unknown(key, cls) for key in given if key not in known]
-        values = read_values(own, given, problems)
-        reached = read_values(cluster, given, problems)
+        values, connection = (read_values(each, given, problems) for each in (own, cluster))
         if problems:
             raise OptionError("\n".join(problems))
-        return cls(connection=ConnectionOptions(**reached), **values)
+        return cls(connection=ConnectionOptions(**connection), **values)
 
 
-#: All roles; see `a_role`.
 _ROLES: list[type[RoleOptions]] = []
 
 _Role = TypeVar("_Role", bound=type[RoleOptions])
@@ -66,9 +64,9 @@ def a_role(cls: _Role) -> _Role:
 
 
 def options_from_session(spark: Any) -> dict[str, str]:
-    """Copy what a SparkSession knows about reaching Cassandra into options.
+    """Copy the settings of a SparkSession for reaching Cassandra into options.
 
-    Sources and sinks cannot see the session's configuration, so hand it over:
+    Sources and sinks cannot see the session's configuration, so pass it to them by
     ``.options(**options_from_session(spark))``.
 
     Raises:

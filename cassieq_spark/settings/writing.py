@@ -25,12 +25,12 @@ _LARGEST_BIGINT = 2**63 - 1
 #: What a write does.
 PUBLISH = "publish"
 ACK, RELEASE, EXTEND, REJECT, REPLACE = "ack", "release", "extend", "reject", "replace"
-#: Each row says by itself what to do.
+#: The column ``operation`` says what to do with each row.
 EACH = "each"
-#: When what a write says is carried out.
+#: When a write of receipts takes effect.
 WITH_BATCH, NOW = "batch", "now"
 
-#: What makes a batch write publish once: the name that it is given, or its micro-batch.
+#: What makes a batch write publish once: its name, or its micro-batch.
 BY_NAME, BY_BATCH = "name", "batch"
 
 
@@ -46,9 +46,8 @@ class SinkOptions(RoleOptions):
         TEXT,
         None,
         "With `txnVersion`: names the writer, so that a batch write repeated under the same "
-        "version is published once. With `exactlyOnce` = batch, and without `txnVersion`: "
-        "tells several writes of one micro-batch to one queue apart. A streaming query needs "
-        "neither.",
+        "version is published once. With `exactlyOnce` = batch, and without `txnVersion`: tells "
+        "several writes of one micro-batch to one queue apart. A streaming query needs neither.",
     )
     txn_version: int | None = setting(
         "txnVersion",
@@ -69,20 +68,18 @@ class SinkOptions(RoleOptions):
         "failOnChangedBatch",
         BOOLEAN,
         True,
-        "Whether it is an error if a batch was published before with another "
-        "content. That happens if a checkpoint was restored from an older "
-        "copy, or if the rows of a query differ from run to run. If false, the "
-        "batch is skipped, with an error in the log.",
+        "Whether it is an error if a batch was published before with another content. That "
+        "happens if a checkpoint was restored from an older copy, or if the rows of a query "
+        "differ from run to run. If false, the batch is skipped, with an error in the log.",
     )
     operation: str = setting(
         "operation",
         choice(PUBLISH, ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH),
         PUBLISH,
-        "What a batch write does: publish its rows, or settle the messages "
-        "that its column `receipt` names: they are done (ack), to be delivered "
-        "again (release), held beyond their batch (extend), dead (reject), or "
-        "replaced by the message of the row (replace); or what its column "
-        "`operation` says (each). See [settling.md](settling.md).",
+        "What a batch write does: publish its rows, or settle the messages that its column "
+        "`receipt` names: they are done (ack), to be delivered again (release), held beyond their "
+        "batch (extend), dead (reject), or replaced by the message of the row (replace); or what "
+        "its column `operation` says (each). See [settling.md](settling.md).",
     )
     delay: timedelta = setting(
         "delay",
@@ -110,10 +107,9 @@ class SinkOptions(RoleOptions):
         "settle",
         choice(WITH_BATCH, NOW),
         None,
-        "When a write of receipts takes effect: with its batch, so that a "
-        "batch that is delivered again is complete (batch), or at once (now). "
-        "Without it, with the batch inside `foreachBatch`, and at once "
-        "elsewhere; over Spark Connect, give it.",
+        "When a write of receipts takes effect: with its batch, so that a batch that is delivered "
+        "again is complete (batch), or at once (now). Without it, with the batch inside "
+        "`foreachBatch`, and at once elsewhere; over Spark Connect, give it.",
     )
     create_queue: bool = setting(
         "createQueue",
@@ -123,10 +119,7 @@ class SinkOptions(RoleOptions):
         "schema and the defaults of `Client.create_queue`.",
     )
     compression: str = setting(
-        "compression",
-        choice("lz4", "zstd", "none"),
-        "lz4",
-        "How messages are compressed.",
+        "compression", choice("lz4", "zstd", "none"), "lz4", "How messages are compressed."
     )
     chunk_bytes: int | None = setting(
         "chunkBytes",
@@ -155,21 +148,14 @@ class SinkOptions(RoleOptions):
             "delay": (bool(self.delay), (RELEASE, REPLACE, EACH)),
             "seconds": (self.seconds is not None, (EXTEND, EACH)),
             "reason": (self.reason != "rejected", (REJECT, EACH)),
-            "settle": (
-                self.settle is not None,
-                (ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH),
-            ),
+            "settle": (self.settle is not None, (ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH)),
         }
         for key, (is_given, operations) in given.items():
             if is_given and self.operation not in operations:
+                hint = "; to delay what is published, add a column 'delay'"
                 raise OptionError(
                     f"option {key!r} is for 'operation' = {' or '.join(operations)}, not "
-                    f"{self.operation!r}"
-                    + (
-                        f"; to delay what is published, add a column {key!r}"
-                        if key == "delay"
-                        else ""
-                    )
+                    f"{self.operation!r}{hint if key == 'delay' else ''}"
                 )
 
     def _check_by_batch(self) -> None:
