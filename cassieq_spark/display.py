@@ -137,11 +137,13 @@ def shown_age(age: timedelta | None) -> str:
 def shown_rate(rate: float | None) -> str:
     """Messages per second.
 
-    >>> shown_rate(1234.5), shown_rate(0.25), shown_rate(0.0), shown_rate(None)
-    ('1,234', '0.2', '0', '-')
+    >>> shown_rate(1234.5), shown_rate(0.25), shown_rate(0.01), shown_rate(0.0), shown_rate(None)
+    ('1,234', '0.2', '<0.1', '0', '-')
     """
     if rate is None:
         return "-"
+    if 0 < rate < 0.1:  # noqa: PLR2004 (what one digit shows)
+        return "<0.1"
     return f"{rate:.1f}" if 0 < rate < 10 else f"{rate:,.0f}"  # noqa: PLR2004 (where a digit counts)
 
 

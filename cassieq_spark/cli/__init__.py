@@ -10,6 +10,7 @@ import typer
 
 from cassieq_spark import __version__
 from cassieq_spark.cli import (
+    console,
     copy,
     dead,
     gateway,
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 
 # Every sub-command is a typer app in a module of its own, added here.
+app.add_typer(console.app)
 app.add_typer(copy.app)
 app.add_typer(dead.app, name="dead")
 app.add_typer(gateway.app, name="gateway")

@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +40,8 @@ app = typer.Typer(
 )
 
 _THREADS = 32
+#: The console of a gateway stops reading so long after the last request for it.
+_CONSOLE_RESTS = timedelta(hours=1)
 _OF_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 Secret = Annotated[
@@ -91,6 +93,12 @@ def serve(  # noqa: PLR0913 (one per option)
             show_default="none",
         ),
     ] = [],  # noqa: B006 (typer copies it)
+    allow_changes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changes", help="Let administrators change queues in the console at /console."
+        ),
+    ] = False,
     threads: Annotated[
         int,
         typer.Option(
@@ -102,29 +110,43 @@ def serve(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Serve the queues by HTTP, until SIGTERM or Ctrl-C.
 
-    Run as many gateways as you like side by side. 'cassieq gateway account' creates accounts; so
-    does HTTP, with the key that 'cassieq gateway admin-key' prints.
+    Administrators find the console at /console, and log in with the key that 'cassieq gateway
+    admin-key' prints. Run as many gateways as you like side by side. 'cassieq gateway
+    account' creates accounts; so does HTTP, with the same key.
     """
     try:
+        from cassieq_spark.console import Console  # noqa: PLC0415 (an extra)
         from cassieq_spark.http.gateway import Serving  # noqa: PLC0415 (an extra)
         from cassieq_spark.http.gateway import serve as serve_gateway  # noqa: PLC0415 (an extra)
     except ModuleNotFoundError as error:
         raise SetupError(
             "the gateway needs more packages: pip install 'cassieq-spark[gateway]'"
         ) from error
-    serving = Serving(
-        host=listen.host,
-        port=listen.port,
-        certificate=tls_cert_file,
-        private_key=tls_key_file,
-        proxies=proxy,
-        origins=cors_origin,
-        limits=limits,
-        on_start=lambda url: echo(f"Gateway at {url}; Ctrl-C ends it."),
-    )
-    secrets = _secrets(secret)
+    secrets = read_secrets(secret)
     # A client prefers an error to a long wait for the end of an outage.
-    with closing(open_store(impatient(connection))) as store:
+    with (
+        closing(open_store(impatient(connection))) as store,
+        closing(
+            Console(
+                store,
+                title=connection.keyspace,
+                admin_key=secrets.admin_key,
+                allow_changes=allow_changes,
+                rest_after=_CONSOLE_RESTS,
+            )
+        ) as console,
+    ):
+        serving = Serving(
+            host=listen.host,
+            port=listen.port,
+            certificate=tls_cert_file,
+            private_key=tls_key_file,
+            proxies=proxy,
+            origins=cors_origin,
+            limits=limits,
+            on_start=lambda url: echo(f"Gateway at {url}; Ctrl-C ends it."),
+            console=console,
+        )
         log_as_json(logging.INFO if access_log else logging.WARNING)
         serve_gateway(
             AsyncClient.from_store(store, threads=threads), Accounts(store, secrets), serving
@@ -166,7 +188,7 @@ def secret(
 @app.command()
 def admin_key(*, secret: Secret, as_json: AsJson = False) -> None:
     """Print the key with which programs create accounts by HTTP, at /admin/api/v1."""
-    key = _secrets(secret).admin_key
+    key = read_secrets(secret).admin_key
     tell(key, {"admin_key": key}, as_json=as_json)
 
 
@@ -182,7 +204,7 @@ def account(
 
     The names of its queues begin with the name of the account and a colon: NAME:orders.
     """
-    secrets = _secrets(secret)
+    secrets = read_secrets(secret)
     with closing(open_store(connection)) as store:
         made = Accounts(store, secrets).create(name)
     keys = {key.name: key.key for key in made.keys}
@@ -217,7 +239,12 @@ class _JsonLines(logging.Formatter):
         return json.dumps(told, default=str)
 
 
-def _secrets(reference: str) -> Secrets:
+def read_secrets(reference: str) -> Secrets:
+    """The secrets of the gateways; warns if others on this machine may read their file.
+
+    Raises:
+        OptionError: There is none, or it is not given by reference.
+    """
     check_reference("secret", reference)
     secrets = Secrets.parse(reveal("secret", reference))
     kind, _, path = reference.partition(":")

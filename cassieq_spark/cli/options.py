@@ -328,6 +328,7 @@ def _show_address(address: Address) -> str:
 
 
 DEFAULT_GATEWAY, DEFAULT_EXPORTER = Address("127.0.0.1", 8080), Address("127.0.0.1", 9108)
+DEFAULT_CONSOLE = Address("127.0.0.1", 8081)
 ADDRESS: Kind[Address] = Kind(
     "host:port or [ipv6]:port, such as 127.0.0.1:9108", _parse_address, _show_address, "HOST:PORT"
 )

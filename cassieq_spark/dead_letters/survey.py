@@ -91,12 +91,13 @@ class Message(Displayed):
         return View("dead letters", self.queue, facts, usual={"headers": {}})
 
 
-def survey(
+def survey(  # noqa: PLR0913 (each narrows it down, by name)
     store: Store,
     name: str,
     criteria: Filter | None = None,
     *,
     limit: int | None = None,
+    examine: int | None = None,
     watch: Watch = unwatched,
 ) -> Survey:
     """List dead letters. Reads the dead-letter queue; changes nothing.
@@ -105,18 +106,22 @@ def survey(
         name: A dead-letter queue, for all letters in it; or a queue, for those that come from it.
         criteria: Which of them; None: all.
         limit: Most to list, the first ones; None for all.
+        examine: Most to read, the first ones, whether they are asked for or not; None for all.
 
     Raises:
-        OptionError: The limit is below 1.
+        OptionError: A limit is below 1.
         QueueStateError: There is no such queue, or it neither is nor has a dead-letter queue.
     """
     if limit is not None:
         check_count("limit", limit)
+    if examine is not None:
+        check_count("examine", examine)
     queue, origin = find_dead_letter_queue(store, name)
     criteria = criteria or Filter()
     if origin is not None:
         criteria = replace(criteria, origin=origin)
-    letters = _read_letters(store, queue, read_dead(store, queue), watch)
+    dead, _ = read_dead(store, queue).split(examine)
+    letters = _read_letters(store, queue, dead, watch)
     return Survey(queue, group_letters(letters, criteria, limit=limit))
 
 

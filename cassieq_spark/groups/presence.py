@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.errors import StoreError
 from cassieq_spark.model import QueueDefinition, QueueId
-from cassieq_spark.store.protocol import RowKey, Slice, Store, partition_of_group
+from cassieq_spark.store.protocol import Partition, RowKey, Slice, Store, partition_of_group
 
 logger = logging.getLogger(__name__)
 
@@ -109,10 +109,7 @@ class Presence:
             timestamp=_micros(now),
             ttl=self._lasting,
         )
-        # Without an end, as the clocks of some readers are ahead.
-        last_windows = Slice(kinds=(_KIND,), start=window - 1)
-        rows = self._store.read_rows(self._partition, last_windows).rows
-        return {row["lease"] for row in rows if isinstance(row["lease"], UUID)}
+        return set(_read_written(self._store, self._partition, window))
 
 
 class Presences:
@@ -144,6 +141,27 @@ class Presences:
         for (process, _, _), presence in list(self._known.items()):
             if process == os.getpid():
                 presence.leave()
+
+
+def read_presences(store: Store, queue: QueueDefinition, group: str) -> dict[UUID, datetime]:
+    """The readers of a group that have a presence, and when each was written. One read.
+
+    None in a queue with one partition, where readers write none.
+    """
+    if queue.partitions == 1:
+        return {}
+    window = int(time.time() // _WINDOW.total_seconds())
+    return _read_written(store, partition_of_group(queue.queue_id, group), window)
+
+
+def _read_written(store: Store, partition: Partition, window: int) -> dict[UUID, datetime]:
+    # Without an end, as the clocks of some readers are ahead.
+    rows = store.read_rows(partition, Slice(kinds=(_KIND,), start=window - 1)).rows
+    return {
+        row["lease"]: row["last_at"]
+        for row in rows
+        if isinstance(row["lease"], UUID) and isinstance(row["last_at"], datetime)
+    }
 
 
 def share_of(reader: UUID, readers: Collection[UUID], partitions: int) -> frozenset[int]:

@@ -227,6 +227,16 @@ class Ledger:
                 return
             start = blocks[-1].monotons.start + 1
 
+    def read_newest_blocks(self, head: LedgerHead, limit: int) -> list[LedgerBlock]:
+        """Read the last blocks, in order, with those that are settled and not trimmed. One read.
+
+        Args:
+            head: Says where the blocks begin.
+            limit: Most blocks.
+        """
+        which = Slice(kinds=("block",), start=head.trimmed, limit=limit, reverse=True)
+        return self._read_slice(which)[::-1]
+
     def locate(self, monotons: Range, *, limit: int | None = None) -> list[LedgerBlock]:
         """Find the blocks that hold these messages, in order.
 

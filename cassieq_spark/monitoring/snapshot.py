@@ -20,6 +20,7 @@ from cassieq_spark.errors import (
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.queues.record import (
     QueueRecord,
     Records,
@@ -117,6 +118,29 @@ def read_snapshot(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was read of one partition of a queue.
+
+    Attributes:
+        states: What each group is owed, by its name.
+        head: The ledger's head, read after them.
+    """
+
+    states: Mapping[str, GroupState]
+    head: LedgerHead
+
+
+def look_at(ledger: Ledger) -> Look:
+    """Read all groups of a partition, and then the ledger's head. Two reads, four for each group.
+
+    Raises:
+        QueueStateError: There is no such queue.
+    """
+    states = read_group_states(ledger)
+    return Look(states, ledger.read_head())
+
+
 def count_leases(state: GroupState) -> int:
     """How many leases run; pure."""
     return len({slot.lease for slot in state.slots if slot.monotons and slot.due_at >= state.now})
@@ -135,7 +159,7 @@ def _read_unless_broken(
         if name in records.unreadable:
             return records.unreadable[name]
         record = active(name, records.readable.get(name))
-        return _read_queue(store, record, is_target=name in targets)
+        return read_queue_snapshot(store, record, is_target=name in targets)
     except (ConnectError, MissingSchemaError):
         raise
     except CassieqError as error:
@@ -144,10 +168,27 @@ def _read_unless_broken(
         return InvariantError(f"queue {name!r}: {type(error).__name__}: {error}")
 
 
-def _read_queue(store: Store, record: QueueRecord, *, is_target: bool) -> QueueSnapshot:
+def read_queue_snapshot(
+    store: Store,
+    record: QueueRecord,
+    *,
+    is_target: bool,
+    look: Callable[[Ledger], Look] = look_at,
+) -> QueueSnapshot:
+    """Read what one queue holds; reads as `read_snapshot`, without the table of queues.
+
+    Args:
+        store: Where the queue is kept.
+        record: Which queue; an active one.
+        is_target: Whether others send dead letters to it, which are counted then.
+        look: Reads a partition, or knows what was read of it.
+
+    Raises:
+        QueueStateError: It was purged or deleted meanwhile.
+    """
     queue = record.definition
     parts = [
-        _read_ledger(ledger, part.label)
+        _snapshot_of(ledger, part.label, look(ledger))
         for ledger, part in zip(ledgers_of(store, queue), queue.by_partition, strict=True)
     ]
     leases: Counter[str] = Counter()
@@ -165,14 +206,12 @@ def _read_queue(store: Store, record: QueueRecord, *, is_target: bool) -> QueueS
     )
 
 
-def _read_ledger(ledger: Ledger, name: str) -> QueueSnapshot:
-    states = read_group_states(ledger)
-    head = ledger.read_head()
+def _snapshot_of(ledger: Ledger, name: str, look: Look) -> QueueSnapshot:
     return QueueSnapshot(
         name=name,
-        stats=stats_of(ledger, states, head),
-        leases={group: count_leases(state) for group, state in states.items()},
-        paused=head.paused,
-        fence=head.fence,
+        stats=stats_of(ledger, look.states, look.head),
+        leases={group: count_leases(state) for group, state in look.states.items()},
+        paused=look.head.paused,
+        fence=look.head.fence,
         read_at=time.monotonic(),
     )

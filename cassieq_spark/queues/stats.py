@@ -12,7 +12,14 @@ from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import LedgerBlock, OnDead, QueueDefinition, QueueId, Range
+from cassieq_spark.model import (
+    LedgerBlock,
+    OnDead,
+    QueueDefinition,
+    QueueId,
+    Range,
+    Ranges,
+)
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.queues.record import ledgers_of
 from cassieq_spark.store.protocol import Store
@@ -112,6 +119,27 @@ class QueueStats(Displayed):
         return View("queues", self.queue_id, facts, usual={"partitions": 0}, parts=self.groups)
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the messages stand that a group is owed, of one partition; each is in one of these.
+
+    Attributes:
+        leased: Under a lease that runs.
+        due: To be offered again now.
+        waiting: To be offered later.
+        dead: To be dead-lettered.
+        fresh: Not offered yet, and visible.
+        stop: The end of the messages that are published.
+    """
+
+    leased: Ranges
+    due: Ranges
+    waiting: Ranges
+    dead: Ranges
+    fresh: Ranges
+    stop: int
+
+
 def read_stats(store: Store, queue: QueueDefinition) -> QueueStats:
     """Compute the figures of a queue. For each partition, reads as `queue_stats`.
 
@@ -174,6 +202,32 @@ def stats_of(ledger: Ledger, states: Mapping[str, GroupState], head: LedgerHead)
     """
     figures = tuple(_group_stats(ledger, name, state, head) for name, state in states.items())
     return QueueStats(ledger.queue_id, head.finalised, head.next, figures)
+
+
+def standing_of(ledger: Ledger, state: GroupState, head: LedgerHead) -> Standing:
+    """Where the messages stand that `stats_of` counts. No read, unless some are delayed."""
+    held = [slot for slot in state.slots if slot.monotons]
+    alive = [each for each in state.waiting if each.reason is None]
+    ahead = _blocks_ahead(ledger, state, head)
+    ahead_of_it = Ranges.of(Range(state.head.pointer, max(state.head.pointer, head.next)))
+    delayed = ahead_of_it & Ranges.of(
+        *(block.monotons for block in ahead if block.visible_since > state.now)
+    )
+    return Standing(
+        leased=Ranges.union(slot.monotons for slot in held if slot.due_at >= state.now),
+        due=Ranges.union(
+            [
+                *(slot.monotons for slot in held if slot.due_at < state.now),
+                *(each.monotons for each in alive if each.due <= state.now_ms),
+            ]
+        ),
+        waiting=Ranges.union(
+            [delayed, *(each.monotons for each in alive if each.due > state.now_ms)]
+        ),
+        dead=Ranges.union(each.monotons for each in state.waiting if each.reason is not None),
+        fresh=ahead_of_it - delayed,
+        stop=head.next,
+    )
 
 
 def _group_stats(ledger: Ledger, name: str, state: GroupState, head: LedgerHead) -> GroupStats:

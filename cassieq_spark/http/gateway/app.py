@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from cassieq_spark.http.gateway import (  # noqa: F401 (their handlers declare the endpoints)
@@ -44,7 +44,10 @@ _REASONS = {404: "not found", 405: "method not allowed"}
 
 
 def make_app(
-    gateway: Callable[[], Gateway], lifespan: Lifespan[Starlette], origins: Sequence[str] = ()
+    gateway: Callable[[], Gateway],
+    lifespan: Lifespan[Starlette],
+    origins: Sequence[str] = (),
+    console: ASGIApp | None = None,
 ) -> ASGIApp:
     """The application.
 
@@ -52,6 +55,7 @@ def make_app(
         gateway: Returns what requests share; called at each request.
         lifespan: Makes that when the loop runs, and closes it in the end.
         origins: Origins of pages that may send requests from a browser; ``*`` for any.
+        console: What answers below ``/console``, and asks for the admin key itself; None: nothing.
     """
     cors = Middleware(
         CORSMiddleware,
@@ -74,6 +78,7 @@ def make_app(
             _route("GET", "/openapi.json", _describe),
             _route("GET", "/swagger.json", _describe),
             *openapi.routes(),
+            *([Mount("/console", console)] if console else []),
         ],
         middleware=[cors] if origins else [],
         exception_handlers={HTTPException: _no_route},

@@ -14,6 +14,7 @@ from types import FrameType
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import SetupError
@@ -42,6 +43,7 @@ class Serving:
         origins: Origins of pages that may send requests from a browser; ``*`` for any.
         limits: The limits and quotas.
         on_start: Called with the URL when the server listens.
+        console: What answers below ``/console``; None: nothing.
     """
 
     host: str = "127.0.0.1"
@@ -52,6 +54,7 @@ class Serving:
     origins: Sequence[str] = ()
     limits: Limits = field(default_factory=Limits)
     on_start: Callable[[str], object] = print
+    console: ASGIApp | None = None
 
 
 class _Server(uvicorn.Server):
@@ -130,7 +133,7 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
             finally:
                 await gateway.close()
 
-    app = make_app(lambda: box[0], lifespan, serving.origins)
+    app = make_app(lambda: box[0], lifespan, serving.origins, serving.console)
     config = Config(
         app,
         ssl_certfile=serving.certificate,

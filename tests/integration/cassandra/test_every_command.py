@@ -21,7 +21,7 @@ NEED_NO_QUEUE = {
     "schema apply",
     "schema check",
 }
-FOR_EVER = {"exporter", "gateway serve", "top"}
+FOR_EVER = {"console", "exporter", "gateway serve", "top"}
 CONNECTING = [
     name
     for name, each in COMMANDS.items()

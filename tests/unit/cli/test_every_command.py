@@ -16,7 +16,7 @@ from tests.support.command_line import cassieq, commands, likely_words, options_
 DOCS = Path(__file__).parents[3] / "docs" / "cli.md"
 COMMANDS = commands()
 #: They print no result: they serve until they are stopped, or show figures.
-WITHOUT_RESULT = {"exporter", "gateway serve", "top"}
+WITHOUT_RESULT = {"console", "exporter", "gateway serve", "top"}
 #: The options are those of the repair job, which are tested there.
 OF_THE_JOB = {"repair run"}
 NOWHERE = ["--contact-points", "127.0.0.1:1"]

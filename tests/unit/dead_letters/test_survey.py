@@ -55,6 +55,18 @@ def test_only_what_is_meant_is_found():
         survey(queue.memory, "dead", limit=0)
 
 
+def test_no_more_are_read_than_are_to_be_examined():
+    queue = DeadQueue(["orders", "payments", "orders", "orders"])
+
+    few = survey(queue.memory, "dead", examine=3)
+    mine = survey(queue.memory, "orders", examine=2)
+
+    assert str(few.monotons) == "0-3"
+    assert str(mine.monotons) == "0-1"
+    with pytest.raises(OptionError, match="examine"):
+        survey(queue.memory, "dead", examine=0)
+
+
 def test_what_is_settled_is_left_out_and_what_is_held_is_not():
     queue = DeadQueue(["orders"] * 9)
     purge(queue.memory, survey(queue.memory, "dead", limit=2))

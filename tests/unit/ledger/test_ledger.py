@@ -115,6 +115,19 @@ def test_reading_a_ledger_that_is_not_there_says_how_to_make_it():
         Ledger(MemoryStore(), QueueId("q@1")).read_head()
 
 
+def test_the_newest_blocks_are_read_in_order_by_one_read():
+    store = CountingStore(MemoryStore())
+    ledger = Ledger(store, make_queue(store, [3, 2, 4]).queue_id)
+    head = ledger.read_head()
+    store.reset()
+
+    newest = ledger.read_newest_blocks(head, 2)
+
+    assert [block.monotons for block in newest] == [Range(3, 5), Range(5, 9)]
+    assert store.read_count == 1
+    assert len(ledger.read_newest_blocks(head, 9)) == 3
+
+
 def test_groups_are_read_by_name():
     store = MemoryStore()
     queue = make_queue(store)

@@ -12,7 +12,14 @@ import pytest
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.errors import OutcomeUnknownError, StoreError
 from cassieq_spark.groups import presence
-from cassieq_spark.groups.presence import LATEST, LONGEST, Presence, Presences, share_of
+from cassieq_spark.groups.presence import (
+    LATEST,
+    LONGEST,
+    Presence,
+    Presences,
+    read_presences,
+    share_of,
+)
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.spark.source.queue_reader import LOOK_AT_OTHERS, QueueReader
 from cassieq_spark.store.protocol import EVERYTHING, Partition, Rows, Slice
@@ -416,3 +423,16 @@ def test_a_forked_client_is_a_reader_of_its_own(
     assert len(share) == PARTITIONS // 2
     # Its parent has not left.
     assert make_presence(queue).share() != ANY
+
+
+def test_who_is_there_can_be_looked_up(time: Time, queue: PartitionedQueue):
+    first, second = (Presence(queue.store, queue.definition, "g", lease=LEASE) for _ in range(2))
+    first.share()
+    second.share()
+
+    found = read_presences(queue.store, queue.definition, "g")
+
+    assert set(found) == {first._reader, second._reader}
+    second.leave()
+    assert set(read_presences(queue.store, queue.definition, "g")) == {first._reader}
+    assert read_presences(queue.store, QueueDefinition("one", 1), "g") == {}

@@ -6,11 +6,13 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups.registration import read_group_states
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import QueueId
+from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import stats
-from cassieq_spark.queues.stats import GroupStats, queue_stats
+from cassieq_spark.queues.stats import GroupStats, queue_stats, standing_of
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -62,6 +64,38 @@ def test_every_message_owed_is_counted_once_where_it_is():
         pointer=19,
         floor=3,
     )
+
+
+@pytest.mark.parametrize("ahead", [SECOND, -SECOND])
+def test_where_messages_stand_is_what_is_counted(ahead: timedelta):
+    store, clock = make_clocked_store()
+    ledger = Ledger(store, make_queue(store, [60]).queue_id)
+    at = clock() + timedelta(minutes=5)
+    publish(ledger, [replace(each, visible=at) for each in make_pending([20])])
+    publish(ledger, make_pending([20]))
+    group = make_group(store, ledger.queue_id)
+    lease = group.lease(make_request(stop=100, max_messages=30))
+    group.settle(
+        lease.token,
+        Settlement(
+            acked=Ranges.parse("0-3"),
+            released={LEASE / 2: Ranges.parse("5-7"), 9 * LEASE: Ranges.parse("9-12")},
+            rejected={"bad": Ranges.parse("20-22")},
+        ),
+    )
+    clock.advance(LEASE - ahead)
+    group.lease(make_request(stop=100, max_messages=15, prefer_fresh=True))
+
+    (counted,) = queue_stats(ledger).groups
+    found = standing_of(ledger, read_group_states(ledger)["g"], ledger.read_head())
+
+    kinds = (found.leased, found.due, found.waiting, found.dead, found.fresh)
+    assert (counted.leased, counted.due, counted.waiting, counted.dead) == tuple(
+        each.count for each in kinds[:4]
+    )
+    assert min(each.count for each in (found.leased, found.waiting, found.dead, found.fresh)) > 0
+    assert Ranges.union(kinds).count == sum(each.count for each in kinds) == counted.depth
+    assert found.stop == 100
 
 
 def test_a_lease_that_ran_out_is_due():

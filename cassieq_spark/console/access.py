@@ -1,0 +1,282 @@
+"""Who may use the console, and that a change was asked for on its own pages."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: A session ends after so long.
+_SESSION_SECONDS = 12 * 3600
+#: The first page after a change says what was done; a cookie carries that for so long.
+_SAID_SECONDS = 60
+_MOST_SAID = 1500
+_LOCAL_NAMES = ("localhost",)
+#: Which a browser leaves out of a name.
+_DEFAULT_PORTS = (80, 443)
+
+#: What every answer has. With ``no-referrer`` a browser would send forms without their origin.
+_SAFE = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class RefusedError(Exception):
+    """A request is refused.
+
+    Args:
+        message: Why, and what to do.
+        status: Of the answer.
+    """
+
+    def __init__(self, message: str, status: int = 403) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Who sends a request.
+
+    Attributes:
+        nonce: What tells it from others.
+        is_new: Whether its cookie is still to be set.
+    """
+
+    nonce: str
+    is_new: bool = False
+
+
+class Access:
+    """Sessions, and the tokens of their forms. Keeps nothing: all follows from a key.
+
+    Args:
+        admin_key: What somebody logs in with; None: everybody may look who reaches the console.
+        hosts: Without a log-in: the names and addresses under which it answers, so that no page of
+            another site can read it by a name of its own.
+        cookie: Name of its cookies.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        admin_key: str | None,
+        *,
+        hosts: frozenset[str] = frozenset(),
+        cookie: str = "cassieq-console",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._admin_key = admin_key
+        self._hosts = hosts
+        self._cookie = cookie
+        self._clock = clock
+        # Every gateway with the same secret takes the sessions of the others.
+        self._key = hashlib.sha256(
+            b"cassieq console " + (admin_key.encode() if admin_key else secrets.token_bytes(32))
+        ).digest()
+
+    @property
+    def needs_login(self) -> bool:
+        """Whether somebody has to log in."""
+        return self._admin_key is not None
+
+    def is_key(self, given: str) -> bool:
+        """Whether it is the key to log in with; in constant time."""
+        expected = (self._admin_key or "").encode()
+        return self.needs_login and hmac.compare_digest(given.strip().encode(), expected)
+
+    def session_of(self, request: Request) -> Session | None:
+        """Who sends a request; None: somebody who has to log in.
+
+        Raises:
+            RefusedError: It came to a name that is not the console's.
+        """
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind == "Key" and self.is_key(given):
+            return Session("program")
+        nonce = self._nonce_of(request.cookies.get(self._cookie, ""))
+        if self.needs_login:
+            return Session(nonce) if nonce else None
+        self._check_host(request)
+        return Session(nonce) if nonce else Session(secrets.token_urlsafe(12), is_new=True)
+
+    def begin(self, request: Request, response: Response, session: Session | None = None) -> None:
+        """Set the cookie of a session; of a new one, if none is given."""
+        nonce = session.nonce if session else secrets.token_urlsafe(12)
+        until = int(self._clock()) + _SESSION_SECONDS
+        text = f"{nonce}.{until}"
+        self._set(request, response, self._cookie, f"{text}.{self._mac('session', text)}")
+
+    def end(self, request: Request, response: Response) -> None:
+        """Remove the cookie."""
+        response.delete_cookie(self._cookie, path=_path(request), httponly=True, samesite="strict")
+
+    def token(self, session: Session) -> str:
+        """What a form of this session has, and no other site knows."""
+        return self._mac("form", session.nonce)
+
+    def check_form(self, request: Request, session: Session, token: str) -> None:
+        """Refuse a form that was not sent from a page of the console.
+
+        Raises:
+            RefusedError: It was not.
+        """
+        self.check_origin(request)
+        if not hmac.compare_digest(token.encode(), self.token(session).encode()):
+            raise RefusedError(
+                "this form is not one of your session, or it is too old: go back, reload the "
+                "page, and try again"
+            )
+
+    def check_origin(self, request: Request) -> None:
+        """Refuse what the page of another site sends.
+
+        Raises:
+            RefusedError: Its origin is another one.
+        """
+        origin = request.headers.get("origin")
+        if origin is None:
+            # A browser that sends none says at least whether it is the same site.
+            is_ours = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
+        else:
+            # The scheme may be another one behind a proxy.
+            is_ours = urlsplit(origin).netloc == request.headers.get("host", "")
+        if not is_ours:
+            raise RefusedError(
+                f"this form comes from {origin or 'another site'}, and not from a page of this "
+                "console: open the console, and do it there"
+            )
+
+    def seal(self, text: str) -> str:
+        """What makes a text that a form brings back recognisable."""
+        return self._mac("seal", text)
+
+    def is_sealed(self, text: str, seal: str) -> bool:
+        """Whether this console has sealed the text."""
+        return hmac.compare_digest(seal.encode(), self.seal(text).encode())
+
+    def say(self, request: Request, response: Response, text: str) -> None:
+        """Let the next page say what was done."""
+        coded = urlsafe_b64encode(text[:_MOST_SAID].encode(errors="replace")).decode()
+        value = f"{coded}.{self._mac('said', coded)}"
+        self._set(request, response, self._cookie + "-said", value, _SAID_SECONDS)
+
+    def said(self, request: Request) -> str | None:
+        """What the page before has done."""
+        coded, _, mac = request.cookies.get(self._cookie + "-said", "").partition(".")
+        if not coded or not hmac.compare_digest(mac.encode(), self._mac("said", coded).encode()):
+            return None
+        return urlsafe_b64decode(coded).decode()
+
+    def forget_said(self, request: Request, response: Response) -> None:
+        """It was said."""
+        response.delete_cookie(self._cookie + "-said", path=_path(request))
+
+    def _nonce_of(self, value: str) -> str | None:
+        text, _, mac = value.rpartition(".")
+        nonce, _, until = text.rpartition(".")
+        if not nonce or not hmac.compare_digest(mac.encode(), self._mac("session", text).encode()):
+            return None
+        return nonce if self._clock() < int(until) else None
+
+    def _check_host(self, request: Request) -> None:
+        host = request.headers.get("host", "").lower()
+        if self._hosts and host not in self._hosts:
+            raise RefusedError(
+                f"this console does not answer as {host!r}: open it by the address that it "
+                "printed when it started",
+                400,
+            )
+
+    def _mac(self, purpose: str, text: str) -> str:
+        whole = f"{purpose}\n{text}".encode()
+        return urlsafe_b64encode(hmac.digest(self._key, whole, "sha256"))[:-1].decode()
+
+    def _set(
+        self, request: Request, response: Response, name: str, value: str, age: int | None = None
+    ) -> None:
+        response.set_cookie(
+            name,
+            value,
+            max_age=age,
+            path=_path(request),
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+
+
+class SafeAnswers:
+    """Puts the headers on every answer that keep a browser from what it should not do."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+
+        async def safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message["headers"]
+                given = {name.lower() for name, _ in headers}
+                safe = _SAFE | {"Cache-Control": "no-store"}
+                headers += [
+                    (name.lower().encode(), value.encode())
+                    for name, value in safe.items()
+                    if name.lower().encode() not in given
+                ]
+            await send(message)
+
+        await self._app(scope, receive, safely)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach an address."""
+    if host.lower() in _LOCAL_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def hosts_of(host: str, port: int) -> frozenset[str]:
+    """What browsers call a console that listens there."""
+    names = {f"[{host}]" if ":" in host else host, "localhost", "127.0.0.1", "[::1]"}
+    plain = names if port in _DEFAULT_PORTS else ()
+    return frozenset([*(f"{name.lower()}:{port}" for name in names), *plain])
+
+
+def own_path(given: str, root: str) -> str:
+    """A path below the console that somebody is sent to; its beginning, for any other.
+
+    >>> own_path("/queues/orders?x=1", ""), own_path("//evil.example/x", "")
+    ('/queues/orders?x=1', '/')
+    """
+    parts = urlsplit(given)
+    is_path = given.startswith(root + "/") and not given.startswith(("//", "/\\"))
+    is_plain = given.isascii() and given.isprintable() and "\\" not in given
+    is_ours = is_path and is_plain and not parts.scheme and not parts.netloc
+    return given if is_ours else root + "/"
+
+
+def _path(request: Request) -> str:
+    return request.scope.get("root_path") or "/"

@@ -1,0 +1,276 @@
+"""The application: its routes, and the steps of every request.
+
+who sends it -> may they -> the form, and whether it is ours -> handler, in a thread -> headers
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from cassieq_spark.console import (  # noqa: F401 (their handlers declare the pages)
+    changes,
+    dead,
+    messages,
+    overview,
+    queue,
+    repairs,
+)
+from cassieq_spark.console.access import Access, RefusedError, SafeAnswers, Session, own_path
+from cassieq_spark.console.pages import (
+    PAGES,
+    STATIC,
+    THEME,
+    THEMES,
+    Call,
+    Page,
+    static_file,
+)
+from cassieq_spark.console.watcher import DEFAULT_READS, Watcher
+from cassieq_spark.errors import (
+    CassieqError,
+    MessageError,
+    NotFoundError,
+    OptionError,
+    QueueStateError,
+    SchemaError,
+    StoreError,
+)
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: Somebody gave a key that is not the admin key.
+LOGIN_REFUSED = "console.login_refused"
+#: A page failed for a reason that is none of ours.
+PAGE_FAILED = "console.page_failed"
+
+_LARGEST_FORM = 512 * 1024
+_MOST_FIELDS = 100
+#: Requests whose handlers run at the same time.
+_AT_ONCE = 8
+_STATUS: tuple[tuple[type[CassieqError], int], ...] = (
+    (NotFoundError, 404),
+    (QueueStateError, 409),
+    (OptionError, 400),
+    (SchemaError, 400),
+    (MessageError, 400),
+    (StoreError, 503),
+)
+#: Programs of a page ask for it anew with this header.
+_REFRESH = "x-refresh"
+_NOBODY = Session("nobody")
+
+
+class Console:
+    """The web console, an ASGI application. It begins to read with its first request.
+
+    Args:
+        store: Where the queues are kept; it stays open when the console is closed.
+        title: What is shown of where that is: the keyspace.
+        admin_key: What somebody logs in with; None: everybody may look who reaches it.
+        allow_changes: Whether it offers to change queues.
+        hosts: Without a key: names under which browsers know it; see `hosts_of`.
+        cookie: Name of its cookies.
+        reads_per_second: Most reads of the background.
+        rest_after: It stops reading when nobody has asked for so long; None: never.
+        clock: Tells the time.
+    """
+
+    def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
+        self,
+        store: Store,
+        *,
+        title: str = "",
+        admin_key: str | None = None,
+        allow_changes: bool = False,
+        hosts: frozenset[str] = frozenset(),
+        cookie: str = "cassieq-console",
+        reads_per_second: float = DEFAULT_READS,
+        rest_after: timedelta | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.clock = clock
+        self.store = store
+        self.title = title
+        self.allow_changes = allow_changes
+        self.access = Access(admin_key, hosts=hosts, cookie=cookie)
+        self.watcher = Watcher(
+            store, reads_per_second=reads_per_second, rest_after=rest_after, clock=clock
+        )
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        app = Starlette(
+            routes=[
+                *(Route(f"/static/{name}", _static(name), methods=["GET"]) for name in STATIC),
+                Route("/login", self._login, methods=["GET", "POST"]),
+                Route("/logout", self._logout, methods=["POST"]),
+                Route("/theme", self._theme, methods=["POST"]),
+                *(
+                    Route(each.path, self._serve(each), methods=list(each.methods))
+                    for each in PAGES
+                ),
+            ],
+            exception_handlers={HTTPException: self._no_page},
+        )
+        self._app = SafeAnswers(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] == "http":
+            self.watcher.start()
+        await self._app(scope, receive, send)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self.watcher.close()
+
+    def _serve(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        async def serve(request: Request) -> Response:
+            call = None
+            try:
+                session = self.access.session_of(request)
+                if session is None:
+                    return self._ask_for_key(request)
+                call = Call(self, request, session)
+                if request.method == "POST":
+                    call.form = await _form_of(request)
+                    self.access.check_form(request, session, call.form.get("token", ""))
+                async with self._turns:
+                    return await run_in_threadpool(page.handler, call)
+            except Exception as error:  # noqa: BLE001 (every error has a page)
+                return self._failed(call or self._stranger(request), error)
+
+        return serve
+
+    async def _login(self, request: Request) -> Response:
+        call = self._stranger(request)
+        if request.method == "GET":
+            target = own_path(request.query_params.get("to", ""), call.root)
+            return call.render("login.html", to=target, is_wrong=False)
+        try:
+            self.access.check_origin(request)
+            form = await _form_of(request)
+        except RefusedError as error:
+            return self._failed(call, error)
+        target = own_path(form.get("to", ""), call.root)
+        if not self.access.is_key(form.get("key", "")):
+            logger.warning(
+                "somebody at %s gave a key that is not the admin key",
+                request.client.host if request.client else "an unknown address",
+                extra={"action": LOGIN_REFUSED},
+            )
+            return call.render("login.html", 401, to=target, is_wrong=True)
+        response = RedirectResponse(target, 303)
+        self.access.begin(request, response)
+        return response
+
+    async def _logout(self, request: Request) -> Response:
+        call = self._stranger(request)
+        try:
+            self.access.check_origin(request)
+        except RefusedError as error:
+            return self._failed(call, error)
+        response = RedirectResponse(call.url("login"), 303)
+        self.access.end(request, response)
+        return response
+
+    async def _theme(self, request: Request) -> Response:
+        call = self._stranger(request)
+        try:
+            self.access.check_origin(request)
+            form = await _form_of(request)
+        except RefusedError as error:
+            return self._failed(call, error)
+        response = RedirectResponse(own_path(form.get("back", ""), call.root), 303)
+        if form.get("theme") in THEMES:
+            response.set_cookie(
+                THEME, form["theme"], max_age=31536000, httponly=True, samesite="strict"
+            )
+        return response
+
+    def _ask_for_key(self, request: Request) -> Response:
+        call = self._stranger(request)
+        if request.method == "POST" or _REFRESH in request.headers:
+            return call.render("login.html", 401, to=call.url(), is_wrong=False)
+        path = urlsplit(str(request.url))
+        target = path.path + (f"?{path.query}" if path.query else "")
+        return RedirectResponse(call.url("login", to=target), 303)
+
+    def _stranger(self, request: Request) -> Call:
+        """A request of somebody who is not known."""
+        return Call(self, request, _NOBODY)
+
+    def _failed(self, call: Call, error: Exception) -> Response:
+        if isinstance(error, RefusedError):
+            status = error.status
+        else:
+            status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
+        if not isinstance(error, RefusedError | CassieqError):
+            logger.error(
+                "the console could not answer %s",
+                call.request.scope["path"],
+                exc_info=error,
+                extra={"action": PAGE_FAILED},
+            )
+            message = f"{type(error).__name__}: {error}"
+        else:
+            message = str(error)
+        return call.render("error.html", status, status=status, message=message)
+
+    async def _no_page(self, request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        try:
+            session = self.access.session_of(request)
+        except RefusedError as refused:
+            return self._failed(self._stranger(request), refused)
+        if session is None:
+            return self._ask_for_key(request)
+        message = (
+            "there is no such page; the list of queues has links to all that there are"
+            if status == 404  # noqa: PLR2004 (not found)
+            else "this page does not take such a request"
+        )
+        call = self._stranger(request)
+        return call.render("error.html", status, status=status, message=message)
+
+
+async def _form_of(request: Request) -> Mapping[str, str]:
+    """The fields of a form; the last one of each name."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _LARGEST_FORM:
+            raise RefusedError(f"a form has at most {_LARGEST_FORM} bytes", 413)
+    try:
+        pairs = parse_qsl(
+            body.decode(),
+            keep_blank_values=True,
+            strict_parsing=bool(body),
+            max_num_fields=_MOST_FIELDS,
+        )
+    except ValueError as error:
+        raise RefusedError(f"this is no form: {error}", 400) from error
+    # Browsers write the end of a line in their own way, and only in forms.
+    return {name: text.replace("\r\n", "\n") for name, text in pairs}
+
+
+def _static(name: str) -> Callable[[Request], Awaitable[Response]]:
+    content, kind = static_file(name), STATIC[name]
+
+    async def static(_: Request) -> Response:
+        # Its address has a digest of it.
+        kept = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(content, media_type=kind, headers=kept)
+
+    return static

@@ -1,0 +1,155 @@
+"""Changes: each is asked for on a page, shown with what it would do, and asked for once more.
+
+    its form -> what it would do, by counts (reads only) -> the same form, sealed -> done
+
+What is confirmed is sealed, with the version of the queue that was shown: a form that comes twice,
+late, or for a queue that was purged meanwhile, changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from cassieq_spark.client import Client
+from cassieq_spark.console import show
+from cassieq_spark.console.access import RefusedError
+from cassieq_spark.console.dead import OF_DEAD
+from cassieq_spark.console.pages import Call, flag, page
+from cassieq_spark.console.plans import CREATE, OF_GROUP, OF_QUEUE, Change, Plan
+from cassieq_spark.errors import NotFoundError, OptionError, QueueStateError
+from cassieq_spark.model import DEFAULT_LEASE, Order
+from cassieq_spark.queues.definition import MOST_PARTITIONS
+
+logger = logging.getLogger(__name__)
+
+#: Somebody changed something by the console.
+CHANGED = "console.changed"
+
+#: A confirmation is good for so long.
+_SURE_SECONDS = 600
+#: Fields of a form that are not about the change.
+_OF_CONFIRMATION = frozenset({"token", "step", "seal", "sure_until", "typed"})
+DEFAULT_MAX_DELIVERIES = 5
+
+
+@page("/create")
+def create(call: Call) -> Response:
+    """The form of a new queue."""
+    _check_allowed(call, "cassieq queue create NAME")
+    return call.render(
+        "create.html",
+        orders=[each.value for each in Order],
+        lease=show.span(DEFAULT_LEASE),
+        max_deliveries=DEFAULT_MAX_DELIVERIES,
+        most_partitions=MOST_PARTITIONS,
+    )
+
+
+@page("/create", "POST")
+def do_create(call: Call) -> Response:
+    """Plan a new queue, or create it."""
+    return _change(call, CREATE)
+
+
+@page("/queues/{queue}/change/{change}", "POST")
+def change_queue(call: Call) -> Response:
+    """Plan a change of a queue, or do it."""
+    return _change(call, _named(OF_QUEUE, call))
+
+
+@page("/queues/{queue}/groups/{group}/change/{change}", "POST")
+def change_group(call: Call) -> Response:
+    """Plan a change of a group, or do it."""
+    return _change(call, _named(OF_GROUP, call))
+
+
+@page("/queues/{queue}/dead/change/{change}", "POST")
+def change_dead(call: Call) -> Response:
+    """Plan a change of dead letters, or do it."""
+    return _change(call, _named(OF_DEAD, call))
+
+
+def _named(changes: Mapping[str, Change], call: Call) -> Change:
+    found = changes.get(call.name("change"))
+    if found is None:
+        raise NotFoundError(f"there is no change {call.name('change')!r}")
+    return found
+
+
+def _check_allowed(call: Call, command: str) -> None:
+    if not call.console.allow_changes:
+        raise RefusedError(
+            "this console only looks: start it with --allow-changes, or change it on the command "
+            f"line: {command}"
+        )
+
+
+def _change(call: Call, change: Change) -> Response:
+    _check_allowed(call, "cassieq --help")
+    plan = change.plan(call)
+    if call.form.get("step") == "do":
+        _check_sure(call, plan)
+        try:
+            said = change.apply(call, Client.from_store(call.console.store))
+        finally:
+            call.console.watcher.forget(call.request.path_params.get("queue", ""))
+        logger.info(
+            "%s (by the console)",
+            said,
+            extra={
+                "action": CHANGED,
+                "queue": call.request.path_params.get("queue", call.asked("name")),
+                "client": call.request.client.host if call.request.client else None,
+            },
+        )
+        return call.redirect(change.after(call), said)
+    sealed = _sealed_text(call, plan)
+    kept = {
+        name: text
+        for name, text in call.form.items()
+        if name not in {*_OF_CONFIRMATION, "force", *plan.values}
+    }
+    return call.render(
+        "confirm.html",
+        200,
+        change=change,
+        plan=plan,
+        kept=kept | dict(plan.values),
+        forced=flag("force", call),
+        until=sealed[0],
+        seal=call.console.access.seal(sealed[1]),
+        back=change.after(call) if change is not CREATE else call.url("create"),
+    )
+
+
+def _sealed_text(call: Call, plan: Plan, until: int | None = None) -> tuple[int, str]:
+    """What a confirmation is good for: this change, of what it was planned by, for a while."""
+    until = int(time.time()) + _SURE_SECONDS if until is None else until
+    fields = {name: text for name, text in call.form.items() if name not in _OF_CONFIRMATION}
+    fields |= plan.values if call.form.get("step") != "do" else {}
+    whole: list[Any] = [call.request.url.path, plan.about, sorted(fields.items()), until]
+    return until, json.dumps(whole)
+
+
+def _check_sure(call: Call, plan: Plan) -> None:
+    until = call.number("sure_until", 0)
+    _, text = _sealed_text(call, plan, until)
+    if until < time.time() or not call.console.access.is_sealed(text, call.form.get("seal", "")):
+        raise RefusedError(
+            "this confirmation does not hold any more: it is older than ten minutes, or what it "
+            "was for has changed meanwhile; go back, look again, and confirm what you see then",
+            409,
+        )
+    if plan.blocked is not None:
+        raise QueueStateError(plan.blocked)
+    if plan.type_name is not None and call.form.get("typed", "").strip() != plan.type_name:
+        raise OptionError(
+            f"type the name {plan.type_name!r} to confirm, not {call.form.get('typed', '')!r}; "
+            "nothing was changed"
+        )

@@ -1,0 +1,496 @@
+"""What can be changed, and what each change would do: plans by reads, and what carries them out.
+
+The changes themselves are those of the client and of the command line.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from cassieq_spark.client import Client
+from cassieq_spark.console import show
+from cassieq_spark.console.messages import parse_at
+from cassieq_spark.console.pages import Call, flag
+from cassieq_spark.console.watcher import Looked
+from cassieq_spark.errors import CassieqError, NotFoundError, OptionError, QueueStateError
+from cassieq_spark.groups.partitions import check_for_all
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.model import (
+    DEFAULT_LEASE,
+    Order,
+    QueueDefinition,
+    Range,
+    Ranges,
+    validate_name,
+)
+from cassieq_spark.queues import alter_queue, pause_queue, read_record, resume_queue
+from cassieq_spark.queues.definition import MOST_PARTITIONS
+from cassieq_spark.queues.record import known
+from cassieq_spark.queues.stats import standing_of
+from cassieq_spark.schemas.ddl import parse_ddl, schema_of, to_ddl
+from cassieq_spark.schemas.evolution import check_change
+from cassieq_spark.settings.position import show_position
+
+#: What it means to force a change while readers hold messages.
+LOSES_LEASES = "Readers lose the messages that they hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a change would do.
+
+    Attributes:
+        sentence: In words.
+        command: The same on the command line.
+        about: What it was planned by; it is done only while that is still so.
+        figures: Counts of what it would do, by what they count.
+        warnings: What somebody should think of.
+        blocked: Why it can't be done; None: it can.
+        force: What it means to force it, where that is possible; None: it is not.
+        type_name: What somebody has to type to confirm it; None: nothing.
+        button: What the button says.
+        values: Further fields that the form brings back.
+    """
+
+    sentence: str
+    command: str
+    about: str
+    figures: Mapping[str, int | str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    blocked: str | None = None
+    force: str | None = None
+    type_name: str | None = None
+    button: str = "Do it"
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A kind of change.
+
+    Attributes:
+        title: What it is called.
+        plan: Reads what it would do.
+        apply: Does it, and says what was done.
+        is_danger: Whether it gives up messages.
+        after: The page to go to when it is done.
+    """
+
+    title: str
+    plan: Callable[[Call], Plan]
+    apply: Callable[[Call, Client], str]
+    is_danger: bool = False
+    after: Callable[[Call], str] = lambda call: call.url("queues", call.name())
+
+
+def command_of(*words: object) -> str:
+    """A command as a shell takes it."""
+    return shlex.join(["cassieq", *(str(word) for word in words)])
+
+
+# -- one group ------------------------------------------------------------------------------------
+
+
+def _plan_seek(call: Call) -> Plan:
+    looked, name = _with_group(call)
+    position = parse_at(call.asked("to").strip() or "latest")
+    number = _partition_asked(call, looked.record.definition)
+    parts = looked.record.definition.by_partition
+    chosen = list(range(len(parts))) if number is None else [number]
+    store = call.console.watcher.looking
+    ledgers = [Ledger(store, parts[each].queue_id) for each in chosen]
+    check_for_all(ledgers, position)
+    again = skipped = owed = leased = 0
+    for ledger, each in zip(ledgers, chosen, strict=True):
+        look = looked.looks[each]
+        state = look.states.get(name)
+        if state is None:
+            continue
+        target = ledger.find_position(look.head, position)
+        if target < look.head.finalised:
+            raise QueueStateError(
+                f"messages {Range(target, look.head.finalised)} are settled by every group and "
+                f"deleted; the group can go back to {look.head.finalised} (earliest) at most"
+            )
+        standing = standing_of(ledger, state, look.head)
+        kinds = (standing.leased, standing.due, standing.waiting, standing.dead, standing.fresh)
+        now_owed = Ranges.union(kinds)
+        then_owed = Ranges.of(Range(target, max(target, look.head.next)))
+        again += (then_owed - now_owed).count
+        skipped += (now_owed - then_owed).count
+        owed += then_owed.count
+        leased += standing.leased.count
+    force = flag("force", call)
+    where = show_position(position) + ("" if number is None else f" in partition {number}")
+    partition = [] if number is None else ["--partition", number]
+    return Plan(
+        sentence=f"Group {name} continues from {where}.",
+        command=command_of(
+            "group",
+            "seek",
+            call.name(),
+            name,
+            "--to",
+            show_position(position),
+            *partition,
+            *(["--force"] if force else []),
+        ),
+        about=looked.record.definition.queue_id,
+        figures={
+            "delivered again, though settled": again,
+            "skipped, though owed": skipped,
+            "owed afterwards": owed,
+            "leased now": leased,
+        },
+        warnings=("Skipped messages count as settled for this group.",) if skipped else (),
+        blocked=_held(call, leased),
+        force=LOSES_LEASES,
+        button="Move the group",
+    )
+
+
+def _seek(call: Call, client: Client) -> str:
+    position = parse_at(call.asked("to").strip() or "latest")
+    number = _partition_asked(call, call.queue())
+    name = call.name("group")
+    client.seek_group(call.name(), name, position, partition=number, force=flag("force", call))
+    return f"Group {name} continues from {show_position(position)}."
+
+
+def _plan_delete_group(call: Call) -> Plan:
+    looked, name = _with_group(call)
+    (stats,) = [each for each in looked.snapshot.stats.groups if each.group == name]
+    return Plan(
+        sentence=f"Group {name} is deleted, with all that it is owed.",
+        command=command_of("group", "delete", call.name(), name),
+        about=looked.record.definition.queue_id,
+        figures={"not settled by it": stats.depth, "leased now": stats.leased},
+        warnings=("Its readers stop; one that restarts creates the group anew.",),
+        blocked=_held(call, stats.leased),
+        force=LOSES_LEASES,
+        type_name=name,
+        button="Delete the group",
+    )
+
+
+def _delete_group(call: Call, client: Client) -> str:
+    name = call.name("group")
+    if not client.delete_group(call.name(), name, force=flag("force", call)):
+        raise NotFoundError(f"queue {call.name()!r} has no group {name!r} any more")
+    return f"Group {name} is deleted."
+
+
+def _plan_create_group(call: Call) -> Plan:
+    looked = call.console.watcher.read(call.name())
+    name = validate_name("group", call.asked("name").strip())
+    position = parse_at(call.asked("start").strip() or "earliest")
+    if any(each.group == name for each in looked.snapshot.stats.groups):
+        raise QueueStateError(f"queue {call.name()!r} has a group {name!r} already")
+    return Plan(
+        sentence=f"Group {name} is created, and begins at {show_position(position)}.",
+        command=command_of(
+            "group", "create", call.name(), name, "--from", show_position(position)
+        ),
+        about=looked.record.definition.queue_id,
+        button="Create the group",
+    )
+
+
+def _create_group(call: Call, client: Client) -> str:
+    name = call.asked("name").strip()
+    client.create_group(call.name(), name, parse_at(call.asked("start").strip() or "earliest"))
+    return f"Group {name} is created."
+
+
+# -- one queue ------------------------------------------------------------------------------------
+
+
+def _plan_pause(call: Call) -> Plan:
+    looked = call.console.watcher.read(call.name())
+    return Plan(
+        sentence=f"Readers of queue {call.name()} lease nothing more from their next batch on.",
+        command=command_of("queue", "pause", call.name()),
+        about=looked.record.definition.queue_id,
+        figures={"leased now, to be acked as usual": _leased(looked)},
+        warnings=("Writers go on: what they publish waits in the queue.",),
+        button="Pause the queue",
+    )
+
+
+def _pause(call: Call, _: Client) -> str:
+    changed = pause_queue(call.console.store, call.name())
+    return f"Queue {call.name()} is paused{'' if changed else ' already'}."
+
+
+def _plan_resume(call: Call) -> Plan:
+    looked = call.console.watcher.read(call.name())
+    return Plan(
+        sentence=f"Readers of queue {call.name()} lease again with their next batch.",
+        command=command_of("queue", "resume", call.name()),
+        about=looked.record.definition.queue_id,
+        button="Resume the queue",
+    )
+
+
+def _resume(call: Call, _: Client) -> str:
+    changed = resume_queue(call.console.store, call.name())
+    return f"Queue {call.name()} goes on." if changed else f"Queue {call.name()} was not paused."
+
+
+def _plan_purge(call: Call) -> Plan:
+    looked = call.console.watcher.read(call.name())
+    stats = looked.snapshot.stats
+    return Plan(
+        sentence=f"All messages of queue {call.name()} are deleted; groups and settings stay.",
+        command=command_of("queue", "purge", call.name()),
+        about=looked.record.definition.queue_id,
+        figures={
+            "messages stored": stats.next - stats.finalised,
+            "groups": len(stats.groups),
+            "leased now": _leased(looked),
+        },
+        warnings=(
+            "Running readers and writers stop with an error.",
+            "Restart them, readers of Spark with a new checkpoint location.",
+        ),
+        blocked=_held(call, _leased(looked)),
+        force=LOSES_LEASES,
+        type_name=call.name(),
+        button="Purge the queue",
+    )
+
+
+def _purge(call: Call, client: Client) -> str:
+    purged = client.purge_queue(call.name(), force=flag("force", call))
+    return f"Queue {call.name()} is empty, and goes on as {purged.queue_id}."
+
+
+def _plan_delete(call: Call) -> Plan:
+    record = known(call.name(), read_record(call.console.watcher.looking, call.name()))
+    try:
+        looked = call.console.watcher.read(call.name())
+    except CassieqError as error:
+        # What can't be read can be deleted all the same.
+        figures: dict[str, int | str] = {"messages": f"not known: {error}"}
+        leased = 0
+    else:
+        stats, leased = looked.snapshot.stats, _leased(looked)
+        figures = {
+            "messages stored": stats.next - stats.finalised,
+            "groups": len(stats.groups),
+            "leased now": leased,
+        }
+    return Plan(
+        sentence=f"Queue {call.name()} is deleted, with its groups and messages.",
+        command=command_of("queue", "delete", call.name()),
+        about=record.definition.queue_id,
+        figures=figures,
+        warnings=("Its dead-letter queue stays.",) if record.definition.dead_letter_queue else (),
+        blocked=_held(call, leased),
+        force=LOSES_LEASES,
+        type_name=call.name(),
+        button="Delete the queue",
+    )
+
+
+def _delete(call: Call, client: Client) -> str:
+    client.delete_queue(call.name(), force=flag("force", call))
+    return f"Queue {call.name()} is deleted. The next repair run deletes what was stored."
+
+
+def _plan_alter(call: Call) -> Plan:
+    looked = call.console.watcher.read(call.name())
+    queue = looked.record.definition
+    wanted = _settings_of(call)
+    changes: dict[str, int | str] = {}
+    words: list[object] = []
+    if wanted["lease"] != queue.lease:
+        changes["lease"] = f"{show.span(queue.lease)} → {show.span(wanted['lease'])}"
+        words += ["--lease-seconds", int(wanted["lease"].total_seconds())]
+    if wanted["max_deliveries"] != queue.max_deliveries:
+        changes["max deliveries"] = f"{queue.max_deliveries} → {wanted['max_deliveries']}"
+        words += ["--max-deliveries", wanted["max_deliveries"]]
+    if wanted["dead_letter_queue"] != (queue.dead_letter_queue or ""):
+        before, after = queue.dead_letter_queue or "none", wanted["dead_letter_queue"]
+        changes["dead-letter queue"] = f"{before} → {after or 'none'}"
+        words += ["--dead-letter-queue", after] if after else ["--drop-dead"]
+    for name in ("expire_after", "keep_settled"):
+        before_, after_ = getattr(queue, name) or timedelta(0), wanted[name]
+        if before_ != after_:
+            changes[name.replace("_", " ")] = f"{_period(before_)} → {_period(after_)}"
+            words += [f"--{name.replace('_', '-')}", show.span(after_)]
+    if wanted["schema"] is not None and wanted["schema"] != queue.schema:
+        if queue.schema is None:
+            raise OptionError("this queue has no schema, so it can't get one: create another one")
+        done = check_change(
+            [schema_of(each) for each in queue.schemas], parse_ddl(wanted["schema"])
+        )
+        changes["schema"] = f"version {len(queue.schemas)} → {len(queue.schemas) + 1}"
+        changes |= {f"column change {at}": str(each) for at, each in enumerate(done, 1)}
+        words += ["--schema", wanted["schema"]]
+    if not changes:
+        raise OptionError("nothing is to be altered: change a setting first")
+    return Plan(
+        sentence=f"These settings of queue {call.name()} are altered; the others stay.",
+        command=command_of("queue", "alter", call.name(), *words),
+        about=f"{queue.queue_id} {queue}",
+        figures=changes,
+        warnings=("Readers and writers that run see the change when they are restarted.",),
+        button="Alter the queue",
+    )
+
+
+def _alter(call: Call, _: Client) -> str:
+    queue, wanted = call.queue(), _settings_of(call)
+    target = wanted.pop("dead_letter_queue")
+    if target == (queue.dead_letter_queue or ""):
+        target = None
+    alter_queue(call.console.store, call.name(), dead_letter_queue=target, **wanted)
+    return f"Queue {call.name()} is altered. Restart its readers and writers to apply the change."
+
+
+def _plan_create(call: Call) -> Plan:
+    name = validate_name("queue", call.asked("name").strip())
+    record = read_record(call.console.watcher.looking, name)
+    if record is not None and not record.is_gone:
+        raise QueueStateError(f"there is a queue {name!r} already")
+    wanted = _settings_of(call)
+    order, partitions = _order_of(call), _partitions_of(call)
+    words: list[object] = ["--lease-seconds", int(wanted["lease"].total_seconds())]
+    words += ["--max-deliveries", wanted["max_deliveries"]]
+    target = wanted["dead_letter_queue"]
+    words += ["--dead-letter-queue", target] if target else []
+    words += [] if target or not wanted["max_deliveries"] else ["--drop-dead"]
+    words += [] if order is Order.NONE else ["--order", order.value]
+    words += [] if partitions == 1 else ["--partitions", partitions]
+    for setting in ("expire_after", "keep_settled"):
+        length = wanted[setting]
+        words += [f"--{setting.replace('_', '-')}", show.span(length)] if length else []
+    figures: dict[str, int | str] = {
+        "lease": show.span(wanted["lease"]),
+        "max deliveries": wanted["max_deliveries"] or "no limit",
+        "dead-letter queue": target or "none",
+        "order": order.value,
+        "partitions": partitions,
+        "expire after": _period(wanted["expire_after"]),
+        "keep settled": _period(wanted["keep_settled"]),
+    }
+    if wanted["schema"] is not None:
+        figures["schema"] = to_ddl(parse_ddl(wanted["schema"]))
+        words += ["--schema", wanted["schema"]]
+    return Plan(
+        sentence=f"Queue {name} is created.",
+        command=command_of("queue", "create", name, *words),
+        about=name,
+        figures=figures,
+        button="Create the queue",
+    )
+
+
+def _create(call: Call, client: Client) -> str:
+    wanted = _settings_of(call)
+    target, limit = wanted["dead_letter_queue"], wanted["max_deliveries"]
+    queue = client.create_queue(
+        call.asked("name").strip(),
+        lease=wanted["lease"],
+        max_deliveries=limit,
+        dead_letter_queue=target or None,
+        drop_dead=bool(limit) and not target,
+        order=_order_of(call),
+        partitions=_partitions_of(call),
+        expire_after=wanted["expire_after"] or None,
+        keep_settled=wanted["keep_settled"] or None,
+        schema=wanted["schema"],
+    )
+    return f"Queue {queue.name} is ready ({queue.queue_id})."
+
+
+def _with_group(call: Call) -> tuple[Looked, str]:
+    looked, name = call.console.watcher.read(call.name()), call.name("group")
+    if all(each.group != name for each in looked.snapshot.stats.groups):
+        raise NotFoundError(f"queue {call.name()!r} has no group {name!r}")
+    return looked, name
+
+
+def _partition_asked(call: Call, queue: QueueDefinition) -> int | None:
+    text = call.asked("partition").strip()
+    if not text or queue.partitions == 1:
+        return None
+    return call.number("partition", 0, most=queue.partitions - 1)
+
+
+def _leased(looked: Looked) -> int:
+    return sum(each.leased for each in looked.snapshot.stats.groups)
+
+
+def _held(call: Call, leased: int) -> str | None:
+    if not leased or flag("force", call):
+        return None
+    return (
+        f"readers hold {leased:,} message(s); stop them, wait until their leases run out, or "
+        "force it: then they lose these messages"
+    )
+
+
+def _settings_of(call: Call) -> dict[str, Any]:
+    schema = call.asked("schema").strip()
+    return {
+        "lease": _length_of(call, "lease", DEFAULT_LEASE),
+        "max_deliveries": call.number("max_deliveries", 0, most=2**31 - 1),
+        "dead_letter_queue": call.asked("dead_letter_queue").strip(),
+        "expire_after": _length_of(call, "expire_after", timedelta(0)),
+        "keep_settled": _length_of(call, "keep_settled", timedelta(0)),
+        "schema": to_ddl(parse_ddl(schema)) if schema else None,
+    }
+
+
+def _length_of(call: Call, name: str, default: timedelta) -> timedelta:
+    text = call.asked(name).strip()
+    if not text or text == show.NOTHING:
+        return default
+    try:
+        return show.PERIOD.parse(text)
+    except ValueError as error:
+        raise OptionError(
+            f"{name.replace('_', ' ')} must be {show.PERIOD.name}, not {text!r}"
+        ) from error
+
+
+def _period(length: timedelta) -> str:
+    return show.span(length) if length else "none"
+
+
+def _order_of(call: Call) -> Order:
+    text = call.asked("order") or Order.NONE.value
+    if text not in {each.value for each in Order}:
+        raise OptionError(f"the order must be one of {', '.join(Order)}, not {text!r}")
+    return Order(text)
+
+
+def _partitions_of(call: Call) -> int:
+    return call.number("partitions", 1, least=1, most=MOST_PARTITIONS)
+
+
+#: The changes of a queue, and of a group of it, by the last part of their path.
+OF_QUEUE: Mapping[str, Change] = {
+    "alter": Change("Alter the queue", _plan_alter, _alter),
+    "create-group": Change("Create a group", _plan_create_group, _create_group),
+    "delete": Change("Delete the queue", _plan_delete, _delete, True, lambda call: call.url()),
+    "pause": Change("Pause the queue", _plan_pause, _pause),
+    "purge": Change("Purge the queue", _plan_purge, _purge, True),
+    "resume": Change("Resume the queue", _plan_resume, _resume),
+}
+OF_GROUP: Mapping[str, Change] = {
+    "delete": Change("Delete the group", _plan_delete_group, _delete_group, True),
+    "seek": Change("Move the group", _plan_seek, _seek, True),
+}
+CREATE = Change(
+    "Create a queue",
+    _plan_create,
+    _create,
+    after=lambda call: call.url("queues", call.asked("name").strip()),
+)

@@ -1,0 +1,313 @@
+"""The pages of one queue, and of one group of it: where its messages stand, who has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from starlette.responses import Response
+
+from cassieq_spark.console import charts
+from cassieq_spark.console.history import History, edges_until
+from cassieq_spark.console.overview import QueueRow, rows_of
+from cassieq_spark.console.pages import Call, page
+from cassieq_spark.console.watcher import Looked
+from cassieq_spark.dead_letters.claims import ADMIN_GROUP
+from cassieq_spark.errors import NotFoundError
+from cassieq_spark.groups.presence import read_presences
+from cassieq_spark.groups.state import GroupState
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.model import QueueDefinition, Ranges, from_millis
+from cassieq_spark.queues.stats import GroupStats, standing_of
+from cassieq_spark.schemas.ddl import schema_of, to_ddl
+
+#: How much time the charts show.
+SPANS = {"15m": timedelta(minutes=15), "1h": timedelta(hours=1), "3h": timedelta(hours=3)}
+_BINS = 90
+_WIDTH, _HEIGHT = 640.0, 120.0
+#: Lines of a chart that can be told apart.
+_MOST_LINES = 6
+#: Leases and waiting rows on the page of a queue, and on that of a group.
+_FIRST, _MOST = 5, 500
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """What a lease holds, or held until it ran out.
+
+    Attributes:
+        partition: Which partition; None if there is only one.
+        token: What names it.
+        monotons: Which messages.
+        until: When it runs out, or did.
+        runs: Whether it has not.
+        deliveries: How often these were handed out.
+        first_at, last_at: When they were handed out first, and last.
+    """
+
+    partition: int | None
+    token: UUID
+    monotons: Ranges
+    until: datetime
+    runs: bool
+    deliveries: int
+    first_at: datetime | None
+    last_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRow:
+    """Messages that wait, or that are dead and are to be dead-lettered.
+
+    Attributes:
+        partition: Which partition; None if there is only one.
+        monotons: Which messages.
+        due_at: When they are due.
+        is_due: Whether that has passed.
+        deliveries: How often they were handed out.
+        reason: Why they are dead; None: they are not.
+    """
+
+    partition: int | None
+    monotons: Ranges
+    due_at: datetime
+    is_due: bool
+    deliveries: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartStrip:
+    """The strip of a group in one partition.
+
+    Attributes:
+        partition: Which partition; None if there is only one.
+        stats: What the group is owed there.
+        strip: Where these messages stand.
+        leases: Leases that run there.
+    """
+
+    partition: int | None
+    stats: GroupStats
+    strip: charts.Strip
+    leases: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group on the page of its queue.
+
+    Attributes:
+        stats: What it is owed, in all partitions.
+        rate: Messages that it settles per second; None if not known.
+        readers: Leases that run.
+        parts: Its strips.
+        leases: What it has handed out and is not settled, those first that run out first.
+        waits: What waits, or is dead, by time.
+    """
+
+    stats: GroupStats
+    rate: float | None
+    readers: int
+    parts: tuple[PartStrip, ...]
+    leases: tuple[LeaseRow, ...]
+    waits: tuple[WaitRow, ...]
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether some of its partitions hold anything at all."""
+        return any(part.strip.pieces for part in self.parts)
+
+
+@page("/queues/{queue}")
+def queue(call: Call) -> Response:
+    """Where the messages of a queue stand; reads as `Watcher.read`, at most once a second."""
+    looked = call.console.watcher.read(call.name())
+    history = call.console.watcher.history_with_blocks(looked)
+    groups = groups_of(call, looked, history)
+    span = call.asked("span") if call.asked("span") in SPANS else "15m"
+    rates, depths = _plots(history, [each.stats.group for each in groups], SPANS[span], call.now)
+    return call.render(
+        "queue.html",
+        **about_queue(call, looked),
+        groups=groups,
+        first=_FIRST,
+        history=history,
+        span=span,
+        spans=SPANS,
+        rates=rates,
+        depths=depths,
+        lines=_MOST_LINES,
+    )
+
+
+@page("/queues/{queue}/groups/{group}")
+def group(call: Call) -> Response:
+    """One group: its strips, leases, what waits, and the readers that said that they are there."""
+    looked = call.console.watcher.read(call.name())
+    found = [
+        each
+        for each in groups_of(call, looked, call.console.watcher.history(call.name()))
+        if each.stats.group == call.name("group")
+    ]
+    if not found:
+        raise NotFoundError(
+            f"queue {call.name()!r} has no group {call.name('group')!r}; its page lists those "
+            "that it has"
+        )
+    definition = looked.record.definition
+    present = read_presences(call.console.watcher.looking, definition, call.name("group"))
+    return call.render(
+        "group.html",
+        **about_queue(call, looked),
+        group=found[0],
+        most=_MOST,
+        present=sorted(present.items(), key=lambda each: str(each[0])),
+    )
+
+
+@page("/queues/{queue}/settings")
+def settings(call: Call) -> Response:
+    """The settings of a queue, its schema, and the forms that change it. Reads as `queue`."""
+    looked = call.console.watcher.read(call.name())
+    return call.render(
+        "settings.html",
+        **about_queue(call, looked),
+        versions=_versions_of(looked.record.definition),
+    )
+
+
+def about_queue(call: Call, looked: Looked) -> dict[str, Any]:
+    """What the head of each page of a queue shows."""
+    fleet = call.console.watcher.fleet()
+    name = looked.record.name
+    (row,) = rows_of(fleet, call.console.watcher.history, call.now, only={name}) or (
+        QueueRow(name, looked.record.definition),
+    )
+    return {
+        "row": row,
+        "queue": looked.record.definition,
+        "looked": looked,
+        "stats": looked.snapshot.stats,
+        "fence_ahead": looked.snapshot.fence is not None
+        and looked.snapshot.fence > call.now + timedelta(minutes=2),
+    }
+
+
+def groups_of(call: Call, looked: Looked, history: History | None) -> list[GroupView]:
+    """The groups of a queue. No read, unless messages are delayed."""
+    store, definition = call.console.watcher.looking, looked.record.definition
+    parts = definition.by_partition
+    views = []
+    for stats in looked.snapshot.stats.groups:
+        name = stats.group
+        if name == ADMIN_GROUP:
+            continue
+        strips: list[PartStrip] = []
+        leases: list[LeaseRow] = []
+        waits: list[WaitRow] = []
+        for part, look in zip(parts, looked.looks, strict=True):
+            state = look.states.get(name)
+            if state is None:
+                continue
+            strips.append(_part_strip(Ledger(store, part.queue_id), part, looked, state, name))
+            leases += lease_rows(state, part.partition)
+            waits += wait_rows(state, part.partition)
+        found = history.groups.get(name) if history else None
+        views.append(
+            GroupView(
+                stats,
+                found.settled.rate() if found else None,
+                looked.snapshot.leases.get(name, 0),
+                tuple(strips),
+                tuple(sorted(leases, key=lambda row: row.until)),
+                tuple(sorted(waits, key=lambda row: row.due_at)),
+            )
+        )
+    return views
+
+
+def lease_rows(state: GroupState, partition: int | None) -> Iterable[LeaseRow]:
+    """What was handed out and is not settled. Pure."""
+    for slot in state.slots:
+        if slot.monotons:
+            yield LeaseRow(
+                partition,
+                slot.lease,
+                slot.monotons,
+                slot.due_at,
+                slot.due_at >= state.now,
+                slot.deliveries,
+                slot.first_at,
+                slot.last_at,
+            )
+
+
+def wait_rows(state: GroupState, partition: int | None) -> Iterable[WaitRow]:
+    """What waits, or is dead. Pure."""
+    for row in state.waiting:
+        due_at = from_millis(row.due)
+        yield WaitRow(
+            partition, row.monotons, due_at, row.due <= state.now_ms, row.deliveries, row.reason
+        )
+
+
+def _part_strip(
+    ledger: Ledger, part: QueueDefinition, looked: Looked, state: GroupState, name: str
+) -> PartStrip:
+    number = part.partition or 0
+    head = looked.looks[number].head
+    stats = looked.snapshot.stats
+    of_part = stats.partitions[number] if stats.partitions else stats
+    mine = next(each for each in of_part.groups if each.group == name)
+    drawn = charts.strip(
+        standing_of(ledger, state, head),
+        stored_from=head.finalised,
+        floor=state.floor,
+        pointer=state.head.pointer,
+    )
+    running = {slot.lease for slot in state.slots if slot.monotons and slot.due_at >= state.now}
+    return PartStrip(part.partition, mine, drawn, len(running))
+
+
+def _plots(
+    history: History, groups: Sequence[str], span: timedelta, now: datetime
+) -> tuple[charts.Plot, charts.Plot]:
+    """Messages per second, and what each group is owed."""
+    edges = edges_until(now, span, _BINS)
+    shown = [name for name in groups if name in history.groups][: _MOST_LINES - 1]
+    rates = {"published": history.published.rates(edges)} | {
+        f"settled by {name}": history.groups[name].settled.rates(edges) for name in shown
+    }
+    depths = {name: history.groups[name].depth.levels(edges) for name in shown}
+    size = {"width": _WIDTH, "height": _HEIGHT}
+    return (
+        charts.plot(rates, edges, read_from=history.began_at, **size),
+        charts.plot(depths, edges, read_from=history.began_at, **size),
+    )
+
+
+def _versions_of(queue: QueueDefinition) -> list[tuple[int, list[tuple[str, str, bool, str]]]]:
+    """The versions of a schema, the newest first: columns, and what is new about them."""
+    versions = []
+    before: dict[str, str] = {}
+    for number, ddl in enumerate(queue.schemas, 1):
+        fields = {each.name: each for each in schema_of(ddl)}
+        rows = []
+        for name, each in fields.items():
+            written = to_ddl(schema_of(ddl).empty_table().select([name]).schema)
+            news = (
+                ""
+                if number == 1 or before.get(name) == written
+                else ("new" if name not in before else "changed")
+            )
+            rows.append((name, written.partition(" ")[2], each.nullable, news))
+        rows += [(name, "", True, "dropped") for name in before if name not in fields]
+        before = {
+            name: to_ddl(schema_of(ddl).empty_table().select([name]).schema) for name in fields
+        }
+        versions.append((number, rows))
+    return versions[::-1]

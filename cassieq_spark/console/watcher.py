@@ -1,0 +1,463 @@
+"""Reads all queues in the background, at a bounded cost, and remembers what it read.
+
+Now and then a *survey* sees the heads of all ledgers and groups by three scans. A queue whose rows
+are as they were needs no read. For one that has changed, the survey mostly has all but the end of
+the ledger and the age of the oldest message: two reads. Others are read in full. Queues on a page
+that somebody looks at are read in full every few seconds. All of these reads wait for their turn
+at a `Pace`: so more queues mean older figures, and no more reads.
+
+| event | result |
+|---|---|
+| Cassandra is away | the figures stay, with the error; it tries again every few seconds |
+| one queue can't be read | it has its error; the others go on |
+| nobody has asked for long | it rests, if it was told to, until somebody asks |
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from cassieq_spark.console.history import History
+from cassieq_spark.console.looking import LookingStore, Pace
+from cassieq_spark.errors import CassieqError, InvariantError
+from cassieq_spark.groups.state import GroupState
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.model import QueueId
+from cassieq_spark.monitoring.snapshot import (
+    Look,
+    QueueSnapshot,
+    look_at,
+    read_queue_snapshot,
+)
+from cassieq_spark.queues import QueueRecord, Records, Status, read_record, read_records
+from cassieq_spark.queues.record import active
+from cassieq_spark.repair.read import Seen, SeenLedger, SeenState, see_all
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: The queues could not be read; the next reading tries.
+READ_FAILED = "console.read_failed"
+
+#: Reads a second, at the most, of the background.
+DEFAULT_READS = 100
+#: Pause between two readings of what somebody looks at.
+EVERY = timedelta(seconds=5)
+#: So many reads may come at once, so that a first page has its figures soon.
+_AT_ONCE = 400
+#: A survey may take this part of the time.
+_SURVEY_PART = 20
+#: A queue is looked at for so long after a page has shown it.
+_LOOKED_AT = timedelta(seconds=30)
+#: The most queues that are looked at.
+_MOST_LOOKED_AT = 500
+#: A full reading serves everybody for so long.
+_FRESH = timedelta(seconds=1)
+#: Blocks of a partition that are read to tell what was published before the console started.
+_BLOCKS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A queue that was read in full.
+
+    Attributes:
+        record: What it is.
+        snapshot: What it held.
+        looks: What was read of each partition, in order.
+        at: When, by the clock of this machine.
+    """
+
+    record: QueueRecord
+    snapshot: QueueSnapshot
+    looks: tuple[Look, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a queue.
+
+    Attributes:
+        snapshot: What it held when it was read.
+        at: When that was.
+        confirmed_at: When it was last seen to be so.
+    """
+
+    snapshot: QueueSnapshot
+    at: datetime
+    confirmed_at: datetime
+
+
+_Rows = tuple[tuple[SeenLedger, Mapping[str, SeenState]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All queues, as they are known now.
+
+    Attributes:
+        records: Those that are not gone, by name.
+        unreadable: What is wrong with the rows of others, by name.
+        known: What was read of them.
+        errors: What keeps some from being read.
+        surveyed_at: When they were seen last; None: not yet.
+        away: Why the last survey failed; None: it did not.
+        began_at: When the console began to read.
+        load: Reads a second of late.
+        most_reads: And the most there may be.
+    """
+
+    records: Mapping[str, QueueRecord] = field(default_factory=dict)
+    unreadable: Mapping[str, InvariantError] = field(default_factory=dict)
+    known: Mapping[str, Known] = field(default_factory=dict)
+    errors: Mapping[str, CassieqError] = field(default_factory=dict)
+    surveyed_at: datetime | None = None
+    away: CassieqError | None = None
+    began_at: datetime | None = None
+    load: float = 0.0
+    most_reads: float = 0.0
+
+
+class Watcher:
+    """Reads queues in the background. Safe to call from several threads.
+
+    Args:
+        store: Where the queues are kept.
+        reads_per_second: Most reads of the background.
+        rest_after: It rests if nobody has asked for so long; None: never.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        reads_per_second: float = DEFAULT_READS,
+        rest_after: timedelta | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._background = LookingStore(
+            store, Pace(reads_per_second, at_once=max(_AT_ONCE, reads_per_second))
+        )
+        #: For what pages read themselves; counted, and not held up.
+        self.looking = LookingStore(store, Pace())
+        self._rest_after = rest_after
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._records = Records({}, {})
+        self._known: dict[str, Known] = {}
+        self._rows: dict[str, _Rows] = {}
+        self._errors: dict[str, CassieqError] = {}
+        self._histories: dict[str, History] = {}
+        self._targets: frozenset[str | None] = frozenset()
+        self._backlog: dict[str, Mapping[QueueId, Seen]] = {}
+        self._on_pages: dict[str, datetime] = {}
+        self._looked: dict[str, Looked] = {}
+        self._surveyed_at: datetime | None = None
+        self._next_survey = 0.0
+        self._away: CassieqError | None = None
+        self._began_at: datetime | None = None
+        self._asked_at = clock()
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to read, in a thread of its own; once is enough."""
+        with self._lock:
+            if self._thread is None and not self._stop.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, name="cassieq-console", daemon=True
+                )
+                self._thread.start()
+
+    def close(self) -> None:
+        """End the thread. No other call may follow."""
+        self._stop.set()
+        self._wake.set()
+        self._background.pace.end()
+        if self._thread is not None:
+            self._thread.join()
+
+    def fleet(self) -> Fleet:
+        """All queues, as they are known now. No read."""
+        self._ask()
+        records = self._records
+        return Fleet(
+            {name: each for name, each in records.readable.items() if not each.is_gone},
+            records.unreadable,
+            self._known.copy(),
+            self._errors.copy(),
+            self._surveyed_at,
+            self._away,
+            self._began_at,
+            self._background.pace.load + self.looking.pace.load,
+            self._background.pace.per_second or 0.0,
+        )
+
+    def show(self, names: Iterable[str], *, wait: timedelta = timedelta(0)) -> None:
+        """Say that a page shows these queues: they are read more often for a while.
+
+        Args:
+            names: Which queues.
+            wait: How long to wait for those that were not read yet.
+        """
+        now, wanted = self._clock(), list(names)[:_MOST_LOOKED_AT]
+        with self._lock:
+            self._on_pages |= dict.fromkeys(wanted, now)
+            while len(self._on_pages) > _MOST_LOOKED_AT:
+                del self._on_pages[next(iter(self._on_pages))]
+        self._ask()
+        until = time.monotonic() + wait.total_seconds()
+        while time.monotonic() < until and not self._stop.is_set():
+            missing = [
+                each for each in wanted if each not in self._known and each not in self._errors
+            ]
+            if not missing or self._away is not None:
+                return
+            self._wake.set()
+            self._stop.wait(0.02)
+
+    def read(self, name: str) -> Looked:
+        """Read a queue in full, unless that was done a moment ago.
+
+        For each partition two reads, and five for each group; and one for the queue.
+
+        Raises:
+            QueueStateError: There is no active queue of that name.
+            StoreError: Cassandra failed.
+        """
+        now = self._clock()
+        found = self._looked.get(name)
+        if found is not None and now - found.at < _FRESH:
+            return found
+        self.show([name])
+        return self._look(self.looking, active(name, read_record(self.looking, name)))
+
+    @property
+    def pace(self) -> Pace:
+        """Of the background."""
+        return self._background.pace
+
+    def history(self, name: str) -> History | None:
+        """What was read of a queue over the last hours; None: nothing yet."""
+        return self._histories.get(name)
+
+    def history_with_blocks(self, looked: Looked) -> History:
+        """The same, with what was published before the console started, as far as blocks tell.
+
+        Once for each queue: a read for each partition.
+        """
+        name = looked.record.name
+        history = self._histories.get(name) or History(looked.record.definition.queue_id)
+        if not history.has_blocks:
+            ledgers = [
+                Ledger(self.looking, part.queue_id)
+                for part in looked.record.definition.by_partition
+            ]
+            found = [
+                (_BLOCKS, ledger.read_newest_blocks(look.head, _BLOCKS))
+                for ledger, look in zip(ledgers, looked.looks, strict=True)
+            ]
+            with self._lock:
+                if not history.has_blocks:
+                    history.add_blocks(found)
+        return history
+
+    def forget(self, name: str) -> None:
+        """A queue was changed here: survey anew, and read it anew when it is asked for."""
+        self._looked.pop(name, None)
+        self._next_survey = 0.0
+        self._wake.set()
+
+    def round(self, *, seconds: float = EVERY.total_seconds()) -> None:
+        """Survey if it is time, and read what is to be read, for about so many seconds."""
+        until = time.monotonic() + seconds
+        if time.monotonic() >= self._next_survey:
+            self._survey()
+        if self._away is not None:
+            return
+        for name in self._due():
+            self._read_unless_broken(name, None)
+        while self._backlog and time.monotonic() < until and not self._stop.is_set():
+            name = next(iter(self._backlog))
+            self._read_unless_broken(name, self._backlog.pop(name))
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            if self._is_wanted():
+                self._round_unless_broken()
+            left = EVERY.total_seconds() - (time.monotonic() - begun)
+            if left > 0:
+                self._wake.wait(left)
+            self._wake.clear()
+
+    def _round_unless_broken(self) -> None:
+        try:
+            self.round()
+        except Exception as error:  # noqa: BLE001 (the next round tries again)
+            logger.warning(
+                "the console could not read the queues: %s: %s",
+                type(error).__name__,
+                error,
+                extra={"action": READ_FAILED, "queue": ""},
+            )
+
+    def _is_wanted(self) -> bool:
+        return self._rest_after is None or self._clock() - self._asked_at < self._rest_after
+
+    def _ask(self) -> None:
+        self._asked_at = self._clock()
+
+    def _survey(self) -> None:
+        begun = time.monotonic()
+        try:
+            records = read_records(self._background)
+            name = next(iter(records.readable), None)
+            seen = see_all(self._background, name) if name is not None else {}
+        except CassieqError as error:
+            self._away = error
+            logger.warning(
+                "the console could not read the queues: %s",
+                error,
+                extra={"action": READ_FAILED, "queue": ""},
+            )
+            return
+        now = self._clock()
+        self._away = None
+        self._began_at = self._began_at or now
+        self._records, self._surveyed_at = records, now
+        self._targets = frozenset(
+            each.definition.dead_letter_queue
+            for each in records.readable.values()
+            if not each.is_gone
+        )
+        self._targets = frozenset(
+            each.definition.dead_letter_queue
+            for each in records.readable.values()
+            if not each.is_gone
+        )
+        names = {name for name, each in records.readable.items() if each.status is Status.ACTIVE}
+        self._drop_others(names)
+        self._backlog = self._changed(names, seen, now)
+        took = time.monotonic() - begun
+        self._next_survey = time.monotonic() + max(
+            EVERY.total_seconds() * 0.9, took * _SURVEY_PART
+        )
+
+    def _changed(
+        self, names: Iterable[str], seen: Mapping[QueueId, Seen], now: datetime
+    ) -> dict[str, Mapping[QueueId, Seen]]:
+        """The queues that are to be read, those first that were read longest ago."""
+        changed: dict[str, Mapping[QueueId, Seen]] = {}
+        for name in names:
+            parts = self._records.readable[name].definition.by_partition
+            ours = {part.queue_id: seen[part.queue_id] for part in parts if part.queue_id in seen}
+            rows = tuple((each.ledger, each.states) for each in ours.values())
+            known = self._known.get(name)
+            is_same = (
+                known is not None and len(ours) == len(parts) and self._rows.get(name) == rows
+            )
+            if known is not None and is_same and not _is_restless(known.snapshot):
+                self._known[name] = Known(known.snapshot, known.at, now)
+                self._histories[name].add(now.timestamp(), known.snapshot)
+                continue
+            self._rows[name] = rows
+            changed[name] = ours
+        never = datetime.fromtimestamp(0, UTC)
+        order = sorted(
+            changed, key=lambda name: self._known[name].at if name in self._known else never
+        )
+        return {name: changed[name] for name in order}
+
+    def _drop_others(self, names: set[str]) -> None:
+        for kept in (self._known, self._rows, self._errors, self._histories, self._looked):
+            for name in [each for each in kept.copy() if each not in names]:
+                kept.pop(name, None)
+
+    def _due(self) -> list[str]:
+        """What pages show, and was not read just now."""
+        now = self._clock()
+        with self._lock:
+            shown = [name for name, at in self._on_pages.items() if now - at < _LOOKED_AT]
+            self._on_pages = {name: self._on_pages[name] for name in shown}
+        readable = self._records.readable
+        return [
+            name
+            for name in shown
+            if name in readable
+            and readable[name].status is Status.ACTIVE
+            and (name not in self._known or now - self._known[name].at >= EVERY / 2)
+        ]
+
+    def _read_unless_broken(self, name: str, seen: Mapping[QueueId, Seen] | None) -> None:
+        if self._stop.is_set():
+            return
+        record = self._records.readable[name]
+        states = _states_of(record, seen) if seen else None
+        try:
+            self._look(self._background, record, states)
+        except CassieqError as error:
+            self._errors[name] = error
+        except Exception as error:  # noqa: BLE001 (rows of one queue must not hide the others)
+            self._errors[name] = InvariantError(f"{type(error).__name__}: {error}")
+
+    def _look(
+        self,
+        store: LookingStore,
+        record: QueueRecord,
+        states: Mapping[QueueId, Mapping[str, GroupState]] | None = None,
+    ) -> Looked:
+        found: list[Look] = []
+
+        def look(ledger: Ledger) -> Look:
+            if states is None:
+                found.append(look_at(ledger))
+            else:
+                # The survey has seen the head before the groups, and maybe seconds before.
+                found.append(Look(states[ledger.queue_id], ledger.read_head()))
+            return found[-1]
+
+        name = record.name
+        snapshot = read_queue_snapshot(store, record, is_target=name in self._targets, look=look)
+        now = self._clock()
+        looked = Looked(record, snapshot, tuple(found), now)
+        with self._lock:
+            self._known[name] = Known(snapshot, now, now)
+            self._errors.pop(name, None)
+            queue_id = record.definition.queue_id
+            history = self._histories.get(name)
+            if history is None or history.queue_id != queue_id:
+                history = self._histories[name] = History(queue_id)
+            history.add(now.timestamp(), snapshot)
+            if store is self.looking:
+                self._looked[name] = looked
+        return looked
+
+
+def _is_restless(snapshot: QueueSnapshot) -> bool:
+    """Whether its figures may change though nothing is written: leases and waits run out."""
+    return any(group.leased or group.waiting for group in snapshot.stats.groups)
+
+
+def _states_of(
+    record: QueueRecord, seen: Mapping[QueueId, Seen]
+) -> dict[QueueId, Mapping[str, GroupState]] | None:
+    """What a survey tells of all groups; None if messages may wait, which it does not see."""
+    found: dict[QueueId, Mapping[str, GroupState]] = {}
+    for part in record.definition.by_partition:
+        survey = seen.get(part.queue_id)
+        if survey is None or survey.ledger.seek_pins:
+            return None
+        states = {group.name: survey.state_of(group) for group in survey.ledger.groups}
+        known = {name: state for name, state in states.items() if state is not None}
+        if len(known) < len(states):
+            return None
+        found[part.queue_id] = known
+    return found

@@ -1,0 +1,433 @@
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from cassieq_spark.client import Client
+from cassieq_spark.console.changes import CHANGED
+from cassieq_spark.console.plans import OF_GROUP, OF_QUEUE
+from cassieq_spark.model import Order
+from cassieq_spark.queues import is_paused, purge_queue, read_queue
+from cassieq_spark.queues.stats import GroupStats, read_stats
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Store
+from cassieq_spark.testing.stores import CountingStore
+from tests.unit.console.conftest import SCHEMA
+from tests.unit.console.visitor import Visitor, forms_of, visiting, words_of
+
+CHANGES = [
+    *(f"/queues/orders/change/{name}" for name in OF_QUEUE),
+    *(f"/queues/orders/groups/billing/change/{name}" for name in OF_GROUP),
+    "/queues/orders/dead/change/redrive",
+    "/queues/orders/dead/change/purge",
+    "/create",
+]
+
+
+def group_of(store: Store, queue: str, name: str) -> GroupStats | None:
+    groups = read_stats(store, read_queue(store, queue)).groups
+    return next((each for each in groups if each.group == name), None)
+
+
+def release_all(store: MemoryStore) -> None:
+    """Let no reader hold a message of group billing any more."""
+    client = Client.from_store(store)
+    client.seek_group("orders", "billing", 4, force=True)
+
+
+@pytest.mark.parametrize("path", CHANGES)
+@pytest.mark.parametrize("step", ["", "do"])
+def test_a_console_that_only_looks_refuses_every_change(
+    visitor: Visitor, store: MemoryStore, path: str, step: str
+):
+    with visiting(store, allow_changes=True) as other:
+        other.page("/")
+    token = visitor.console.access.token
+    visitor.page("/")
+    (cookie,) = [each.value for each in visitor._client.cookies.jar]
+    session = type("Session", (), {"nonce": str(cookie).split(".")[0]})()
+    before = {key: dict(rows) for key, rows in store._rows.items()}
+
+    answer = visitor.post(path, {"token": token(session), "step": step, "to": "latest"})
+
+    assert answer.status_code == 403
+    assert "start it with --allow-changes" in words_of(answer.text)
+    assert store._rows == before
+
+
+@pytest.mark.parametrize(
+    "path", ["/queues/orders", "/queues/orders/settings", "/queues/orders/dead", "/"]
+)
+def test_a_console_that_only_looks_offers_no_change(visitor: Visitor, path: str):
+    actions = {form.action for form in forms_of(visitor.page(path)) if form.method == "post"}
+
+    assert actions == {"/theme"}
+    assert visitor.get("/create").status_code == 403
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_a_change_that_was_not_confirmed_changes_nothing(
+    operator: Visitor, store: MemoryStore, path: str
+):
+    text = operator.page("/queues/orders")
+    token = forms_of(text)[-1].fields["token"]
+    fields = {"token": token, "to": "latest", "name": "new", "lease": "90s", "force": "yes"}
+    if "dead" in path:
+        del fields["to"]
+    before = {key: dict(rows) for key, rows in store._rows.items()}
+    counting = CountingStore(store)
+    operator.console.store = counting
+
+    planned = operator.post(path, fields)
+    forced = operator.post(path, fields | {"step": "do"})
+    forged = operator.post(
+        path, fields | {"step": "do", "seal": "x", "sure_until": str(int(time.time()) + 60)}
+    )
+
+    assert planned.status_code == 200, words_of(planned.text)
+    assert {forced.status_code, forged.status_code} == {409}
+    assert "this confirmation does not hold any more" in words_of(forged.text)
+    assert store._rows == before
+    assert counting.cas_count == 0
+
+
+def test_a_group_is_moved_after_it_was_shown_what_that_does(operator: Visitor, store: MemoryStore):
+    release_all(store)
+    text = operator.page("/queues/orders/groups/billing")
+
+    asked = operator.submit(text, "/change/seek", to="1")
+
+    words = words_of(asked.text)
+    assert "delivered again, though settled 3 skipped, though owed 0 owed afterwards 19" in words
+    assert "cassieq group seek orders billing --to 1" in words
+    assert group_of(store, "orders", "billing").depth == 16  # type: ignore[union-attr]
+    done = operator.confirm(asked)
+    assert "Group billing continues from 1." in words_of(done.text)
+    assert group_of(store, "orders", "billing").depth == 19  # type: ignore[union-attr]
+
+
+def test_what_a_move_says_is_what_it_does(operator: Visitor, store: MemoryStore):
+    release_all(store)
+    for to, again, skipped, depth in (
+        ("12", 0, 8, 8),
+        ("earliest", 12, 0, 20),
+        ("latest", 0, 20, 0),
+    ):
+        asked = operator.submit(
+            operator.page("/queues/orders/groups/billing"), "/change/seek", to=to
+        )
+
+        assert (
+            f"delivered again, though settled {again} skipped, though owed {skipped} owed "
+            f"afterwards {depth}" in words_of(asked.text)
+        )
+        operator.confirm(asked)
+        assert group_of(store, "orders", "billing").depth == depth  # type: ignore[union-attr]
+        operator.console.watcher._looked.clear()
+
+
+def test_a_move_in_one_partition_leaves_the_others(operator: Visitor, store: MemoryStore):
+    Client.from_store(store).seek_group("clicks", "sessions", "earliest", force=True)
+    before = read_stats(store, read_queue(store, "clicks")).partitions
+
+    asked = operator.submit(
+        operator.page("/queues/clicks/groups/sessions"), "/change/seek", to="latest", partition="1"
+    )
+    operator.confirm(asked)
+
+    after = read_stats(store, read_queue(store, "clicks")).partitions
+    assert [each.groups[0].depth for each in after] == [
+        before[0].groups[0].depth,
+        0,
+        before[2].groups[0].depth,
+    ]
+
+
+def test_where_readers_hold_messages_force_is_asked_for_on_its_own(
+    operator: Visitor, store: MemoryStore
+):
+    text = operator.page("/queues/orders/groups/billing")
+    asked = operator.submit(text, "/change/seek", to="latest")
+
+    assert "readers hold 3 message(s)" in words_of(asked.text)
+    assert not [form for form in forms_of(asked.text) if "seal" in form.fields]
+    (again,) = [form for form in forms_of(asked.text) if form.fields.get("step") == "check"]
+    forced = operator.post(asked.request.url.path, again.fields | {"force": "yes"})
+    assert "--force" in words_of(forced.text)
+    operator.confirm(forced)
+    assert group_of(store, "orders", "billing").depth == 0  # type: ignore[union-attr]
+
+
+def test_a_confirmation_is_not_for_another_change(operator: Visitor, store: MemoryStore):
+    release_all(store)
+    asked = operator.submit(operator.page("/queues/orders/groups/billing"), "/change/seek", to="5")
+    (form,) = [each for each in forms_of(asked.text) if "seal" in each.fields]
+    for path, changed in (
+        (asked.request.url.path, {"to": "latest"}),
+        (asked.request.url.path, {"force": "yes"}),
+        (asked.request.url.path.replace("billing", "shipping"), {}),
+        (asked.request.url.path, {"sure_until": str(int(time.time()) + 9999)}),
+    ):
+        answer = operator.post(path, form.fields | changed)
+
+        assert answer.status_code == 409
+    assert group_of(store, "orders", "billing").depth == 16  # type: ignore[union-attr]
+
+
+def test_a_confirmation_ends_after_ten_minutes(operator: Visitor, monkeypatch: pytest.MonkeyPatch):
+    asked = operator.submit(operator.page("/queues/orders"), "/change/pause")
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 601)
+
+    assert operator.confirm(asked).status_code == 409
+
+
+def test_a_purge_that_is_sent_twice_purges_once(operator: Visitor, store: MemoryStore):
+    release_all(store)
+    asked = operator.submit(operator.page("/queues/orders/settings"), "/change/purge")
+    first = operator.confirm(asked, typed="orders")
+    Client.from_store(store).put("orders", b"new")
+
+    second = operator.confirm(asked, typed="orders")
+
+    assert "goes on as orders@2" in words_of(first.text)
+    assert second.status_code == 409
+    assert read_stats(store, read_queue(store, "orders")).next == 1
+
+
+def test_a_purge_is_refused_if_the_queue_was_purged_since(operator: Visitor, store: MemoryStore):
+    release_all(store)
+    asked = operator.submit(operator.page("/queues/orders/settings"), "/change/purge")
+    purge_queue(store, "orders")
+    operator.console.watcher._looked.clear()
+
+    assert operator.confirm(asked, typed="orders").status_code == 409
+
+
+@pytest.mark.parametrize("change", ["purge", "delete"])
+@pytest.mark.parametrize("typed", ["", "order", "Orders", "orders "])
+def test_what_gives_up_a_queue_takes_its_name(
+    operator: Visitor, store: MemoryStore, change: str, typed: str
+):
+    release_all(store)
+    asked = operator.submit(operator.page("/queues/orders/settings"), f"/change/{change}")
+
+    answer = operator.confirm(asked, typed=typed)
+
+    if typed.strip() == "orders":
+        assert answer.status_code == 200
+    else:
+        assert answer.status_code == 400
+        assert "type the name 'orders' to confirm" in words_of(answer.text)
+        assert read_stats(store, read_queue(store, "orders")).next == 20
+
+
+def test_a_queue_is_deleted_with_what_it_holds_shown_before(operator: Visitor, store: MemoryStore):
+    asked = operator.submit(operator.page("/queues/trips/settings"), "/change/delete")
+    assert "messages stored 2 groups 0 leased now 0" in words_of(asked.text)
+
+    done = operator.confirm(asked, typed="trips")
+
+    assert "Queue trips is deleted." in words_of(done.text)
+    assert operator.get("/queues/trips").status_code == 404
+
+
+def test_a_queue_pauses_and_goes_on(operator: Visitor, store: MemoryStore):
+    done = operator.confirm(operator.submit(operator.page("/queues/orders"), "/change/pause"))
+    assert is_paused(store, "orders")
+
+    done = operator.confirm(operator.submit(done.text, "/change/resume"))
+
+    assert "Queue orders goes on." in words_of(done.text)
+    assert not is_paused(store, "orders")
+
+
+def test_a_queue_is_created_as_the_command_does_it(operator: Visitor, store: MemoryStore):
+    asked = operator.submit(
+        operator.page("/create"),
+        "/create",
+        name="parcels",
+        lease="90s",
+        max_deliveries="3",
+        dead_letter_queue="parcels.dead",
+        order="key",
+        partitions="4",
+        expire_after="14d",
+        keep_settled="12h",
+    )
+    assert (
+        "cassieq queue create parcels --lease-seconds 90 --max-deliveries 3 --dead-letter-queue "
+        "parcels.dead --order key --partitions 4 --expire-after 14d --keep-settled 12h"
+        in words_of(asked.text)
+    )
+
+    operator.confirm(asked)
+
+    queue = read_queue(store, "parcels")
+    assert (queue.lease, queue.max_deliveries) == (timedelta(seconds=90), 3)
+    assert (queue.order, queue.partitions) == (Order.KEY, 4)
+    assert (queue.expire_after, queue.keep_settled) == (timedelta(days=14), timedelta(hours=12))
+    assert queue.dead_letter_queue == "parcels.dead"
+
+
+def test_a_queue_with_columns_is_created(operator: Visitor, store: MemoryStore):
+    asked = operator.submit(
+        operator.page("/create"), "/create", name="rides", schema="a INT,\n b string not null"
+    )
+    operator.confirm(asked)
+
+    assert read_queue(store, "rides").schema == "a int, b string not null"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "a b"}, "queue name 'a b' is not valid"),
+        ({"name": "orders"}, "there is a queue 'orders' already"),
+        ({"name": "x", "lease": "soon"}, "lease must be"),
+        ({"name": "x", "max_deliveries": "-1"}, "max_deliveries must be a whole number"),
+        ({"name": "x", "partitions": "0"}, "partitions must be from 1"),
+        ({"name": "x", "schema": "a nonsense"}, "nonsense"),
+        ({"name": "x", "order": "random"}, "the order must be one of"),
+    ],
+)
+def test_a_queue_that_cannot_be_is_refused_before_it_is_confirmed(
+    operator: Visitor, fields: dict[str, str], message: str
+):
+    answer = operator.submit(operator.page("/create"), "/create", **fields)
+
+    assert answer.status_code in {400, 409}
+    assert message in words_of(answer.text)
+
+
+def test_settings_are_altered_and_only_those_that_changed(operator: Visitor, store: MemoryStore):
+    asked = operator.submit(
+        operator.page("/queues/orders/settings"), "/change/alter", lease="10m", keep_settled="7d"
+    )
+    words = words_of(asked.text)
+    assert "lease 5m → 10m" in words
+    assert "keep settled none → 7d" in words
+    assert "cassieq queue alter orders --lease-seconds 600 --keep-settled 7d" in words
+
+    operator.confirm(asked)
+
+    queue = read_queue(store, "orders")
+    assert (queue.lease, queue.keep_settled) == (timedelta(minutes=10), timedelta(days=7))
+    assert (queue.max_deliveries, queue.dead_letter_queue) == (2, "orders.dead")
+
+
+def test_a_form_that_changes_no_setting_says_so(operator: Visitor):
+    answer = operator.submit(operator.page("/queues/orders/settings"), "/change/alter")
+
+    assert answer.status_code == 400
+    assert "nothing is to be altered" in words_of(answer.text)
+
+
+def test_a_schema_is_changed_after_its_columns_were_compared(
+    operator: Visitor, store: MemoryStore
+):
+    text = operator.page("/queues/trips/settings")
+    refused = operator.submit(text, "/change/alter", schema="vendor int")
+    assert refused.status_code == 400
+
+    asked = operator.submit(text, "/change/alter", schema=SCHEMA + ", tip double")
+    assert "schema version 1 → 2" in words_of(asked.text)
+    done = operator.confirm(asked)
+
+    assert read_queue(store, "trips").schema == SCHEMA + ", tip double"
+    assert done.status_code == 200
+    assert "tip double new" in words_of(operator.page("/queues/trips/settings"))
+
+
+def test_a_group_is_created_and_deleted(operator: Visitor, store: MemoryStore):
+    asked = operator.submit(
+        operator.page("/queues/orders/settings"), "/change/create-group", name="audit", start="15"
+    )
+    operator.confirm(asked)
+    assert group_of(store, "orders", "audit").depth == 5  # type: ignore[union-attr]
+
+    asked = operator.submit(operator.page("/queues/orders/groups/audit"), "/change/delete")
+    assert "not settled by it 5" in words_of(asked.text)
+    done = operator.confirm(asked, typed="audit")
+
+    assert "Group audit is deleted." in words_of(done.text)
+    assert group_of(store, "orders", "audit") is None
+
+
+def redrive(operator: Visitor, **fields: str) -> httpx.Response:
+    text = operator.page("/queues/orders/dead")
+    form = [each for each in forms_of(text) if each.action.endswith("/redrive")][-1]
+    return operator.post(form.action, form.fields | fields)
+
+
+def test_dead_letters_are_redriven_after_they_were_counted(operator: Visitor, store: MemoryStore):
+    asked = redrive(operator)
+    assert "other groups of the queue get these messages once more" in words_of(asked.text)
+    assert "billing" in words_of(asked.text)
+
+    (again,) = [form for form in forms_of(asked.text) if form.fields.get("step") == "check"]
+    forced = operator.post(asked.request.url.path, again.fields | {"force": "yes"})
+    words = words_of(forced.text)
+    assert "2 dead letter(s) of queue orders.dead are published again" in words
+    assert "to queue orders 2" in words
+    done = operator.confirm(forced)
+
+    assert "Redrove 2 message(s): 2 to queue orders." in words_of(done.text)
+    assert read_stats(store, read_queue(store, "orders")).next == 22
+
+
+def test_dead_letters_are_redriven_to_another_queue(operator: Visitor, store: MemoryStore):
+    assert redrive(operator, to="nope").status_code == 409
+
+    done = operator.confirm(redrive(operator, to="empty"))
+
+    assert "Redrove 2 message(s): 2 to queue empty." in words_of(done.text)
+
+
+def test_dead_letters_that_came_later_are_not_touched(operator: Visitor, store: MemoryStore):
+    asked = operator.submit(operator.page("/queues/orders/dead"), "/dead/change/purge")
+    client = Client.from_store(store)
+    client.reject(*client.receive("orders", "shipping", max=1), reason="no such address")
+
+    done = operator.confirm(asked, typed="orders.dead")
+
+    assert "Purged 2 dead letter(s)." in words_of(done.text)
+    assert client.dead_letters("orders").monotons.count == 1
+
+
+def test_dead_letters_are_purged_by_reason(operator: Visitor, store: MemoryStore):
+    client = Client.from_store(store)
+    client.reject(*client.receive("orders", "shipping", max=3), reason="out of stock")
+    text = operator.page("/queues/orders/dead")
+    (form,) = [
+        each
+        for each in forms_of(text)
+        if each.action.endswith("/purge") and each.fields.get("reason") == "out of stock"
+    ]
+
+    done = operator.confirm(operator.post(form.action, form.fields), typed="orders.dead")
+
+    assert "Purged 3 dead letter(s)." in words_of(done.text)
+    (left,) = client.dead_letters("orders").groups
+    assert left.reason == "no such address"
+
+
+def test_each_change_is_logged_with_who_asked_for_it(
+    operator: Visitor, caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level("INFO", "cassieq_spark.console"):
+        operator.confirm(operator.submit(operator.page("/queues/orders"), "/change/pause"))
+
+    (record,) = [each for each in caplog.records if getattr(each, "action", "") == CHANGED]
+    assert "Queue orders is paused." in record.getMessage()
+    assert record.client == "127.0.0.1"  # type: ignore[attr-defined]
+
+
+def test_a_change_that_there_is_not_is_not_found(operator: Visitor):
+    token = forms_of(operator.page("/queues/orders"))[-1].fields["token"]
+
+    assert operator.post("/queues/orders/change/nope", {"token": token}).status_code == 404
+    assert operator.get("/queues/orders/change/pause").status_code == 405
