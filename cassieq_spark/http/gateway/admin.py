@@ -24,6 +24,15 @@ from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.requests import ADMIN, Call, Endpoint
 from cassieq_spark.http.gateway.schemas import KeyOptions, PermissionOptions
 
+_KEY = {
+    "keyName": "third",
+    "levels": "p",
+    "queueName": "orders",
+    "expiresAt": None,
+    "createdAt": "2026-11-20T12:00:00+00:00",
+    "isUsable": True,
+}
+_ACCOUNT = {"accountName": "acme", "status": "Active", "keys": [_KEY]}
 _RIGHTS = {name: right for right in Right for name in (right.title, right.value)}
 
 
@@ -34,6 +43,7 @@ _RIGHTS = {name: right for right in Right for name in (right.title, right.value)
     body=("application/json",),
     answers={201: "The account, with its keys", 409: "The account exists"},
     examples={201: {"accountName": "acme", "keys": {"primary": "...", "secondary": "..."}}},
+    example="acme",
 )
 async def create_account(call: Call) -> Response:
     """Create an account; only this answer shows its keys."""
@@ -44,7 +54,13 @@ async def create_account(call: Call) -> Response:
     return JSONResponse({"accountName": name, "keys": keys}, 201)
 
 
-@Endpoint("GET", ADMIN + "/accounts", None, answers={200: "Accounts, without their keys"})
+@Endpoint(
+    "GET",
+    ADMIN + "/accounts",
+    None,
+    answers={200: "Accounts, without their keys"},
+    examples={200: [_ACCOUNT]},
+)
 async def list_accounts(call: Call) -> Response:
     """List the accounts."""
     found = await asyncio.to_thread(call.gateway.accounts.list)
@@ -52,7 +68,11 @@ async def list_accounts(call: Call) -> Response:
 
 
 @Endpoint(
-    "GET", ADMIN + "/accounts/{account}", None, answers={200: "The account, without its keys"}
+    "GET",
+    ADMIN + "/accounts/{account}",
+    None,
+    answers={200: "The account, without its keys"},
+    examples={200: _ACCOUNT},
 )
 async def get_account(call: Call) -> Response:
     """Show an account."""
@@ -83,6 +103,7 @@ async def delete_account(call: Call) -> Response:
     None,
     body=KeyOptions,
     answers={201: "The key", 409: "A key of that name exists"},
+    examples={201: {**_KEY, "key": "..."}},
     example={"keyName": "third", "levels": ["PutMessage"], "queueName": "orders"},
 )
 async def create_key(call: Call) -> Response:
@@ -145,7 +166,11 @@ async def create_signed_url(call: Call) -> Response:
 
 
 @Endpoint(
-    "GET", ADMIN + "/permissions/supportedAuthorizationLevels", None, answers={200: "Rights"}
+    "GET",
+    ADMIN + "/permissions/supportedAuthorizationLevels",
+    None,
+    answers={200: "Rights"},
+    examples={200: [{"level": "ReadMessage", "shortForm": "r"}]},
 )
 async def list_rights(_: Call) -> Response:
     """List the rights."""

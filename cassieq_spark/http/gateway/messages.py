@@ -40,6 +40,7 @@ from cassieq_spark.http.gateway.responses import (
     stored_json,
 )
 from cassieq_spark.http.gateway.schemas import (
+    RECEIPT,
     ExtendedReceipts,
     PeekParameters,
     PositionParameters,
@@ -66,7 +67,6 @@ _BYTES = "application/octet-stream"
 #: More digits than a monoton has.
 _MONOTON = re.compile("[0-9]{1,19}")
 
-_RECEIPT = "c2hvcDpvcmRlcnNAMS9kZWZhdWx0LzEyNjdhZGUxLWQ2ODQtNGJkOS04MDlhLWI1NjFlN2JmNWY5OC8w"
 _STORED = {
     "message": "hello",
     "encoding": "text",
@@ -78,7 +78,7 @@ _STORED = {
     "publishedAt": "2026-11-20T12:00:00Z",
 }
 _RECEIVED = {
-    "popReceipt": _RECEIPT,
+    "popReceipt": RECEIPT,
     "deliveryCount": 1,
     "messageTag": "0",
     "leaseUntil": "2026-11-20T12:00:30Z",
@@ -148,7 +148,7 @@ async def receive(call: Call) -> Response:
     query=ReceiptParameters,
     body=Update,
     answers={200: "The message is extended, released or replaced"} | _STALE,
-    examples={200: {"popReceipt": _RECEIPT, "messageTag": "0"}},
+    examples={200: {"popReceipt": RECEIPT, "messageTag": "0"}},
     example={"newInvisibilitySeconds": 300},
 )
 async def update(call: Call) -> Response:
@@ -253,6 +253,10 @@ async def put_many(call: Call) -> Response:
     Right.READ_MESSAGE,
     query=ReceiveManyParameters,
     answers={200: "Messages", 204: "No message is available", **_NO_GROUP},
+    other_examples={
+        LINES: json_object(_RECEIVED).decode() + "\n",
+        ARROW: "columns popReceipt, deliveryCount, partition, monoton, key, headers, ..., value",
+    },
 )
 async def receive_many(call: Call) -> Response:
     """Lease messages; the answer is JSON lines, or Arrow if the request accepts that."""
@@ -288,7 +292,7 @@ async def receive_many(call: Call) -> Response:
     body=Receipts,
     answers=_SETTLED,
     examples={200: {"stale": []}},
-    example={"popReceipts": [_RECEIPT]},
+    example={"popReceipts": [RECEIPT]},
     is_batch=True,
 )
 async def ack_many(call: Call) -> Response:
@@ -303,7 +307,7 @@ async def ack_many(call: Call) -> Response:
     body=ReleasedReceipts,
     answers=_SETTLED,
     examples={200: {"stale": []}},
-    example={"popReceipts": [_RECEIPT], "delaySeconds": 60},
+    example={"popReceipts": [RECEIPT], "delaySeconds": 60},
     is_batch=True,
 )
 async def release(call: Call) -> Response:
@@ -319,7 +323,7 @@ async def release(call: Call) -> Response:
     body=ExtendedReceipts,
     answers=_SETTLED,
     examples={200: {"stale": []}},
-    example={"popReceipts": [_RECEIPT], "seconds": 300},
+    example={"popReceipts": [RECEIPT], "seconds": 300},
     is_batch=True,
 )
 async def extend(call: Call) -> Response:
@@ -335,7 +339,7 @@ async def extend(call: Call) -> Response:
     body=RejectedReceipts,
     answers=_SETTLED,
     examples={200: {"stale": []}},
-    example={"popReceipts": [_RECEIPT], "reason": "no such customer"},
+    example={"popReceipts": [RECEIPT], "reason": "no such customer"},
     is_batch=True,
 )
 async def reject(call: Call) -> Response:
@@ -374,6 +378,7 @@ async def peek(call: Call) -> Response:
         404: "There is no such queue; or no such message: `reason` is NotYet or Deleted",
     },
     examples={200: {**_STORED, "value": None}},
+    other_examples={_BYTES: "hello"},
 )
 async def get_message(call: Call) -> Response:
     """Show one stored message by its position, leased or settled; leases nothing."""

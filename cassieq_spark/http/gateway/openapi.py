@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
@@ -23,6 +27,8 @@ _NAMES: dict[str, str | int] = {
     "key": "primary",
     "monoton": 0,
 }
+#: Tags, in the order of the page; an endpoint has the last one whose first word is in its path.
+_TAGS = ("queues", "messages", "groups", "dead letters", "admin")
 #: Answers of every endpoint.
 _ALWAYS = {
     400: "The request is malformed; the message says how",
@@ -36,10 +42,11 @@ _ALWAYS = {
 }
 _WITH_BODY = {408: "The headers or the body arrived too slowly", 413: "The body is too large"}
 _WITH_JSON = {422: "The body is JSON, but not valid"}
-_EXAMPLES: dict[str, Any] = {
-    "application/x-ndjson": '{"message": "one"}\n{"message": "two", "key": "k"}\n',
+_EXAMPLES = {
+    "application/x-ndjson": '{"message": "one", "key": "k"}\n{"message": "two"}\n',
+    "application/vnd.apache.arrow.stream": "columns value, and perhaps key and headers",
+    "application/octet-stream": "hello",
     "text/plain": "hello",
-    "application/json": "acme",
 }
 _SECURITY = {
     "key": {
@@ -86,6 +93,7 @@ def description(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "version": __version__,
             "description": "A durable work queue on Apache Cassandra, by HTTP.",
         },
+        "tags": [{"name": name} for name in _TAGS],
         "paths": paths,
         "components": {
             "schemas": {**schemas, "Error": _error_schema()},
@@ -96,16 +104,19 @@ def description(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]:
     is_admins = endpoint.right is None
+    of = [each for each in _TAGS if f"/{each.split()[0]}" in endpoint.path]
     found: dict[str, Any] = {
         "operationId": endpoint.operation,
         "summary": endpoint.summary,
-        "tags": ["admin" if is_admins else "queues"],
+        "tags": of[-1:],
         "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint, schemas)],
         "responses": dict(_responses(endpoint)),
         "security": [{"key": []}] if is_admins else [{each: []} for each in _SECURITY],
     }
-    if endpoint.right is not None:
-        found["description"] = f"Takes the right {endpoint.right.title} ({endpoint.right.value})."
+    right = endpoint.right
+    takes = "the admin key" if right is None else f"the right {right.title} ({right.value})"
+    command = _command(endpoint, found["parameters"])
+    found["description"] = f"Takes {takes}. For example:\n\n```sh\n{command}\n```"
     if endpoint.body is not None:
         fields = getattr(endpoint.body, "model_fields", None)
         required = fields is None or any(each.is_required() for each in fields.values())
@@ -116,13 +127,32 @@ def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]
 def _content(endpoint: Endpoint) -> dict[str, Any]:
     body = endpoint.body or ()
     if isinstance(body, tuple):
+        schema = {"type": "string"}
         return {
-            media: {"schema": {"type": "string"}}
-            | ({"example": _EXAMPLES[media]} if media in _EXAMPLES else {})
+            media: {"schema": schema, "example": endpoint.example or _EXAMPLES.get(media, "hello")}
             for media in body
         }
-    schema = {"$ref": _REF.format(model=body.__name__)}
-    return {_JSON: {"schema": schema, "example": endpoint.example}}
+    return {
+        _JSON: {"schema": {"$ref": _REF.format(model=body.__name__)}, "example": endpoint.example}
+    }
+
+
+def _command(endpoint: Endpoint, parameters: Sequence[Mapping[str, Any]]) -> str:
+    """The operation's example as a command of curl."""
+    examples = {each["name"]: each.get("example") for each in parameters if each["required"]}
+    path = endpoint.path.format(**examples)
+    query = urlencode(
+        {name: examples[name] for name in examples if f"{{{name}}}" not in endpoint.path}
+    )
+    words = ["curl -sf", f"-X {endpoint.method}" * (endpoint.method != "GET")]
+    words.append(f'"$GATEWAY{path}{"?" * bool(query)}{query}"')
+    words.append(f'-H "Authorization: Key ${"ADMIN" if endpoint.right is None else "KEY"}"')
+    if endpoint.body is not None:
+        media, content = next(iter(_content(endpoint).items()))
+        example = content["example"]
+        body = json.dumps(example) if media == _JSON else example.rstrip("\n")
+        words += [f'-H "Content-Type: {media}"', f"--data-binary {shlex.quote(body)}"]
+    return " ".join(filter(None, words))
 
 
 def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
@@ -148,6 +178,8 @@ def _query_parameters(endpoint: Endpoint, schemas: Mapping[str, Any]) -> Iterabl
             "required": name in schema.get("required", ()),
             "schema": {key: value for key, value in parameter_schema.items() if key != "title"},
         }
+        if parameter["required"]:
+            parameter["example"] = parameter_schema["examples"][0]
         yield parameter
 
 
@@ -157,8 +189,11 @@ def _responses(endpoint: Endpoint) -> Iterable[tuple[str, dict[str, Any]]]:
         if status >= 400:  # noqa: PLR2004 (where errors begin)
             schema = {"$ref": _REF.format(model="Error")}
             answer["content"] = {_JSON: {"schema": schema}}
-        elif status in endpoint.examples:
-            answer["content"] = {_JSON: {"example": endpoint.examples[status]}}
+        else:
+            content = {_JSON: endpoint.examples[status]} if status in endpoint.examples else {}
+            content |= endpoint.other_examples if status == HTTPStatus.OK else {}
+            if content:
+                answer["content"] = {media: {"example": it} for media, it in content.items()}
         yield str(status), answer
 
 

@@ -178,7 +178,8 @@ class Endpoint:
         body: The body: JSON of this model, or bytes of these media types; None: no body.
         is_batch: Whether the body may be as large as a batch.
         answers: Status codes and what they mean, besides those that any endpoint answers with.
-        examples: Bodies of answers by status code, for the description.
+        examples: Bodies of answers in JSON by status code, for the description.
+        other_examples: Bodies of answers 200 in other media types.
         example: A body of a request, for the description.
         handler: The decorated handler.
         operation: Its name in camelCase: that of the endpoint in errors, metrics and OpenAPI.
@@ -194,6 +195,7 @@ class Endpoint:
     is_batch: bool = False
     answers: Mapping[int, str]
     examples: Mapping[int, Any] = field(default_factory=dict)
+    other_examples: Mapping[str, str] = field(default_factory=dict)
     example: Any = None
     handler: Handler = field(init=False)
     operation: str = field(init=False)

@@ -165,10 +165,16 @@ class ReceiveManyParameters(ReceiveParameters):
     max: int = Field(default=100, ge=1, description="Most messages.")
 
 
+#: A receipt, for examples.
+RECEIPT = "c2hvcDpvcmRlcnNAMS9kZWZhdWx0LzEyNjdhZGUxLWQ2ODQtNGJkOS04MDlhLWI1NjFlN2JmNWY5OC8w"
+
+
 class ReceiptParameters(Payload):
     """The message to settle."""
 
-    pop_receipt: str = Field(max_length=2_000, description="As it came with the message.")
+    pop_receipt: str = Field(
+        max_length=2_000, description="As it came with the message.", examples=[RECEIPT]
+    )
 
 
 class Update(Payload):
