@@ -20,7 +20,7 @@ import pyspark
 
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.download import default_cache
-from cassieq_spark.node.jars import Jar, Release, list_of, write_list
+from cassieq_spark.node.jars import Jar, Release, list_of
 from cassieq_spark.node.java import find_java
 from cassieq_spark.repair.spark_scan import CONNECTOR as REPAIR_CONNECTOR
 
@@ -204,7 +204,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             module = f"org.apache.cassandra:cassandra-all:{release.version}"
             run_ivy(Jars(release, (module,), transitive=True), Path(folder), _TREE)
-            write_list(release, read_tree(Path(folder, "lib")))
+            jars = sorted(read_tree(Path(folder, "lib")), key=lambda jar: jar.file_name)
+            lines = (f"{jar.coordinates} {jar.size} {jar.sha256}\n" for jar in jars)
+            list_of(release).write_text("".join(lines), encoding="utf-8")
         print(f"{list_of(release)}: see with git diff what is another jar now")
 
 

@@ -3,23 +3,21 @@
     with Cluster(nodes=1) as cluster:
         connect(cluster.contact_points, cluster.port)
 
-Flow: ``java`` finds a Java 17, and writes the command that runs a node; ``download`` gets the jars
-of the list in ``jars``, once per user, and compares their digests at each start; ``ports`` claims
-ports; ``configure`` writes the files of a ``node``, which has it started by ``supervise`` and
-tells when it serves.
+`java` finds a Java 17, and makes the command that runs a node. `download` gets the jars that are
+listed in `jars`, once per user, and compares their digests at each start. `ports` claims ports.
+`configure` writes the files of a node. `node` has the node started by `supervise`, and tells
+whether it serves.
 
-What holds:
-
-- When ``Cluster`` has opened, every node answers CQL and all see each other.
-- Nothing is left behind, neither process nor temporary folder, when the ``with`` block ends or
-  the process that opened it dies, however it dies. Data in ``data_dir`` are kept.
-- Once downloaded, no network is needed. No jar is run that has not the digest of the list.
-- Two clusters at once, of one program or several, take different ports.
+- When `Cluster.open` returns, every node answers CQL, and all nodes see each other.
+- When the ``with`` block ends, or its process dies in any way, no process and no temporary folder
+  is left. Data in ``data_dir`` are kept.
+- Once the jars are downloaded, no network is needed. A jar that is not on the list is never run.
+- Two clusters at the same time take different ports.
 
 | event | result |
 |---|---|
 | no Java 17, no network, port in use | ``SetupError`` that says what to do |
-| a jar is missing or has other contents | told, and downloaded again |
+| a jar is missing or has other contents | a message, and the jar is downloaded again |
 | a node ends, or is not ready in time | ``SetupError`` with the end of its log |
 | our process is killed | the supervisor ends Java within a second, then removes the data |
 | the supervisor is killed | Java dies with it (Linux); a temporary folder stays |

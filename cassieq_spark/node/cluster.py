@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import IO, Self
 
@@ -60,28 +61,29 @@ class Cluster:
         """Describe the cluster; nothing is started yet.
 
         Args:
-            nodes: How many, 1 to 3; the n-th has the address 127.0.0.n.
-            data_centres: How many they take turns in; with several, they are called 0, 1 and so
-                on, and that is the second number of an address.
-            release: Which Cassandra.
-            port: Where they serve CQL; unless given 9042, or another one if that is in use.
-            data_dir: Folder for the data, kept afterwards; a temporary one unless given. Its log
-                of writes goes past the page cache, if it can, and without ``write_through``.
+            nodes: How many nodes, 1 to 3; the n-th has the address 127.0.0.n.
+            data_centres: Among how many data centres the nodes are divided. With several, these
+                are called 0, 1 and so on, which is the second number of an address.
+            release: The release of Cassandra.
+            port: The CQL port of all nodes; None: 9042, or another one if that is in use.
+            data_dir: Folder for the data, which is kept; None: a temporary one. The commit log
+                there bypasses the page cache, if it can, unless ``write_through``.
             heap_mb: Java heap of each node, in MiB; a node takes about 300 MiB more than that.
             authentication: Ask for a name and a password, at first both ``cassandra``, and check
                 rights.
-            tls: Serve CQL by TLS; in the clear unless given.
-            write_through: Log a write before it is acknowledged, so that it outlives ``kill`` on
-                a single node; costs about half the speed of small writes. Without it, a killed
-                node may forget the last 100 ms, as Cassandra's default is (CASSANDRA-13987).
-            prefix: What the command of the node of an address begins with, such as
-                ``["env", "LD_PRELOAD=..."]``; it has to replace itself with what follows.
-            start_timeout: How long the nodes may take to serve, not counting the download.
-            cache: Where downloads are kept; ``cassieq-spark`` in the user's cache unless given.
-            console: Where a download shows its progress; standard error unless given.
+            tls: Serve CQL by TLS; None: without encryption.
+            write_through: Log a write before it is acknowledged, so that a single node does not
+                lose it when it is killed. This halves the speed of small writes. Without it, a
+                killed node may lose the last 100 ms, as with Cassandra's default
+                (CASSANDRA-13987).
+            prefix: Returns, for the address of a node, what its command begins with, such as
+                ``["env", "LD_PRELOAD=..."]``; that program must replace itself with the rest.
+            start_timeout: How long the nodes may take to serve, without the download.
+            cache: The folder where downloads are kept; see `default_cache`.
+            console: Where a download shows its progress; standard error if None.
 
         Raises:
-            OptionError: So many nodes or data centres are not on offer.
+            OptionError: The number of nodes or data centres is out of range.
         """
         if not 1 <= nodes <= MOST_NODES:
             raise OptionError(f"nodes must be 1 to {MOST_NODES}, not {nodes}")
@@ -94,14 +96,19 @@ class Cluster:
         self._wanted_port = port
         self._data_dir = data_dir.absolute() if data_dir else None
         self._release = release
-        self._heap_mb = heap_mb
+        self._settings = partial(
+            NodeSettings,
+            members=tuple(self.contact_points),
+            heap_mb=heap_mb,
+            authentication=authentication,
+            tls=tls,
+            write_through=write_through,
+            synced=data_dir is not None,
+        )
+        self._resolve_jars = partial(resolve_jars, release=release, cache=cache, console=console)
         self._authentication = authentication
-        self._tls = tls
-        self._write_through = write_through
         self._prefix = prefix
         self._start_timeout = start_timeout
-        self._cache = cache
-        self._console = console
         self._nodes: list[Node] = []
         self._folder = self._data_dir
         self._held = ExitStack()
@@ -115,7 +122,7 @@ class Cluster:
 
     @property
     def folder(self) -> Path:
-        """Where the nodes keep their files, one folder each, named like their addresses."""
+        """The folder of the nodes' files: one folder for each node, named by its address."""
         if self._folder is None:
             raise SetupError(_NOT_OPEN)
         return self._folder
@@ -123,7 +130,7 @@ class Cluster:
     def open(self) -> None:
         """Start all nodes, and return when each serves CQL and sees all others.
 
-        Takes about 4 s, 10 s for three nodes; longer when Cassandra is downloaded first.
+        This takes about 4 s, or 10 s for three nodes; longer if Cassandra is downloaded first.
 
         Raises:
             SetupError: Java 17, a download, a port or an address is missing, or a node failed;
@@ -133,32 +140,22 @@ class Cluster:
             # First, so that an error in the folder is reported before anything is downloaded.
             data = self._take_data(held)
             java = find_java()
-            jars = resolve_jars(release=self._release, cache=self._cache, console=self._console)
+            jars = self._resolve_jars()
             supervisor, storage_port = self._claim(held, data)
             self._folder = supervisor.folder
             self._nodes = []
-            kept = self._data_dir is not None
-            direct = (
-                kept and self._release.logs_directly and can_pass_page_cache(supervisor.folder)
-            )
+            kept, release = self._data_dir is not None, self._release
+            direct = kept and release.logs_directly and can_pass_page_cache(supervisor.folder)
             for address in self.contact_points:
-                settings = NodeSettings(
+                settings = self._settings(
                     folder=supervisor.folder / address,
                     address=address,
-                    members=tuple(self.contact_points),
                     native_port=self.port,
                     storage_port=storage_port,
-                    heap_mb=self._heap_mb,
-                    authentication=self._authentication,
-                    tls=self._tls,
-                    write_through=self._write_through,
-                    synced=kept,
                     direct_log=direct,
                 )
-                command = [
-                    *self._prefix(address),
-                    *java_command(settings, java=java, jars=jars),
-                ]
+                java_of_node = java_command(settings, java=java, jars=jars)
+                command = [*self._prefix(address), *java_of_node]
                 self._nodes.append(Node(settings, command=command, supervisor=supervisor))
             self._launch(self._nodes)
             self._held = held.pop_all()
@@ -172,7 +169,7 @@ class Cluster:
         with ExitStack() as held:
             self._take_data(held)
         find_java()
-        resolve_jars(release=self._release, cache=self._cache, console=self._console)
+        self._resolve_jars()
 
     def close(self) -> None:
         """Stop all nodes and remove temporary data; harmless when repeated."""
@@ -180,18 +177,16 @@ class Cluster:
         self._held.close()
 
     def start(self, node: int) -> None:
-        """Start a stopped or killed node with its data, and return when it serves and is seen.
-
-        Does nothing if it is running.
+        """Start a node, unless it is running; return when it serves and the others see it.
 
         Raises:
-            SetupError: It failed, or took longer than the start timeout.
+            SetupError: The node failed, or took longer than the start timeout.
         """
         if not self._node(node).running:
             self._launch([self._node(node)])
 
     def stop(self, node: int) -> None:
-        """Stop a node in good order, as an operator would; returns when it has ended.
+        """Stop a node by SIGTERM, as an operator would; return when it has ended.
 
         Raises:
             SetupError: It takes longer than half a minute.
@@ -199,33 +194,33 @@ class Cluster:
         stopped = self._node(node)
         stopped.send(signal.SIGTERM)
         self.resume(node)
-        self._wait_for_end(stopped, _STOP_TIMEOUT)
+        stopped.wait_for_end(_STOP_TIMEOUT)
 
     def kill(self, node: int) -> None:
-        """Kill a node at once, as a crash would; returns when it has ended."""
+        """Kill a node at once, as a crash would; return when it has ended."""
         self._node(node).send(signal.SIGKILL)
-        self._wait_for_end(self._node(node), _KILL_TIMEOUT)
+        self._node(node).wait_for_end(_KILL_TIMEOUT)
 
     def pause(self, node: int) -> None:
-        """Let a node hang: its connections stay open, nothing is answered until ``resume``."""
+        """Let a node hang: its connections stay open, and it answers nothing until `resume`."""
         self._node(node).send(signal.SIGSTOP)
         self._node(node).paused = True
 
     def resume(self, node: int) -> None:
-        """Let a paused node go on where it stopped."""
+        """Let a paused node continue."""
         self._node(node).send(signal.SIGCONT)
         self._node(node).paused = False
 
     def pid(self, node: int) -> int:
-        """Return the process id of a node; of its last process if it is not running."""
+        """The process id of a node; that of its last process if it is not running."""
         return self._node(node).pid
 
     def is_running(self, node: int) -> bool:
-        """Tell whether the node's process is there, paused or not."""
+        """Whether the process of a node is running, paused or not."""
         return self._node(node).running
 
     def describe(self, node: int) -> str:
-        """Tell how a node is, with the last lines of its log."""
+        """The state of a node, and the last lines of its log."""
         return self._node(node).describe()
 
     def _node(self, number: int) -> Node:
@@ -250,7 +245,7 @@ class Cluster:
         claims = PortClaims()
         held.callback(claims.release)
         native = (self._wanted_port,) if self._wanted_port else NATIVE_PORTS
-        # Nodes remember each other by address and port, so that one may not change.
+        # Nodes remember each other by address and port, so the storage port must not change.
         storage = (known,) if known and len(self.contact_points) > 1 else STORAGE_PORTS
         self.port = claims.claim(self.contact_points, native)
         storage_port = claims.claim(self.contact_points, storage)
@@ -282,7 +277,7 @@ class Cluster:
     def _ready(self, started: list[Node], marks: dict[str, int]) -> bool:
         present = [node for node in self._nodes if node.running and not node.paused]
         logs = {node.address: node.log_since(marks[node.address]) for node in present}
-        # With new data, one of the nodes makes the first role, a moment after it serves.
+        # With new data, one of the nodes creates the first role a moment after it serves.
         roleless = self._authentication and not any(marks.values())
         if roleless and not any(has_superuser(log) for log in logs.values()):
             return False
@@ -292,7 +287,3 @@ class Cluster:
             for other in present
             if node is not other and (node in started or other in started)
         )
-
-    def _wait_for_end(self, node: Node, timeout: timedelta) -> None:
-        if not node.wait_for_end(timeout):
-            raise SetupError(f"A node did not end within {timeout}: {node.describe()}")

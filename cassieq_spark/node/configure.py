@@ -1,7 +1,7 @@
-"""The files that a node reads, and the folder of data that may outlive its cluster.
+"""The configuration files of a node, and the data folder of a cluster.
 
-The settings are small on purpose: a node of 512 MB serves tests, the demo and laptops. A folder of
-data is used by one cluster at a time, and always by one of the same release and size.
+The settings are small: a node of 512 MB is for tests, the demo and laptops. A data folder is used
+by one cluster at a time, and always by one with the same number of nodes.
 """
 
 from __future__ import annotations
@@ -23,49 +23,48 @@ _RING = 2**64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTls:
-    """How clients reach the nodes by TLS, and only so; the nodes themselves talk in the clear."""
+    """TLS for clients, which then must use it; between nodes there is no encryption.
 
-    #: PEM file of a node's private key, its certificate, and those between it and the CA.
+    Attributes:
+        identity: PEM file of a node's private key and certificate, with those up to the CA.
+        ca: PEM file of the CA.
+        client_certificates: Whether clients must have a certificate of the CA.
+    """
+
     identity: Path
-    #: PEM file of the CA.
     ca: Path
-    #: Ask clients for a certificate of the CA.
     client_certificates: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """What tells one node from another."""
+    """One node of a cluster; see `Cluster` for ``heap_mb`` to ``write_through``.
 
-    #: Where everything of this node is: ``conf``, ``storage``, ``node.log``.
+    Attributes:
+        folder: The folder of all files of this node: ``conf``, ``storage``, ``node.log``.
+        address: Its address.
+        members: The addresses of all nodes of the cluster, this one included.
+        synced: Whether the commit log is forced to disk; not needed if the data are thrown away.
+        direct_log: Whether the commit log bypasses the page cache, which costs less. 4.1 cannot;
+            not used together with ``write_through``.
+    """
+
     folder: Path
     address: str
-    #: The addresses of all nodes of the cluster, this one's included.
     members: tuple[str, ...]
     native_port: int
     storage_port: int
     cluster_name: str = "cassieq"
     heap_mb: int = 512
-    #: Ask for a name and a password (at first both ``cassandra``), and check rights.
     authentication: bool = False
-    #: Serve CQL in the clear unless given.
     tls: NodeTls | None = None
-    #: Whether the log of writes is forced to disk; a node thrown away afterwards can do without.
-    synced: bool = True
-    #: Log a write before it is acknowledged; else a kill may lose the last 100 ms of writes.
     write_through: bool = False
-    #: Write the log past the page cache, which costs less; not known to 4.1, nor used together
-    #: with ``write_through``.
+    synced: bool = True
     direct_log: bool = False
-
-    @property
-    def token(self) -> int:
-        """Where on the ring this node begins: the ring is shared out evenly."""
-        return initial_tokens(len(self.members))[self.members.index(self.address)]
 
 
 def initial_tokens(nodes: int) -> tuple[int, ...]:
-    """Cut the ring into equal parts.
+    """The tokens at which nodes begin that have equal parts of the ring.
 
     >>> initial_tokens(3)
     (-9223372036854775808, -3074457345618258603, 3074457345618258602)
@@ -74,18 +73,19 @@ def initial_tokens(nodes: int) -> tuple[int, ...]:
 
 
 def cassandra_yaml(settings: NodeSettings) -> str:
-    """Write ``cassandra.yaml``; what it leaves out keeps Cassandra's default."""
-    # All are seeds: so they may start in any order, and again while any other is down.
+    """The text of ``cassandra.yaml``; the other settings keep Cassandra's defaults."""
+    # All nodes are seeds, so they can start in any order, and while others are down.
     seeds = ",".join(f"{member}:{settings.storage_port}" for member in settings.members)
     seed_provider = {
         "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
         "parameters": [{"seeds": seeds}],
     }
     several = len({member.split(".")[1] for member in settings.members}) > 1
+    tokens = initial_tokens(len(settings.members))
     values: dict[str, object] = {
         "cluster_name": settings.cluster_name,
         "num_tokens": 1,
-        "initial_token": str(settings.token),
+        "initial_token": str(tokens[settings.members.index(settings.address)]),
         "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
         "endpoint_snitch": "RackInferringSnitch" if several else "SimpleSnitch",
         "seed_provider": [seed_provider],
@@ -95,7 +95,7 @@ def cassandra_yaml(settings: NodeSettings) -> str:
         "native_transport_port": settings.native_port,
         "auto_bootstrap": False,
         "paxos_variant": "v2",
-        # The default forgets what an LWT has written by a clock that was ahead, before it is past.
+        # The default forgets writes of an LWT that a clock ahead has timed, before that time.
         "paxos_state_purging": "gc_grace",
         # Half a segment is the largest mutation: 16 MiB.
         "commitlog_segment_size": "32MiB",
@@ -108,11 +108,18 @@ def cassandra_yaml(settings: NodeSettings) -> str:
         "counter_cache_size": "0MiB",
         "file_cache_enabled": False,
         "auto_snapshot": False,
-        # The defaults, heap / 10 and heap / 40, would hold up a few large chunks in flight.
+        # The defaults, heap / 10 and heap / 40, would delay a few large chunks in flight.
         "native_transport_max_request_data_in_flight": "256MiB",
         "native_transport_max_request_data_in_flight_per_ip": "128MiB",
     }
-    values |= _log_of_writes(settings)
+    if settings.write_through:
+        values["commitlog_sync"] = "batch"
+    else:
+        values |= {"commitlog_sync": "periodic", "commitlog_sync_period": "10000ms"}
+        if settings.direct_log:
+            # A kill loses what is not in the page cache, so the log goes to disk as often as it
+            # would go to the page cache.
+            values |= {"commitlog_sync_period": "100ms", "commitlog_disk_access_mode": "direct"}
     if settings.authentication:
         values |= {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
     if settings.tls:
@@ -126,30 +133,13 @@ def cassandra_yaml(settings: NodeSettings) -> str:
             "truststore": str(settings.tls.ca.absolute()),
             "require_client_auth": settings.tls.client_certificates,
         }
-    # JSON is YAML: quoting and nesting need no thought.
+    # JSON is YAML, and json.dumps quotes and nests correctly.
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
 
 
-def _log_of_writes(settings: NodeSettings) -> dict[str, object]:
-    if settings.write_through:
-        return {"commitlog_sync": "batch"}
-    if settings.direct_log:
-        # A kill loses what is not in the page cache: so it goes to disk as often as it would go
-        # to the page cache.
-        return {
-            "commitlog_sync": "periodic",
-            "commitlog_sync_period": "100ms",
-            "commitlog_disk_access_mode": "direct",
-        }
-    return {"commitlog_sync": "periodic", "commitlog_sync_period": "10000ms"}
-
-
-def logback_xml() -> str:
-    """Write ``logback.xml``: one line per event, to standard output.
-
-    Without one, logback would print all of DEBUG and slow the start down.
-    """
-    return """\
+#: ``logback.xml``: one line per event, to standard output. Without it, logback would print all of
+#: DEBUG, and slow the start down.
+LOGBACK_XML = """\
 <configuration scan="false">
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%-5level [%thread] %date{ISO8601} %logger{0} - %msg%n</pattern></encoder>
@@ -158,22 +148,21 @@ def logback_xml() -> str:
 </configuration>
 """
 
-
 _DESCRIPTION = "cluster.json"
 _PATIENCE_SECONDS = 25.0
 _LOOK_SECONDS = 0.1
 
 
 def lock_data(folder: Path) -> IO[str]:
-    """Take the folder for one cluster; created, for this user alone, if it is not there.
+    """Lock a data folder for one cluster; it is created, for this user only, if it is missing.
 
-    Waits for one that is just ending, as a killed program's does.
+    Waits a while for another cluster that is ending, as that of a killed program is.
 
     Returns:
-        The locked file. The folder belongs to the process that holds it open.
+        The locked file; the lock lasts as long as a process has the file open.
 
     Raises:
-        SetupError: Another cluster has it, or it cannot be written.
+        SetupError: Another cluster has the folder, or it cannot be written.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -181,19 +170,21 @@ def lock_data(folder: Path) -> IO[str]:
     except OSError as exc:
         raise SetupError(f"Cannot keep data in {folder} ({exc.strerror}).") from exc
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not _locked(file):
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
         if time.monotonic() > deadline:
             file.close()
             raise SetupError(f"Another cluster uses {folder}: stop it, or choose another folder.")
         time.sleep(_LOOK_SECONDS)
-    return file
 
 
 def read_storage_port(folder: Path, *, nodes: int, release: Release) -> int | None:
-    """Return the port its nodes know each other by, or None for a new folder.
+    """The storage port of the nodes whose data the folder has; None for a new folder.
 
     Raises:
-        SetupError: The data are those of another number of nodes, or of a later release.
+        SetupError: The data are of another number of nodes, or of a later release.
     """
     try:
         description = json.loads((folder / _DESCRIPTION).read_text())
@@ -208,7 +199,7 @@ def read_storage_port(folder: Path, *, nodes: int, release: Release) -> int | No
             f"{folder} holds the data of {count} node(s), not of {nodes}:"
             " start as many, or choose another folder."
         )
-    # Cassandra reads the files of the releases before, not of those after.
+    # Cassandra reads the files of earlier releases, not of later ones.
     if written_by > release:
         raise SetupError(
             f"{folder} holds data of Cassandra {written_by}, which {release} can't read:"
@@ -218,13 +209,13 @@ def read_storage_port(folder: Path, *, nodes: int, release: Release) -> int | No
 
 
 def write_description(folder: Path, *, nodes: int, release: Release, storage_port: int) -> None:
-    """Note what a later start must know."""
+    """Write what a later start must know."""
     description = {"nodes": nodes, "release": release, "storage_port": storage_port}
     (folder / _DESCRIPTION).write_text(json.dumps(description) + "\n")
 
 
 def can_pass_page_cache(folder: Path) -> bool:
-    """Whether files of this folder can be written past the page cache; in memory, say, not."""
+    """Whether writes to this folder can bypass the page cache; in memory, for example, not."""
     probe = folder / "probe"
     try:
         os.close(os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_DIRECT))
@@ -233,10 +224,3 @@ def can_pass_page_cache(folder: Path) -> bool:
     finally:
         probe.unlink(missing_ok=True)
     return True
-
-
-def _locked(file: IO[str]) -> bool:
-    with suppress(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False

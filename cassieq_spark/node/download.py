@@ -239,9 +239,6 @@ def _lines(total: int, console: Console) -> Iterator[Watch]:
     yield watch
 
 
-_LIBRARY = "lib"
-
-
 def default_cache() -> Path:
     """The folder where downloads are kept: ``cassieq-spark`` in the user's cache folder."""
     home = os.environ.get("XDG_CACHE_HOME")
@@ -250,7 +247,7 @@ def default_cache() -> Path:
 
 def download_folder(cache: Path, release: Release = DEFAULT_RELEASE) -> Path:
     """The folder in ``cache`` that has the jars of a release."""
-    return cache / f"cassandra-{release.version}" / _LIBRARY
+    return cache / f"cassandra-{release.version}" / "lib"
 
 
 def resolve_jars(
@@ -284,7 +281,10 @@ def resolve_jars(
         with _only_one(cache, folder, console):
             # Another process may have finished the download while this one waited.
             if damaged := _damaged(wanted, folder):
-                _tell(damaged, wanted, folder, console)
+                if len(damaged) < len(wanted):
+                    reason = abridged(list(damaged.values()), "; ")
+                    told = f"The download in {folder} is incomplete ({reason}): downloading the"
+                    console.print(f"{told} missing files.", highlight=False)
                 download(
                     list(damaged), folder, name=f"Cassandra {release.version}", console=console
                 )
@@ -294,13 +294,6 @@ def resolve_jars(
 def _damaged(jars: Sequence[Jar], folder: Path) -> dict[Jar, str]:
     found = ((jar, jar.damage(folder)) for jar in jars)
     return {jar: damage for jar, damage in found if damage is not None}
-
-
-def _tell(damaged: dict[Jar, str], wanted: Sequence[Jar], folder: Path, console: Console) -> None:
-    if len(damaged) < len(wanted):
-        reason = abridged(list(damaged.values()), "; ")
-        text = f"The download in {folder} is incomplete ({reason}): downloading the missing files."
-        console.print(text, highlight=False)
 
 
 @contextmanager

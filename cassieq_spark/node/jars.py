@@ -1,7 +1,7 @@
 """The releases of Cassandra that can be embedded, and the list of jars of each.
 
-The lists beside this module are what Ivy resolves `cassandra-all` to, written once by
-`make cassandra-jars`: a line for each jar with its coordinates, bytes and SHA-256.
+`make cassandra-jars` has written the lists beside this module: a line with coordinates, bytes and
+SHA-256 for each jar that Ivy finds for `cassandra-all`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 
 class Release(StrEnum):
-    """A line of releases; both serve protocols 4 and 5, and run on Java 17.
+    """A line of releases; both support protocols 4 and 5, and run on Java 17.
 
-    4.1 is made for Java 8 and 11; on 17 it serves tests, and is not for production.
+    4.1 is made for Java 8 and 11; on 17 it is only for tests.
     """
 
     V4_1 = "4.1"
@@ -23,17 +23,16 @@ class Release(StrEnum):
 
     @property
     def version(self) -> str:
-        """The one that is downloaded, as Maven Central has it."""
+        """The release that is downloaded."""
         return {Release.V4_1: "4.1.10", Release.V5_0: "5.0.8"}[self]
 
     @property
     def logs_directly(self) -> bool:
-        """Whether it can write its log of writes past the page cache."""
+        """Whether its commit log can bypass the page cache."""
         return self is not Release.V4_1
 
 
 DEFAULT_RELEASE = Release.V5_0
-
 
 _LISTS = Path(__file__).parent
 
@@ -54,7 +53,7 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """What Maven Central calls it.
+        """Its name on Maven Central.
 
         >>> Jar("io.netty:netty-all:4.1.130.Final:linux", 0, "").file_name
         'netty-all-4.1.130.Final-linux.jar'
@@ -64,7 +63,7 @@ class Jar:
 
     @property
     def path(self) -> str:
-        """Where it is in a Maven repository.
+        """Its path in a Maven repository.
 
         >>> Jar("io.netty:netty-all:4.1.130.Final", 0, "").path
         'io/netty/netty-all/4.1.130.Final/netty-all-4.1.130.Final.jar'
@@ -73,7 +72,7 @@ class Jar:
         return "/".join((*group.split("."), name, version, self.file_name))
 
     def damage(self, folder: Path) -> str | None:
-        """Tell what is wrong with the file of this jar in ``folder``; None if it is this jar."""
+        """What is wrong with the file of this jar in ``folder``; None if it is correct."""
         try:
             with (folder / self.file_name).open("rb") as file:
                 size = file.seek(0, 2)
@@ -87,7 +86,7 @@ class Jar:
 
 
 def read_list(release: Release) -> tuple[Jar, ...]:
-    """The jars of the class path of a release: Cassandra's own, and what it depends on."""
+    """The jars of the class path of a release: Cassandra's own, and its dependencies."""
     lines = list_of(release).read_text(encoding="utf-8").splitlines()
     found = (line.split() for line in lines)
     return tuple(Jar(coordinates, int(size), sha256) for coordinates, size, sha256 in found)
@@ -96,10 +95,3 @@ def read_list(release: Release) -> tuple[Jar, ...]:
 def list_of(release: Release) -> Path:
     """The file with the list of a release."""
     return _LISTS / f"cassandra-{release.version}.jars"
-
-
-def write_list(release: Release, jars: list[Jar]) -> None:
-    """Write the list of a release."""
-    ordered = sorted(jars, key=lambda jar: jar.file_name)
-    lines = (f"{jar.coordinates} {jar.size} {jar.sha256}\n" for jar in ordered)
-    list_of(release).write_text("".join(lines), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The Java that Cassandra 5.0 runs on, 17 and no other, and the command of a node."""
+"""Finds a Java 17, the only one on which Cassandra 5.0 runs, and makes the command of a node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cassieq_spark.errors import SetupError
@@ -14,12 +14,12 @@ from cassieq_spark.node.configure import NodeSettings
 
 REQUIRED_MAJOR = 17
 
-_VERSION = re.compile(r'version "(?P<first>\d+)(?:\.(?P<second>\d+))?')
+_VERSION = re.compile(r'version "(1\.)?(?P<major>\d+)')
 _ANSWER_SECONDS = 30
 
 
 def major_version(banner: str) -> int | None:
-    """Tell the major version from what ``java -version`` prints, or None if there is none.
+    """The major version in the output of ``java -version``; None if there is none.
 
     >>> major_version('openjdk version "17.0.15" 2025-04-15')
     17
@@ -27,26 +27,23 @@ def major_version(banner: str) -> int | None:
     8
     """
     match = _VERSION.search(banner)
-    if match is None:
-        return None
-    first = int(match["first"])
-    return int(match["second"]) if first == 1 and match["second"] else first
+    return int(match["major"]) if match else None
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
     """Find a Java 17: the one in ``JAVA_HOME``, else the first on ``PATH``.
 
-    Args:
-        environment: Where the two variables are looked up; this process's own unless given.
-
-    Returns:
-        The ``java`` executable.
+    ``environment`` is that of this process unless given.
 
     Raises:
-        SetupError: There is none, or only others; says which, and how to get a 17.
+        SetupError: There is no Java, or only other versions.
     """
+    environment = os.environ if environment is None else environment
+    home = environment.get("JAVA_HOME")
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    candidates = {"JAVA_HOME": home and Path(home, "bin", "java"), "PATH": on_path}
     found = []
-    for origin, java in _candidates(os.environ if environment is None else environment):
+    for origin, java in ((origin, Path(java)) for origin, java in candidates.items() if java):
         major = _ask(java)
         if major == REQUIRED_MAJOR:
             return java
@@ -54,15 +51,8 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
     raise SetupError(
         f"Cassandra needs Java {REQUIRED_MAJOR}; found: {'; '.join(found) or 'no Java at all'}."
         f" Install it (apt install openjdk-{REQUIRED_MAJOR}-jre-headless),"
-        " or set JAVA_HOME to where it is."
+        " or set JAVA_HOME to its folder."
     )
-
-
-def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    if home := environment.get("JAVA_HOME"):
-        yield "JAVA_HOME", Path(home, "bin", "java")
-    if on_path := shutil.which("java", path=environment.get("PATH", "")):
-        yield "PATH", Path(on_path)
 
 
 def _ask(java: Path) -> int | None:
@@ -77,45 +67,28 @@ def _ask(java: Path) -> int | None:
 
 _MAIN = "org.apache.cassandra.service.CassandraDaemon"
 
-# What conf/jvm17-server.options of Cassandra 5.0 opens up.
-_EXPORTS = (
-    "java.base/java.lang.ref",
-    "java.base/jdk.internal.misc",
-    "java.management.rmi/com.sun.jmx.remote.internal.rmi",
-    "java.management/com.sun.jmx.remote.security",
-    "java.rmi/sun.rmi.registry",
-    "java.rmi/sun.rmi.server",
-    "java.sql/java.sql",
-    "jdk.attach/sun.tools.attach",
-    "jdk.unsupported/sun.misc",
-)
-_OPENS = (
-    "java.base/java.io",
-    "java.base/java.lang",
-    "java.base/java.lang.module",
-    "java.base/java.lang.reflect",
-    "java.base/java.nio",
-    "java.base/java.util",
-    "java.base/jdk.internal.loader",
-    "java.base/jdk.internal.math",
-    "java.base/jdk.internal.module",
-    "java.base/jdk.internal.ref",
-    "java.base/jdk.internal.reflect",
-    "java.base/jdk.internal.util.jar",
-    "java.base/sun.nio.ch",
-    "jdk.management/com.sun.management.internal",
-    # What 4.1 looks into besides: it was made for Java 8 and 11.
-    "java.base/java.util.concurrent",
-    "java.base/java.util.concurrent.atomic",
-    "java.base/java.util.concurrent.locks",
-)
+# The packages that conf/jvm17-server.options of Cassandra 5.0 exports and opens. 4.1, which was
+# made for Java 8 and 11, needs java.util.concurrent too.
+_EXPORTS = """
+java.base/java.lang.ref java.base/jdk.internal.misc java.rmi/sun.rmi.registry
+java.management.rmi/com.sun.jmx.remote.internal.rmi java.management/com.sun.jmx.remote.security
+java.rmi/sun.rmi.server java.sql/java.sql jdk.attach/sun.tools.attach jdk.unsupported/sun.misc
+"""
+_OPENS = """
+java.base/java.io java.base/java.lang java.base/java.lang.module java.base/java.lang.reflect
+java.base/java.nio java.base/java.util java.base/jdk.internal.loader java.base/jdk.internal.math
+java.base/jdk.internal.module java.base/jdk.internal.ref java.base/jdk.internal.reflect
+java.base/jdk.internal.util.jar java.base/sun.nio.ch jdk.management/com.sun.management.internal
+java.base/java.util.concurrent java.base/java.util.concurrent.atomic
+java.base/java.util.concurrent.locks
+"""
 
 
 def java_command(settings: NodeSettings, *, java: Path, jars: Sequence[Path]) -> list[str]:
-    """Write the command line that runs the node in the foreground.
+    """The command line that runs the node in the foreground.
 
     Raises:
-        SetupError: The memory meter, which Cassandra runs as an agent, is not among ``jars``.
+        SetupError: ``jars`` lack the memory meter, which Cassandra runs as an agent.
     """
     agent = next((jar for jar in jars if jar.name.startswith("jamm-")), None)
     if agent is None:
@@ -124,8 +97,8 @@ def java_command(settings: NodeSettings, *, java: Path, jars: Sequence[Path]) ->
         str(java),
         f"-javaagent:{agent}",
         *_machine(settings),
-        *(f"--add-exports={module}=ALL-UNNAMED" for module in _EXPORTS),
-        *(f"--add-opens={module}=ALL-UNNAMED" for module in _OPENS),
+        *(f"--add-exports={module}=ALL-UNNAMED" for module in _EXPORTS.split()),
+        *(f"--add-opens={module}=ALL-UNNAMED" for module in _OPENS.split()),
         *(f"-D{name}={value}" for name, value in _properties(settings).items()),
         "-classpath",
         os.pathsep.join(map(str, jars)),
@@ -145,7 +118,7 @@ def _machine(settings: NodeSettings) -> list[str]:
         "-XX:+PerfDisableSharedMem",
     ]
     if len(settings.members) > 1:
-        # Three optimising compilers fight over a laptop's cores: 10 s to start instead of 15.
+        # Three optimising compilers compete for a laptop's cores: 10 s to start instead of 15.
         flags.append("-XX:TieredStopAtLevel=1")
     return flags
 
@@ -158,7 +131,7 @@ def _properties(settings: NodeSettings) -> dict[str, str]:
         "cassandra.storagedir": str(settings.folder / "storage"),
         "cassandra-foreground": "yes",
         "logback.configurationFile": str(configuration / "logback.xml"),
-        # Gossip settles at once where all nodes are neighbours; the default waits 8 s and more.
+        # On one machine, gossip settles at once; the default waits 8 s or more.
         "cassandra.skip_wait_for_gossip_to_settle": "0",
         "cassandra.superuser_setup_delay_ms": "0",
         "cassandra.size_recorder_interval": "0",
@@ -168,7 +141,7 @@ def _properties(settings: NodeSettings) -> dict[str, str]:
         "jdk.attach.allowAttachSelf": "true",
     }
     if len(settings.members) == 1:
-        # No neighbour needs to be told, or waited for, when it stops.
+        # A single node that stops need not wait until others know it.
         properties["cassandra.shutdown_announce_in_ms"] = "0"
     if not settings.synced:
         properties["cassandra.skip_sync"] = "true"

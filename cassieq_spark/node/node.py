@@ -1,6 +1,6 @@
-"""One node: its files, the supervisor that keeps its process, and whether it serves.
+"""One node: its files, the supervisor of its process, and whether it serves.
 
-Whether it serves is told without a driver: by the protocol, and by its log.
+The CQL protocol and the log tell whether it serves, without a driver.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import supervise
-from cassieq_spark.node.configure import NodeSettings, cassandra_yaml, logback_xml
+from cassieq_spark.node.configure import LOGBACK_XML, NodeSettings, cassandra_yaml
 
 _LOOK_SECONDS = 0.05
 _TOLD_LINES = 15
@@ -38,7 +38,6 @@ class Node:
     def __init__(
         self, settings: NodeSettings, *, command: list[str], supervisor: Supervisor
     ) -> None:
-        """Describe the node; ``command`` runs it, ``supervisor`` keeps it."""
         self.address = settings.address
         self.paused = False
         self._settings = settings
@@ -49,7 +48,7 @@ class Node:
 
     @property
     def running(self) -> bool:
-        """Whether its process is there, paused or not."""
+        """Whether its process is running, paused or not."""
         return self.pid != 0 and self._supervisor.exit_code(self.address) is None
 
     @property
@@ -61,49 +60,52 @@ class Node:
         )
 
     def launch(self) -> None:
-        """Start the process; what it needs to serve comes later.
+        """Start the process; the node serves later.
 
         Raises:
             SetupError: Its files cannot be written, or Java cannot be started.
         """
         configuration = self._settings.folder / "conf"
         try:
-            # The data are beside it: those of a node are for its user alone.
+            # The data will be in this folder; only this user may read them.
             self._settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             configuration.mkdir(exist_ok=True)
             (configuration / "cassandra.yaml").write_text(cassandra_yaml(self._settings))
-            (configuration / "logback.xml").write_text(logback_xml())
+            (configuration / "logback.xml").write_text(LOGBACK_XML)
         except OSError as exc:
             raise SetupError(f"Cannot write {configuration} ({exc.strerror}).") from exc
         self.paused = False
         self.pid = self._supervisor.launch(self.address, self._command, log=self._log)
 
     def send(self, number: signal.Signals) -> None:
-        """Send the process a signal; nothing if it is not running."""
+        """Send the process a signal, if it is running."""
         if self.pid:
             self._supervisor.send(self.address, number)
 
-    def wait_for_end(self, timeout: timedelta) -> bool:
-        """Wait until the process has ended; false if it still runs after ``timeout``."""
+    def wait_for_end(self, timeout: timedelta) -> None:
+        """Wait until the process has ended.
+
+        Raises:
+            SetupError: It still runs after ``timeout``.
+        """
         deadline = time.monotonic() + timeout.total_seconds()
         while self.running:
             if time.monotonic() > deadline:
-                return False
+                raise SetupError(f"A node did not end within {timeout}: {self.describe()}")
             time.sleep(_LOOK_SECONDS)
-        return True
 
     def log_size(self) -> int:
-        """Return the size of the log in bytes, a position that ``log_since`` takes."""
+        """The size of the log in bytes, as a position for `log_since`."""
         return self._log.stat().st_size if self._log.exists() else 0
 
     def log_since(self, position: int) -> str:
-        """Return what the node has logged since its log was that long."""
+        """The text that the node has logged since its log was that long."""
         with self._log.open("rb") as log:
             log.seek(position)
             return log.read().decode(errors="replace")
 
     def describe(self) -> str:
-        """Tell how the node is, with the last lines of its log."""
+        """The state of the node, and the last lines of its log."""
         state = "is running" if self.running else "has ended"
         lines: deque[str] = deque(maxlen=_TOLD_LINES)
         if self._log.exists():
@@ -113,21 +115,21 @@ class Node:
 
 
 _END_SECONDS = 60
+_ENDED = "The supervisor of the cluster has ended: start the cluster again."
 
 
 class Supervisor:
-    """A supervisor of its own for each cluster: ends its processes when this one is gone.
+    """The supervisor of a cluster, a process that ends all nodes when this process ends.
 
-    Usable from any thread. See ``supervise`` for what it does, and how it is asked.
+    Usable from any thread. See ``supervise`` for the program and its requests.
     """
 
     def __init__(self, *, keep: Path | None = None, lock: IO[str] | None = None) -> None:
-        """Start it.
+        """Start the supervisor.
 
         Args:
-            keep: Folder the processes work in, kept at the end; unless given, a new temporary
-                one that is removed.
-            lock: A locked file: stays locked until the supervisor has ended.
+            keep: The folder of the nodes, which is kept; None: a temporary one.
+            lock: A locked file, which stays locked until the supervisor has ended.
         """
         command = [sys.executable, "-I", str(supervise.__file__), "--parent", str(os.getpid())]
         self._turn = threading.Lock()
@@ -136,17 +138,16 @@ class Supervisor:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(lock.fileno(),) if lock else (),
-            start_new_session=True,  # Ctrl-C is for us; the supervisor ends after us
+            start_new_session=True,  # Ctrl-C must not end the supervisor before us
         )
+        self._requests = cast("IO[bytes]", self._process.stdin)
+        self._answers = cast("IO[bytes]", self._process.stdout)
         self.folder = Path(self._read()["folder"])
 
     def launch(self, name: str, command: Sequence[str], *, log: Path) -> int:
-        """Start a process under a name that no running one has, and return its pid.
+        """Start a process, append its output to a file, and return its pid.
 
-        Args:
-            name: What to call it in the other methods.
-            command: The program and its arguments.
-            log: Where its output is appended.
+        The other methods know the process by ``name``.
         """
         answer = self._ask(do="start", name=name, command=list(command), log=str(log))
         if "error" in answer:
@@ -154,42 +155,38 @@ class Supervisor:
         return int(answer["pid"])
 
     def send(self, name: str, number: signal.Signals) -> bool:
-        """Send it a signal; false if it has ended before."""
+        """Send a process a signal; False if it has ended before."""
         return bool(self._ask(do="signal", name=name, signal=int(number))["sent"])
 
     def exit_code(self, name: str) -> int | None:
-        """Return how it ended (minus the signal's number if by one), or None while it runs."""
+        """The exit code of a process, minus a signal's number if that ended it; None: it runs."""
         code: int | None = self._ask(do="poll", name=name)["exit"]
         return code
 
     def close(self) -> None:
         """End all processes, and the supervisor; harmless when repeated."""
         with self._turn:
-            assert self._process.stdin is not None  # noqa: S101 (asked for above)
-            assert self._process.stdout is not None  # noqa: S101 (asked for above)
-            self._process.stdin.close()
+            self._requests.close()
             try:
                 self._process.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-            self._process.stdout.close()
+            self._answers.close()
 
     def _ask(self, **request: Any) -> dict[str, Any]:
         with self._turn:
-            assert self._process.stdin is not None  # noqa: S101 (asked for above)
             try:
-                self._process.stdin.write(json.dumps(request).encode() + b"\n")
-                self._process.stdin.flush()
+                self._requests.write(json.dumps(request).encode() + b"\n")
+                self._requests.flush()
             except (BrokenPipeError, ValueError) as exc:
-                raise SetupError("The supervisor of the cluster is gone: start it anew.") from exc
+                raise SetupError(_ENDED) from exc
             return self._read()
 
     def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None  # noqa: S101 (asked for above)
-        line = self._process.stdout.readline()
+        line = self._answers.readline()
         if not line:
-            raise SetupError("The supervisor of the cluster has ended: start it anew.")
+            raise SetupError(_ENDED)
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -203,25 +200,28 @@ _UP = re.compile(r"InetAddress /(?P<address>[\d.]+):\d+ is now UP")
 
 
 def answers_cql(address: str, port: int, *, identity: Path | None = None) -> bool:
-    """Ask a node which protocol options it supports, and tell whether it says so.
+    """Whether a node tells which protocol options it supports.
 
-    Args:
-        address: Where the node is.
-        port: Its CQL port.
-        identity: PEM file of a key and certificate to ask with, by TLS; in the clear unless given.
+    ``identity`` is the PEM file of a key and certificate to ask by TLS.
     """
     try:
-        with socket.create_connection((address, port), timeout=_ANSWER_SECONDS) as connection:
+        with ExitStack() as held:
+            plain = socket.create_connection((address, port), timeout=_ANSWER_SECONDS)
+            connection = held.enter_context(plain)
             if identity:
-                with _wrapped(connection, identity) as encrypted:
-                    return _says_supported(encrypted)
-            return _says_supported(connection)
+                connection = held.enter_context(_wrapped(connection, identity))
+            connection.sendall(_HEADER.pack(_REQUEST, 0, 0, _OPTIONS, 0))
+            header = held.enter_context(connection.makefile("rb")).read(_HEADER.size)
     except OSError:
         return False
+    if len(header) < _HEADER.size:
+        return False
+    version, _, _, opcode, _ = _HEADER.unpack(header)
+    return bool((version, opcode) == (_RESPONSE, _SUPPORTED))
 
 
 def peers_up(log: str) -> set[str]:
-    """Name the nodes that a node has seen come up, by its log.
+    """The addresses of the nodes that a node, by its log, has seen come up.
 
     >>> peers_up("INFO  [GossipStage:1] Gossiper - InetAddress /127.0.0.2:7000 is now UP")
     {'127.0.0.2'}
@@ -230,7 +230,7 @@ def peers_up(log: str) -> set[str]:
 
 
 def has_superuser(log: str) -> bool:
-    """Tell whether a node has made the role that the first login needs, by its log.
+    """Whether a node, by its log, has created the role for the first login.
 
     >>> has_superuser("CassandraRoleManager - Created default superuser role 'cassandra'")
     True
@@ -239,31 +239,9 @@ def has_superuser(log: str) -> bool:
 
 
 def _wrapped(connection: socket.socket, identity: Path) -> ssl.SSLSocket:
-    # This asks whether it answers, not who it is, and sends no secret.
+    # The question is whether the node answers, not who it is, and sends no secret.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.load_cert_chain(identity)
     return context.wrap_socket(connection)
-
-
-def _says_supported(connection: socket.socket) -> bool:
-    connection.sendall(_HEADER.pack(_REQUEST, 0, 0, _OPTIONS, 0))
-    return _is_supported(_receive(connection, _HEADER.size))
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    received = b""
-    while len(received) < size:
-        more = connection.recv(size - len(received))
-        if not more:
-            break
-        received += more
-    return received
-
-
-def _is_supported(header: bytes) -> bool:
-    with suppress(struct.error):
-        version, _, _, opcode, _ = _HEADER.unpack(header)
-        return bool((version, opcode) == (_RESPONSE, _SUPPORTED))
-    return False

@@ -1,4 +1,4 @@
-"""Choose ports that are free on every address of a cluster, and keep other clusters off them."""
+"""Claims ports that are free on every address of a cluster, so that other clusters avoid them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pathlib import Path
 
 from cassieq_spark.errors import SetupError
 
-# Below the ephemeral ports of Linux and macOS: no outgoing connection takes one meanwhile.
+# Below the ephemeral ports of Linux and macOS, so that no outgoing connection takes one.
 NATIVE_PORTS = (9042, *range(19042, 19242))
 STORAGE_PORTS = (7000, *range(17000, 17200))
 
 
 def is_free(address: str, port: int) -> bool:
-    """Tell whether a server could listen there now.
+    """Whether a server could listen there now.
 
     Raises:
         SetupError: This machine does not have the address.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do it: connections that are still closing down do not count.
+        # As servers do, so that connections that are still closing do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
@@ -43,15 +43,14 @@ def is_free(address: str, port: int) -> bool:
 class PortClaims:
     """Ports that no other cluster of this user takes until ``release``, or this process ends.
 
-    A node takes some seconds from being started to listening; a lock on a file per port bridges
-    them, so that two clusters started at once get different ports. The folder has to be this
-    user's, and no link; the files are neither followed, if they are links, nor written to.
+    A node listens some seconds after its start. Until then, a lock on a file for each port keeps
+    other clusters off it. The folder must belong to this user and be no link; the files are not
+    written to, and not followed if they are links.
     """
 
     def __init__(
         self, folder: Path | None = None, *, free: Callable[[str, int], bool] = is_free
     ) -> None:
-        """Keep the lock files in ``folder``; in the temporary folder unless given."""
         self._folder = folder or Path(tempfile.gettempdir(), f"cassieq-ports-{os.getuid()}")
         self._free = free
         self._held = ExitStack()
@@ -83,7 +82,7 @@ class PortClaims:
         except OSError as exc:
             raise self._refused(exc.strerror or str(exc)) from exc
         try:
-            # Of the open folder, and below it: nobody can put another one in its place meanwhile.
+            # The open folder is checked and used, so nobody can replace it between the two.
             self._check(os.fstat(folder))
             file = os.open(
                 str(port), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode=0o600, dir_fd=folder

@@ -1,16 +1,16 @@
-"""The program that keeps a cluster's Java processes, and outlives the process that asked for it.
+"""The program that runs a cluster's Java processes, and ends them when its parent has ended.
 
-Its standard input is a pipe from that process. Requests come in on it as JSON, one per line, and
-each is answered by one line on standard output. When the pipe closes, the other process is gone,
-or SIGTERM comes, it ends every Java and removes the folder, unless that is to be kept. Java
-itself dies with this program, where the kernel can arrange it (Linux).
+Its standard input is a pipe from its parent, which sends requests as JSON, one per line. The
+program answers each by one line on standard output. When the pipe closes, the parent has ended, or
+SIGTERM comes, it ends every Java and removes the folder, unless that is to be kept. On Linux, the
+kernel kills Java if this program is killed.
 
-Run by its path, with nothing but the standard library, so that it starts in no time.
+It is run by its path and imports the standard library only, so that it starts quickly.
 
 Requests: ``{"do": "start", "name", "command", "log"}`` -> ``{"pid"}`` or ``{"error"}``;
 ``{"do": "signal", "name", "signal"}`` -> ``{"sent"}``, for SIGSTOP once all its threads have
-stopped; ``{"do": "poll", "name"}`` -> ``{"exit"}``, null while it runs. The first line of output
-is ``{"folder"}``, unasked.
+stopped; ``{"do": "poll", "name"}`` -> ``{"exit"}``, null while it runs. The first line of output,
+before any request, is ``{"folder"}``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Children = dict[str, subprocess.Popen[bytes]]
 
 
 def main() -> None:
-    """Serve requests until the other process is gone, then leave nothing behind."""
+    """Serve requests until the parent has ended, then end and remove everything."""
     parser = argparse.ArgumentParser(description="Keeps the nodes of one cluster.")
     parser.add_argument("--parent", type=int, required=True, help="process to serve")
     parser.add_argument("--keep", type=Path, help="folder to use, and to keep")
@@ -61,7 +61,7 @@ def main() -> None:
 
 def _requests(parent: int) -> Iterator[dict[str, Any]]:
     pending = b""
-    # A pipe's other end may live on in a fork of the parent: so look who our parent is, too.
+    # A fork of the parent may hold the other end of the pipe, so the parent's pid is checked too.
     while os.getppid() == parent:
         if not select.select([0], [], [], _LOOK_SECONDS)[0]:
             continue
@@ -73,7 +73,7 @@ def _requests(parent: int) -> Iterator[dict[str, Any]]:
 
 
 def _answer(answer: dict[str, Any]) -> None:
-    # Nobody listens any more: the next look at standard input says so.
+    # If nobody reads the answer, standard input is at its end, too.
     with suppress(BrokenPipeError):
         os.write(1, json.dumps(answer).encode() + b"\n")
 
@@ -95,21 +95,16 @@ def _serve(
         except OSError as exc:
             return {"error": str(exc)}
         return {"pid": children[name].pid}
-    # The process is ours and not yet waited for: its pid cannot be another's meanwhile.
+    # The process is a child that was not waited for, so no other process can have its pid.
     ended = children[name].poll()
     if request["do"] == "poll":
         return {"exit": ended}
     if ended is None:
         children[name].send_signal(request["signal"])
-        if request["signal"] == signal.SIGSTOP:
-            _wait_until_stopped(children[name].pid)
+        if request["signal"] == signal.SIGSTOP and sys.platform.startswith("linux"):
+            # The threads stop one by one; the kernel reports it when all have stopped.
+            os.waitid(os.P_PID, children[name].pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     return {"sent": ended is None}
-
-
-def _wait_until_stopped(pid: int) -> None:
-    # The threads of a process stop one after the other: the kernel reports it when all have.
-    if sys.platform.startswith("linux"):
-        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def _death_signal() -> Callable[[], None]:

@@ -10,11 +10,11 @@ import pytest
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.node import Cluster
 from cassieq_spark.node.configure import (
+    LOGBACK_XML,
     NodeSettings,
     NodeTls,
     cassandra_yaml,
     initial_tokens,
-    logback_xml,
 )
 from cassieq_spark.node.java import java_command
 
@@ -137,7 +137,7 @@ def test_what_passes_the_page_cache_is_on_disk_as_soon_as_a_killed_node_needs_it
 
 
 def test_the_log_configuration_is_well_formed():
-    root = ET.fromstring(logback_xml())
+    root = ET.fromstring(LOGBACK_XML)
 
     assert root.find("root").get("level") == "INFO"
 

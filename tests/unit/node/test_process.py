@@ -141,7 +141,7 @@ def test_a_given_folder_is_kept_and_processes_end_gently(tmp_path: Path):
 def test_a_supervisor_that_is_gone_is_said_so(supervisor: Supervisor):
     supervisor.close()
 
-    with pytest.raises(SetupError, match="is gone"):
+    with pytest.raises(SetupError, match="has ended"):
         supervisor.exit_code("a")
 
 
