@@ -1,4 +1,4 @@
-"""Watching queues from outside: exact figures for Prometheus and for a terminal.
+"""Exact figures of queues, for Prometheus and for a terminal.
 
     store -> snapshot (reads, no LWT) -> metrics (pure) -> exporter: HTTP, ``cassieq exporter``
                                       '-> rates (pure) -> ``cassieq top``
@@ -6,9 +6,9 @@
 
 | event | result |
 |---|---|
-| Cassandra is away | ``/metrics`` answers: ``cassieq_up`` 0, no figures |
-| one queue can't be read | no figures, and ``cassieq_scrape_errors_total`` grows; others go on |
-| a query ends | its metrics end with it |
+| Cassandra cannot be reached | ``/metrics`` answers: ``cassieq_up`` 0, no figures |
+| one queue cannot be read | ``cassieq_scrape_errors_total`` grows; only its figures are missing |
+| a query ends | its metrics are removed |
 
 `QueryMetrics` needs Spark; it and the exporter need prometheus-client, ``cassieq top`` does not:
 ``pip install 'cassieq-spark[metrics]'``.

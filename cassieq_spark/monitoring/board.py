@@ -1,4 +1,4 @@
-"""Two readings of all queues as the lines of a table, with messages per second. Pure."""
+"""The lines of ``cassieq top``, with rates from two readings of all queues. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cassieq_spark.queues.stats import GroupStats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A group of a queue; or a queue that has none, or that could not be read.
+    """A group of a queue, or a queue without groups, or one that could not be read.
 
     Attributes:
         queue: Name of the queue, or label of a partition of it.
-        paused: Whether its readers pause.
+        paused: Whether the queue is paused.
         published: Messages published per second; None if not known.
-        group: What the group is owed; None if the queue has none.
+        group: The figures of the group; None if the queue has none.
         settled: Messages that the group settled per second; None if not known.
-        readers: Leases of the group that run.
+        readers: Leases of the group that have not run out.
         error: Why the queue could not be read.
     """
 
@@ -36,9 +36,9 @@ def lines(before: Snapshot | None, now: Snapshot, *, by_partition: bool = False)
     """The lines of all queues, by name of queue and group.
 
     Args:
-        before: An earlier reading; None: there are no rates.
-        now: What is shown.
-        by_partition: Whether a queue with several partitions has the lines of each instead.
+        before: An earlier reading, for the rates.
+        now: The reading to show.
+        by_partition: Whether each of several partitions has lines of its own.
     """
     was = {part.name: part for _, part in _parts(before, by_partition=by_partition)}
     found = [
@@ -55,7 +55,7 @@ def lines(before: Snapshot | None, now: Snapshot, *, by_partition: bool = False)
 def _parts(
     snapshot: Snapshot | None, *, by_partition: bool
 ) -> Iterator[tuple[tuple[str, int], QueueSnapshot]]:
-    """What has lines of its own, and where they are: by queue, and number of partition."""
+    """The queues or partitions that have lines of their own, and their places in the order."""
     for queue in snapshot.queues if snapshot else ():
         parts = by_partition and queue.partitions
         for number, part in enumerate(parts or (queue,)):
@@ -80,12 +80,9 @@ def _of_queue(before: QueueSnapshot | None, queue: QueueSnapshot) -> Iterator[Li
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What came and went between two readings of a queue, per second.
+    """Messages published and settled per second between two readings of a queue.
 
-    Attributes:
-        published: Messages published.
-        settled: Messages settled, by group; None where that is not known: the group is new, or
-            was moved back.
+    ``settled`` is by group; None if the group is new or was moved back.
     """
 
     published: float
@@ -93,7 +90,7 @@ class Rates:
 
 
 def rates(before: QueueSnapshot | None, now: QueueSnapshot) -> Rates | None:
-    """None where nothing can be said: the queue is new, was purged, or is read again too soon."""
+    """The rates; None if the queue is new or was purged, or no time has passed."""
     if before is None or before.stats.queue_id != now.stats.queue_id:
         return None
     seconds = now.read_at - before.read_at
@@ -111,5 +108,5 @@ def rates(before: QueueSnapshot | None, now: QueueSnapshot) -> Rates | None:
 
 
 def settled(queue: QueueSnapshot, group: GroupStats) -> int:
-    """Messages of the queue that the group is not owed: it has settled them, or began later."""
+    """Messages of the queue that the group has settled, or that came before its start."""
     return queue.stats.next - group.depth

@@ -31,22 +31,22 @@ from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
-#: The queues, a queue, or the history of the repair could not be read; the next reading tries.
+#: The queues, a queue, or the history of the repair could not be read; the next reading retries.
 READ_FAILED = "exporter.read_failed"
-#: Cassandra was away, and figures are published again.
+#: Figures are published again, after Cassandra could not be reached.
 READS_AGAIN = "exporter.reads_again"
 
 #: A month of repair runs, one every five minutes.
 _FIRST_RUNS = 10_000
 _LATER_RUNS = 100
 _BY_THE_CALLER = (OptionError, SetupError, MissingSchemaError, QueueStateError)
-#: Errors that are of no queue.
+#: The label of errors that belong to no queue.
 _NO_QUEUE = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What is published until the next reading; never changed, only replaced."""
+    """The figures to publish until the next reading; never changed, only replaced."""
 
     snapshot: Snapshot | None = None
     repairs: LastRuns = field(default_factory=LastRuns)
@@ -54,7 +54,7 @@ class _Read:
 
 
 class Exporter(Collector):
-    """Reads the figures of queues, and publishes what it read last: a scrape never waits.
+    """Reads the figures of queues, and publishes the last reading, so that no scrape waits.
 
     Args:
         connect: Opens the store; called again until it succeeds.
@@ -74,13 +74,13 @@ class Exporter(Collector):
         """Read everything once; see `read_snapshot`. Two reads more, for the repair. No LWT.
 
         Args:
-            may_continue: Asked before each queue; once false, the reading counts for nothing.
+            may_continue: Asked before each queue; once false, the reading is dropped.
 
         Returns:
-            None: it was told to end.
+            The figures; None if the reading was dropped.
 
         Raises:
-            CassieqError: Cassandra is away, or its tables are; that is published, too.
+            CassieqError: Cassandra cannot be reached, or its tables are missing; published, too.
         """
         try:
             if self._store is None:
@@ -103,7 +103,7 @@ class Exporter(Collector):
         return snapshot
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: what was read last."""
+        """For the registry: the metrics of the last reading."""
         read = self._read
         return families(read.snapshot, read.repairs, read.errors)
 
@@ -125,10 +125,7 @@ class Exporter(Collector):
         self._errors[queue] += 1
         what = f"queue {queue!r}" if queue else "the queues, or the history of the repair"
         logger.warning(
-            "could not read %s: %s",
-            what,
-            error,
-            extra={"action": READ_FAILED, "queue": queue},
+            "could not read %s: %s", what, error, extra={"action": READ_FAILED, "queue": queue}
         )
 
     def _publish(self, snapshot: Snapshot | None) -> None:
@@ -136,11 +133,11 @@ class Exporter(Collector):
 
 
 def export(exporter: Exporter, every: timedelta, stop: Stop) -> None:
-    """Read again and again, with a pause of ``every``, until ``stop`` is set.
+    """Read the figures until ``stop`` is set, with a pause of ``every`` between two readings.
 
     Raises:
         OptionError, SetupError, MissingSchemaError, QueueStateError: The first reading found that
-            the arguments are wrong. Whatever a later one finds is published and logged.
+            the arguments are wrong. Errors of later readings are published and logged.
     """
     for number in itertools.count():
         try:
@@ -150,25 +147,22 @@ def export(exporter: Exporter, every: timedelta, stop: Stop) -> None:
                 raise
         else:
             if number == 0 and snapshot is not None:
-                _refuse_unknown(snapshot)
+                for found in snapshot.errors.values():
+                    if isinstance(found, QueueStateError):
+                        raise found
         if stop.wait(every):
             return
 
 
 @contextmanager
 def serve(exporter: Exporter, host: str, port: int) -> Iterator[str]:
-    """Answer HTTP requests for as long as the context lasts.
-
-    Args:
-        exporter: What is published.
-        host: Address to listen at.
-        port: And its port; 0: any that is free.
+    """Answer HTTP requests at an address until the context ends; port 0: any free one.
 
     Yields:
         The URL of the metrics.
 
     Raises:
-        OptionError: It can't listen there.
+        OptionError: The address cannot be used.
     """
     registry = CollectorRegistry()
     registry.register(exporter)
@@ -185,9 +179,3 @@ def serve(exporter: Exporter, host: str, port: int) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def _refuse_unknown(snapshot: Snapshot) -> None:
-    for error in snapshot.errors.values():
-        if isinstance(error, QueueStateError):
-            raise error

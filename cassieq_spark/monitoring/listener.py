@@ -1,4 +1,4 @@
-"""What the streaming queries of a driver tell, for Prometheus."""
+"""Metrics of the streaming queries of a driver, for Prometheus."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from cassieq_spark.spark.progress import Progress, progress
 
 
 class QueryMetrics(StreamingQueryListener, Collector):
-    """Publishes what the cassieq sources of a session's queries tell of each batch.
+    """Publishes the figures that the cassieq sources of queries report for each batch.
 
-    Reads nothing from Cassandra: all of it comes with Spark's progress. Add it with
-    ``spark.streams.addListener(QueryMetrics())``; the same one to each session of a driver.
+    They come with Spark's progress; nothing is read from Cassandra. Add the listener with
+    ``spark.streams.addListener(QueryMetrics())``, the same one to each session of a driver.
 
     Args:
-        registry: Where it is published; one listener for each registry.
+        registry: Where to publish; one listener for each registry.
 
     Raises:
         ValueError: The registry has such a listener already.
@@ -41,10 +41,10 @@ class QueryMetrics(StreamingQueryListener, Collector):
         registry.register(self)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet."""
+        """Do nothing: there are no figures yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Take over what the batch tells."""
+        """Store the figures of the batch."""
         told = event.progress
         query, run = told.name or str(told.id), str(told.runId)
         duration = timedelta(milliseconds=told.batchDuration)
@@ -63,38 +63,36 @@ class QueryMetrics(StreamingQueryListener, Collector):
             )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Forget where the group stands: others may change that, and nobody tells us now."""
+        """Drop the figures of the group: other readers change them, and Spark reports no more."""
         run = str(event.runId)
         with self._lock:
             if run in self._sources:
-                self._sources[run] = tuple(map(_idle, self._sources[run]))
+                self._sources[run] = tuple(
+                    replace(
+                        source,
+                        last=Progress(
+                            queue=source.last.queue,
+                            group=source.last.group,
+                            lost_leases=source.last.lost_leases,
+                            dead=source.last.dead,
+                            skipped=source.last.skipped,
+                        ),
+                    )
+                    for source in self._sources[run]
+                )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Forget the query."""
+        """Drop the figures of the query."""
         with self._lock:
             self._sources.pop(str(event.runId), None)
 
     def describe(self) -> Iterator[Metric]:
-        """For the registry: what there will be, so that it takes only one listener."""
+        """For the registry: all metrics without values, so that it refuses a second listener."""
         return query_families([])
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: the metrics of all queries that run."""
+        """For the registry: the metrics of all running queries."""
         with self._lock:
             sources = [each for found in self._sources.values() for each in found]
-        # Queries of two sessions may have one name; the later one counts.
+        # If queries of two sessions have the same name, the later one counts.
         return query_families({each.labels: each for each in sources}.values())
-
-
-def _idle(source: QuerySource) -> QuerySource:
-    last = source.last
-    return replace(
-        source,
-        last=Progress(
-            queue=last.queue,
-            group=last.group,
-            lost_leases=last.lost_leases,
-            dead=last.dead,
-            skipped=last.skipped,
-        ),
-    )

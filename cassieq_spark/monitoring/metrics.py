@@ -1,6 +1,6 @@
-"""Every metric that there is: its name, its meaning, its labels and its value. Pure.
+"""All metrics: name, meaning, labels and value. Pure.
 
-The tables of docs/monitoring.md are checked against `EXPORTED` and `OF_QUERIES`.
+A test compares the tables of docs/monitoring.md with `EXPORTED` and `OF_QUERIES`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ class Family(Generic[T]):
     """A metric.
 
     Attributes:
-        name: In full; one that ends in ``_total`` is a counter, which only grows, as long as
-            nothing starts anew.
+        name: The full name; a counter's ends in ``_total``.
         text: One sentence, for people.
         labels: Names of its labels.
-        value: Of what the metric is about; None if it is not known.
+        value: Returns the value; None if it is not known.
     """
 
     name: str
@@ -44,15 +43,11 @@ class Family(Generic[T]):
 
     @property
     def kind(self) -> str:
-        """As Prometheus calls it."""
+        """Its type in Prometheus."""
         return "counter" if self.name.endswith("_total") else "gauge"
 
     def of(self, samples: Iterable[tuple[tuple[str, ...], T]]) -> Metric:
-        """This metric with values, for Prometheus.
-
-        Args:
-            samples: The labels, in their order, and what they stand for.
-        """
+        """This metric with values, for Prometheus; each sample has its labels, in order."""
         make = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
         metric = make(self.name, self.text, labels=self.labels)
         for labels, each in samples:
@@ -64,23 +59,21 @@ class Family(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A group of a queue."""
-
     queue: QueueSnapshot
     stats: GroupStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySource:
-    """A source of a query, as of its last trigger.
+    """A source of a query after its last trigger.
 
     Attributes:
         query: Name of the query, or its id.
-        source: Which of its sources, from 0.
+        source: Number of the source in the query, from 0.
         batches: Triggers that have ended since the listener was added.
         messages: Messages in their batches.
-        duration: How long the last one took.
-        last: What it told.
+        duration: How long the last trigger took.
+        last: The figures of the last trigger.
     """
 
     query: str
@@ -98,32 +91,28 @@ class QuerySource:
 
 @dataclass(frozen=True, slots=True)
 class LastRuns:
-    """The runs that count, by step.
+    """The last runs of the repair that count, by step.
 
     Attributes:
-        done: The last that came to its end.
-        judged: The last that came to its end or found a problem: one that was stopped early and
-            found nothing has not looked at everything.
+        done: The last completed run.
+        judged: The last run that was completed or found a problem. A run that was stopped early
+            and found nothing may have missed problems.
     """
 
     done: Mapping[str, PastRun] = field(default_factory=dict)
     judged: Mapping[str, PastRun] = field(default_factory=dict)
 
     def after(self, runs: Sequence[PastRun]) -> LastRuns:
-        """What counts once these are known, too; in any order, known ones among them."""
-        done, judged = dict(self.done), dict(self.judged)
-        for run in sorted(runs, key=lambda run: run.epoch):
-            for step in run.steps:
-                if run.outcome is Outcome.DONE:
-                    _keep_later(done, step, run)
-                if run.outcome is Outcome.DONE or run.problems:
-                    _keep_later(judged, step, run)
+        """These and the known ones together; the order of ``runs`` does not matter."""
+        done: dict[str, PastRun] = {}
+        judged: dict[str, PastRun] = {}
+        known = (*self.done.values(), *self.judged.values(), *runs)
+        for run in sorted(known, key=lambda run: run.epoch):
+            if run.outcome is Outcome.DONE:
+                done |= dict.fromkeys(run.steps, run)
+            if run.outcome is Outcome.DONE or run.problems:
+                judged |= dict.fromkeys(run.steps, run)
         return LastRuns(done, judged)
-
-
-def _keep_later(kept: dict[str, PastRun], step: str, run: PastRun) -> None:
-    if step not in kept or kept[step].epoch <= run.epoch:
-        kept[step] = run
 
 
 def _queue(
@@ -379,12 +368,12 @@ OF_QUERIES = (
 def families(
     snapshot: Snapshot | None, repairs: LastRuns, errors: Mapping[str, int]
 ) -> Iterator[Metric]:
-    """What an exporter publishes.
+    """The metrics of an exporter.
 
     Args:
-        snapshot: What was read last; None if Cassandra is away: then there are no figures.
+        snapshot: The last reading; None if Cassandra cannot be reached: then there are no figures.
         repairs: The runs of the repair that count.
-        errors: Readings that failed, by queue; ``""`` for what is of no queue.
+        errors: Readings that failed, by queue; ``""`` for those of no queue.
     """
     yield UP.of([((), snapshot)])
     names = set(errors) | {""}
@@ -428,7 +417,7 @@ def families(
 
 
 def query_families(sources: Iterable[QuerySource]) -> Iterator[Metric]:
-    """What a listener publishes; a figure that the last trigger did not tell is left out."""
+    """The metrics of a listener, without figures that the last trigger did not report."""
     told = [(each.labels, each) for each in sources]
     for family in OF_QUERIES:
         yield family.of(told)

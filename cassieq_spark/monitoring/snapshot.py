@@ -1,4 +1,4 @@
-"""Reading what all queues hold, so that an error of one of them does not hide the others."""
+"""Reads the figures of all queues, so that an error in one queue does not hide the others."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from cassieq_spark.dead_letters.survey import read_dead
-from cassieq_spark.errors import (
-    CassieqError,
-    ConnectError,
-    InvariantError,
-    MissingSchemaError,
-)
+from cassieq_spark.errors import CassieqError, ConnectError, InvariantError, MissingSchemaError
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
@@ -38,19 +33,18 @@ QUEUES_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
-    """What a queue held when it was read.
+    """The figures of a queue.
 
     Attributes:
-        name: The queue; of one of several partitions, its label.
-        stats: What it holds, and what each group is owed.
-        leases: Leases that run, by group: one for each reader at work, and for each partition of
-            which it has messages.
-        paused: Whether its readers pause.
-        fence: What was begun before is not published any more; None: not known.
-        dead_letters: Dead letters in it that are neither redriven nor purged; None if no queue
-            sends any there.
-        read_at: When, in seconds of this process's monotonic clock.
-        partitions: The same of each of several partitions, of which this is the sum; else none.
+        name: Name of the queue, or label of one of several partitions.
+        stats: Its messages, and those of each group.
+        leases: Leases that have not run out, by group: one for each reader and partition.
+        paused: Whether the queue is paused.
+        fence: Writes that began before it are refused; None: not known.
+        dead_letters: Dead letters that are neither redriven nor purged; None if no queue sends
+            dead letters here.
+        read_at: When it was read, in seconds of this process's monotonic clock.
+        partitions: The figures of each of several partitions, whose sum this is.
     """
 
     name: str
@@ -65,13 +59,13 @@ class QueueSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the queues held, each at its own moment between ``begun_at`` and ``took`` later.
+    """The figures of queues, each read at a moment of its own after ``begun_at``.
 
     Attributes:
         begun_at: By the clock of this machine.
-        took: How long it took to read it.
-        queues: Those that could be read, by name.
-        errors: What went wrong with the others, by name of the queue.
+        took: How long reading took.
+        queues: The queues that could be read, by name.
+        errors: The errors of the others, by name of the queue.
     """
 
     begun_at: datetime
@@ -85,13 +79,13 @@ def read_snapshot(
 ) -> Snapshot:
     """Read queues, eight at a time. No LWT.
 
-    The table of queues; for each queue two reads, and five for each group; as much again for one
-    that others send dead letters to.
+    Reads the table of queues; for each queue two reads, and five for each group; twice that for a
+    dead-letter queue.
 
     Args:
         store: Where the queues are kept.
-        names: Which queues; none means all that are active.
-        may_continue: Asked before each queue; once false, those that are left are left out.
+        names: Which queues; none means all active ones.
+        may_continue: Asked before each queue; once false, the other queues are left out.
 
     Raises:
         ConnectError: No node answers.
@@ -108,7 +102,7 @@ def read_snapshot(
     }
     read = partial(_read_unless_broken, store, found, targets, may_continue)
     with ThreadPoolExecutor(QUEUES_AT_ONCE) as pool:
-        # The first ConnectError ends it: what has not begun is cancelled.
+        # The first ConnectError ends it, and cancels the reads that have not begun.
         figures = dict(zip(chosen, pool.map(read, chosen), strict=True))
     return Snapshot(
         begun_at=begun_at,
@@ -120,12 +114,7 @@ def read_snapshot(
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was read of one partition of a queue.
-
-    Attributes:
-        states: What each group is owed, by its name.
-        head: The ledger's head, read after them.
-    """
+    """One partition as it was read: the groups' states by name, then the ledger's head."""
 
     states: Mapping[str, GroupState]
     head: LedgerHead
@@ -139,11 +128,6 @@ def look_at(ledger: Ledger) -> Look:
     """
     states = read_group_states(ledger)
     return Look(states, ledger.read_head())
-
-
-def count_leases(state: GroupState) -> int:
-    """How many leases run; pure."""
-    return len({slot.lease for slot in state.slots if slot.monotons and slot.due_at >= state.now})
 
 
 def _read_unless_broken(
@@ -175,16 +159,16 @@ def read_queue_snapshot(
     is_target: bool,
     look: Callable[[Ledger], Look] = look_at,
 ) -> QueueSnapshot:
-    """Read what one queue holds; reads as `read_snapshot`, without the table of queues.
+    """Read the figures of one queue; reads as `read_snapshot`, without the table of queues.
 
     Args:
         store: Where the queue is kept.
         record: Which queue; an active one.
-        is_target: Whether others send dead letters to it, which are counted then.
-        look: Reads a partition, or knows what was read of it.
+        is_target: Whether other queues send dead letters to it; then these are counted.
+        look: Returns a partition, read now or before.
 
     Raises:
-        QueueStateError: It was purged or deleted meanwhile.
+        QueueStateError: The queue was purged or deleted meanwhile.
     """
     queue = record.definition
     parts = [
@@ -207,10 +191,14 @@ def read_queue_snapshot(
 
 
 def _snapshot_of(ledger: Ledger, name: str, look: Look) -> QueueSnapshot:
+    running = {
+        group: {it.lease for it in state.slots if it.monotons and it.due_at >= state.now}
+        for group, state in look.states.items()
+    }
     return QueueSnapshot(
         name=name,
         stats=stats_of(ledger, look.states, look.head),
-        leases={group: count_leases(state) for group, state in look.states.items()},
+        leases={group: len(leases) for group, leases in running.items()},
         paused=look.head.paused,
         fence=look.head.fence,
         read_at=time.monotonic(),
