@@ -1,3 +1,3 @@
-"""For tests, ours and yours: what every store must do, and stores that count or fail."""
+"""For tests, ours and yours: the conformance suite of stores, and stores that count or fail."""
 
 from __future__ import annotations

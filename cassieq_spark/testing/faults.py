@@ -1,4 +1,4 @@
-"""A store around a store that does to its caller what networks and other processes do."""
+"""A store around a store that loses and delays requests, and lets others act between calls."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _T = TypeVar("_T")
 
 
 class Fault(Enum):
-    """What becomes of a write of rows; its caller hears that the outcome is unknown.
+    """What happens to a write of rows; its caller gets an `OutcomeUnknownError`.
 
-    A compare-and-set that has reached one replica is decided, and plain reads may miss it until
-    the next compare-and-set or serial read on its partition; see `TearingStore`.
+    A compare-and-set that has reached one replica is decided. Plain reads may miss it until the
+    next compare-and-set or serial read of its partition; see `TearingStore`.
     """
 
     REQUEST_LOST = auto()
@@ -40,22 +40,22 @@ class Fault(Enum):
 
 
 class FaultyStore(WrappedStore):
-    """Loses and delays writes of rows that it was armed to, and is interrupted; one at a time.
+    """Loses or delays writes of rows, and interrupts calls, as a test tells it. One at a time.
 
     Args:
         store: The store that does the work.
         watch: Called with the partition after every compare-and-set that was applied.
-        replicas: The store within ``store`` that has the replicas, if several share them; None:
-            ``store`` itself, if it tears, else replicas of its own.
+        replicas: The store within ``store`` that has the replicas, if several stores share them;
+            None: ``store`` itself if it is a `TearingStore`, else new replicas.
 
     Attributes:
-        replicas: Say here which replicas plain reads ask.
-        fault: Strikes the next compare-and-set, or write or deletion of a row.
-        lasting: Whether it strikes all of them until `calm`, not only the next one.
-        late: Requests under way, oldest first; `arrive` carries out the first.
-        troubles: How many faults and interruptions have struck.
-        torn: How many reads could have seen something else by asking other replicas.
-        delayed: How many requests were late.
+        replicas: The store in which tests choose the replicas that plain reads ask.
+        fault: What happens to the next compare-and-set, or write or deletion of a row.
+        lasting: Whether it happens to all of them until `calm`, not only to the next one.
+        late: Delayed requests, the oldest first; `arrive` carries out the first one.
+        troubles: How many faults and interruptions there were.
+        torn: How many reads might have returned something else from other replicas.
+        delayed: How many requests were delayed.
     """
 
     def __init__(
@@ -81,27 +81,27 @@ class FaultyStore(WrappedStore):
 
     @property
     def unrest(self) -> int:
-        """Grows unless all that was read is what was so, and all that was written was answered."""
+        """Grows if a read may have missed something, or a write was not answered."""
         return self.troubles + self.torn
 
     def interrupt(
         self, action: Callable[[], None], *, after: int, bit_by_bit: bool = False
     ) -> None:
-        """Let ``action`` happen just before the next call but ``after``; it may raise.
+        """Call ``action`` just before one of the next calls.
 
-        What counts are compare-and-sets, reads of rows and deletions of buckets.
+        Compare-and-sets, reads of rows and deletions of buckets count as calls.
 
         Args:
-            action: What happens.
-            after: So many calls later.
-            bit_by_bit: Let each compare-and-set reach one replica first, and the others with the
-                answer; that counts as a call of its own.
+            action: What to do; if it raises an error, the call fails with that.
+            after: How many calls come before that one.
+            bit_by_bit: Whether each compare-and-set reaches one replica first, and the others
+                just before it is answered, which counts as another call.
         """
         self._interruption, self._calls_left = action, after
         self._bit_by_bit = bit_by_bit
 
     def calm(self) -> None:
-        """Disarm everything; what is under way stays so."""
+        """Cancel the fault and the interruption, but not the requests that are late."""
         self.fault = self._interruption = None
         self.lasting = self._bit_by_bit = False
 
@@ -158,20 +158,17 @@ class FaultyStore(WrappedStore):
         super().delete_buckets(queue_id, buckets)
 
     def _carry_out_bit_by_bit(self, partition: Partition, carry_out: Callable[[], bool]) -> bool:
-        """Reach one replica, and the others before the answer comes."""
+        """Reach one replica, let others act, and reach the other replicas before the answer."""
         with self.replicas.tearing():
             applied = carry_out()
-        commit = self.replicas.pending(partition) if applied else None
         if applied:
-            self._await_answer()
-        self.replicas.complete(partition, commit)
+            commit = self.replicas.pending(partition)
+            self._pass()
+            self.replicas.complete(partition, commit)
         return applied
 
-    def _await_answer(self) -> None:
-        """Others may act before the answer comes."""
-        self._pass()
-
     def _pass(self) -> None:
+        """Count a call, and interrupt it if it is its turn."""
         action = self._interruption
         if action is None:
             return

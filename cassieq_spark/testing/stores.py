@@ -1,4 +1,4 @@
-"""Stores around a store: one passes every call on, one counts them; see also `faults`."""
+"""Stores around a store: one that passes every call on, and one that counts the calls."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ class WrappedStore:
 
 
 class CountingStore(WrappedStore):
-    """Counts compare-and-sets, reads of rows and scans, whatever becomes of them.
+    """Counts compare-and-sets, reads of rows and scans, whether they succeed or fail.
 
     Attributes:
         cas_count: Compare-and-sets.
-        read_count: Reads of rows that are not serial.
-        serial_read_count: Those that are.
+        read_count: Plain reads of rows.
+        serial_read_count: Serial reads of rows.
         scan_count: Scans of a table.
     """
 
@@ -89,10 +89,7 @@ class CountingStore(WrappedStore):
 
     def reset(self) -> None:
         """Begin again at zero."""
-        self.cas_count = 0
-        self.read_count = 0
-        self.serial_read_count = 0
-        self.scan_count = 0
+        self.cas_count = self.read_count = self.serial_read_count = self.scan_count = 0
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
         with self._lock:

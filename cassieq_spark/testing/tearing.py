@@ -1,4 +1,4 @@
-"""A store of three replicas, of which a compare-and-set may reach one before the others."""
+"""A store of three replicas, where a compare-and-set may reach one before the others."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import SHAPES, Table
 from cassieq_spark.testing.stores import WrappedStore
 
-#: Rows of a partition after which a page of a scan ends, so that its next rows come later.
+#: After how many rows of a partition a page of a scan ends; the next page is read later.
 PAGE = 3
-#: What the plain reads of a partition see, in turn, while a commit is on one replica: ``f`` is a
-#: read that asks this replica, ``s`` is one that asks the two others.
+#: Which replicas plain reads of a partition ask, in turn, while a commit is on one replica: ``f``
+#: is a read that asks this replica, ``s`` is one that asks the two others.
 Draws = str
 
 
@@ -34,8 +34,8 @@ class Pending:
     """A commit that is on one replica only.
 
     Attributes:
-        old: What the two others still have of the rows that it changed; None: no such row. A row
-            that a plain read has shown is repaired there, and so is no longer in here.
+        old: The rows that it changed, as the two other replicas still have them; None: no such
+            row. A plain read that returns a row repairs it on all replicas, and removes it here.
         now: The server's clock when it was carried out.
     """
 
@@ -44,21 +44,21 @@ class Pending:
 
 
 class TearingStore(WrappedStore):
-    """Lets plain reads of different moments meet, as Cassandra's do; see `Store.read_rows`.
+    """Lets plain reads return different moments, as Cassandra's do; see `Store.read_rows`.
 
-    The store that it wraps has what is decided. Here is only what two of three replicas have not
-    heard of: at most one commit for each partition, as the next serial read or compare-and-set on
-    the partition completes it. A plain read that asks the replica that has it shows all of it
-    that is in its slice, and repairs these rows; one that asks the others does not, but for the
-    rows that were repaired before. A scan comes in pages: the first rows of a partition may be
-    shown, and repaired, by the replica that has the commit, and the others not.
+    The store that it wraps has all that is decided. This store has the commits that two of three
+    replicas lack: at most one for each partition, as the next serial read or compare-and-set of
+    the partition completes it. A plain read that asks the replica with the commit returns all of
+    it that is in its slice, and repairs these rows on the others. A plain read that asks the
+    others returns only the rows that were repaired before. A scan comes in pages: the replica with
+    the commit may return, and repair, the first rows of a partition, and the others the next ones.
 
     Args:
         store: The store that does the work.
-        draws: Which replicas plain reads ask, in turn, and from the beginning again.
+        draws: Which replicas plain reads ask, in turn; then from the beginning again.
 
     Attributes:
-        drawn: How many plain reads had to choose.
+        drawn: How many plain reads depended on which replicas they asked.
     """
 
     def __init__(self, store: Store, draws: Draws = "fs") -> None:
@@ -74,7 +74,7 @@ class TearingStore(WrappedStore):
 
     @contextmanager
     def tearing(self) -> Iterator[None]:
-        """Let what is carried out within reach one replica only."""
+        """Let compare-and-sets within the block reach one replica only."""
         self._tears = True
         try:
             yield
@@ -86,7 +86,7 @@ class TearingStore(WrappedStore):
         return self._pending.get(partition)
 
     def complete(self, partition: Partition, commit: Pending | None) -> None:
-        """Let this commit reach all replicas, if it is not there by now."""
+        """Let this commit reach all replicas, unless it has reached them already."""
         if commit is not None and self._pending.get(partition) is commit:
             del self._pending[partition]
 
@@ -137,8 +137,10 @@ class TearingStore(WrappedStore):
             if partition in torn:
                 commit = torn[partition]
                 if self._asks_the_one():
+                    # The next page of the scan asks the others.
                     wanted = [row for row in seen if not kinds or row["kind"] in kinds]
-                    _repair_page(commit, partition, kinds, wanted[:PAGE])
+                    page = Slice(kinds=tuple(kinds), limit=PAGE)
+                    _repair(commit, partition, page, wanted[:PAGE])
                 known = _as_the_others_know(commit, partition, seen)
                 seen = [known[key] for key in sorted(known)]
             yield from (row for row in seen if not kinds or row["kind"] in kinds)
@@ -148,32 +150,20 @@ class TearingStore(WrappedStore):
         return next(self._draws) == "f"
 
     def _changes(self, partition: Partition, before: Rows) -> Pending:
-        old = _by_key(partition, before.rows)
         after = super().read_rows(partition)
-        new = _by_key(partition, after.rows)
+        old, new = (_by_key(partition, each.rows) for each in (before, after))
         changed = {key: old.get(key) for key in old | new if old.get(key) != new.get(key)}
         return Pending(changed, after.now or before.now)
 
 
 def _repair(commit: Pending, partition: Partition, which: Slice, shown: Sequence[Row]) -> None:
-    """All replicas have from now on what a read of this slice has shown, or shown to be gone."""
+    """Repair what a read of this slice has returned: rows, and the absence of deleted rows."""
     covered = {key for key in commit.old if keys_in([key], which)}
     if which.limit is not None and len(shown) == which.limit:
         last = key_of(partition, shown[-1])
         covered = {key for key in covered if (key >= last if which.reverse else key <= last)}
     for key in covered:
         del commit.old[key]
-
-
-def _repair_page(
-    commit: Pending, partition: Partition, kinds: Sequence[str], page: Sequence[Row]
-) -> None:
-    """The same for the first page of a scan; the next one asks the others."""
-    is_last = len(page) < PAGE
-    for key in list(commit.old):
-        is_shown = is_last or key <= key_of(partition, page[-1])
-        if is_shown and (not kinds or key[0] in kinds):
-            del commit.old[key]
 
 
 def _as_the_others_know(

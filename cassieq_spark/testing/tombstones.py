@@ -1,4 +1,4 @@
-"""A store around a store that fails reads which wade through deleted rows, as Cassandra does."""
+"""A store around a store that fails reads of too many deleted rows, as Cassandra does."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from cassieq_spark.store.protocol import (
     Slice,
     Store,
 )
-from cassieq_spark.store.tables import SHAPES, Table
+from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import WrappedStore
+from cassieq_spark.testing.tearing import key_of
 
 
 class TombstoneStore(WrappedStore):
-    """Fails a read or a scan that comes across more deleted rows of a partition than a limit.
+    """Fails a read or a scan that crosses more deleted rows of a partition than a limit.
 
-    What compare-and-sets have deleted counts, and so does every row that they have written to
-    vanish by itself, whether it has or not. A read of rows by their whole keys comes across none.
-    Nothing is ever compacted.
+    Rows that compare-and-sets have deleted count, and so do rows with a time to live, whether they
+    have expired or not. A read of rows by their whole keys crosses none. Nothing is compacted.
 
     Args:
         store: The store that does the work.
-        limit: How many deleted rows a read may come across; None: any number.
+        limit: The most deleted rows that a read may cross; None: any number.
 
     Attributes:
-        limit: The same, by now.
-        most: The most that any read has come across, also one that failed.
+        limit: The same; a test may change it.
+        most: The most deleted rows that a read has crossed, even if it failed.
     """
 
     def __init__(self, store: Store, limit: int | None = None) -> None:
@@ -60,7 +60,7 @@ class TombstoneStore(WrappedStore):
     ) -> Rows:
         found = super().read_rows(partition, which, serial=serial)
         if which.row is None and not which.rows:
-            last = _key_of(partition.table, found.rows[-1]) if found.rows else None
+            last = key_of(partition, found.rows[-1]) if found.rows else None
             with self._lock:
                 crossed: Iterable[RowKey] = keys_in(self._dead[partition], which)
             if last is not None and which.limit is not None and len(found.rows) == which.limit:
@@ -100,9 +100,3 @@ class TombstoneStore(WrappedStore):
             case _:
                 alive.add(op.row)
                 dead.discard(op.row)
-
-
-def _key_of(table: Table, row: Row) -> RowKey:
-    return tuple(
-        value for name in SHAPES[table].clustering if isinstance(value := row[name], str | int)
-    )

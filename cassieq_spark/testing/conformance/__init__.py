@@ -1,12 +1,12 @@
-"""Decides what a store is: subclass `StoreContract` and give it a fixture ``store``.
+"""The tests that every store must pass: subclass `StoreContract` and add a fixture ``store``.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
         def store(self):
             return MyStore()
 
-Every test uses queue ids of its own, so one store serves all of them, also one that others use at
-the same time. For readable failures call
+Every test uses queue ids of its own, so one store serves all of them, even if others use it at the
+same time. For readable failures call
 ``pytest.register_assert_rewrite("cassieq_spark.testing.conformance")`` in ``conftest.py``.
 """
 
@@ -30,7 +30,7 @@ class StoreContract(
     RaceContract,
     TimedRowContract,
 ):
-    """All that a `Store` must do."""
+    """Tests of all that a `Store` must do."""
 
 
 __all__ = ["StoreContract"]

@@ -7,7 +7,7 @@ from uuid import uuid1
 
 import pytest
 
-from cassieq_spark.store.protocol import Delete, Insert, Store, Update, When
+from cassieq_spark.store.protocol import Delete, Insert, Op, Store, Update, When
 from cassieq_spark.testing.conformance.rows import (
     HEAD,
     fresh_ledger,
@@ -136,16 +136,7 @@ class ConditionContract:
         put(store, ledger, sink("gone"), batch_id=1)
         before = rows_by_key(store, ledger)
 
-        applied = store.cas(
-            ledger,
-            [
-                Update(HEAD, {"next": 6}, (When("next", "=", 5),)),
-                Update(sink("a"), {"batch_id": 2}, (When("batch_id", "=", 7),)),
-                Insert(sink("b"), {"batch_id": 0}, if_absent=True),
-                Insert(sink("c"), {"batch_id": 0}),
-                Delete(sink("gone")),
-            ],
-        )
+        applied = store.cas(ledger, _on_many_rows(When("batch_id", "=", 7)))
 
         assert not applied
         assert rows_by_key(store, ledger) == before
@@ -158,16 +149,7 @@ class ConditionContract:
         put(store, ledger, sink("a"), batch_id=1)
         put(store, ledger, sink("gone"), batch_id=1)
 
-        applied = store.cas(
-            ledger,
-            [
-                Update(HEAD, {"next": 6}, (When("next", "=", 5),)),
-                Update(sink("a"), {"batch_id": 2}, (When("batch_id", "<", 2),)),
-                Insert(sink("b"), {"batch_id": 0}, if_absent=True),
-                Insert(sink("c"), {"batch_id": 0}),
-                Delete(sink("gone")),
-            ],
-        )
+        applied = store.cas(ledger, _on_many_rows(When("batch_id", "<", 2)))
 
         after = rows_by_key(store, ledger)
         assert applied
@@ -178,3 +160,13 @@ class ConditionContract:
             sink("c"): 0,
         }
         assert after[HEAD]["next"] == 6
+
+
+def _on_many_rows(condition: When) -> list[Op]:
+    return [
+        Update(HEAD, {"next": 6}, (When("next", "=", 5),)),
+        Update(sink("a"), {"batch_id": 2}, (condition,)),
+        Insert(sink("b"), {"batch_id": 0}, if_absent=True),
+        Insert(sink("c"), {"batch_id": 0}),
+        Delete(sink("gone")),
+    ]

@@ -1,4 +1,4 @@
-"""What each operation does to its row, and to no other."""
+"""What each operation does to its row, and that it does nothing to other rows."""
 
 from __future__ import annotations
 

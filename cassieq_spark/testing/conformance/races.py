@@ -1,7 +1,8 @@
-"""What happens to those who want the same row at the same time."""
+"""Compare-and-sets and reads of the same rows at the same time."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from uuid import UUID, uuid1
@@ -25,11 +26,11 @@ SLOTS = 9
 
 
 class RaceContract:
-    """One winner, and nothing lost."""
+    """One winner, no lost update, reads of one moment."""
 
     @pytest.fixture
     def few_rows_a_page(self) -> None:
-        """Override it if the store reads in pages, to let two or three rows fill one."""
+        """Override this if the store reads in pages, so that two or three rows fill a page."""
 
     def test_of_two_that_set_the_same_row_one_is_applied(self, store: Store) -> None:
         ledger = fresh_ledger()
@@ -62,13 +63,10 @@ class RaceContract:
                 ops = [Update(row, {"stop": turn + 1}, (When("stop", "=", turn),)) for row in rows]
                 assert store.cas(ledger, ops)
 
-        with ThreadPoolExecutor(1) as threads:
-            writing = threads.submit(write)
-            while not writing.done():
-                for serial in (False, True):
-                    found = store.read_rows(ledger, serial=serial).rows
-                    seen.append({row["stop"] for row in found})
-            writing.result()
+        for _ in _while_running(write):
+            for serial in (False, True):
+                found = store.read_rows(ledger, serial=serial).rows
+                seen.append({row["stop"] for row in found})
 
         assert all(len(each) == 1 for each in seen)
 
@@ -92,12 +90,9 @@ class RaceContract:
                 ]
                 assert store.cas(group_state, ops)
 
-        with ThreadPoolExecutor(1) as threads:
-            moving = threads.submit(move)
-            while not moving.done():
-                found = store.read_rows(group_state, Slice(kinds=("head", "slot")), serial=serial)
-                seen.append([row["ordinal"] for row in found.rows if row["ranges"] == "0-1"])
-            moving.result()
+        for _ in _while_running(move):
+            found = store.read_rows(group_state, Slice(kinds=("head", "slot")), serial=serial)
+            seen.append([row["ordinal"] for row in found.rows if row["ranges"] == "0-1"])
 
         assert all(len(holders) == 1 for holders in seen)
 
@@ -142,3 +137,12 @@ class RaceContract:
             list(threads.map(count, range(RACERS)))
 
         assert head_of(store, ledger)["next"] == RACERS * STEPS
+
+
+def _while_running(action: Callable[[], None]) -> Iterator[None]:
+    """Yield again and again while another thread does something."""
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(action)
+        while not running.done():
+            yield
+        running.result()

@@ -1,4 +1,4 @@
-"""Rows for a time: of one writer that has them to itself, or inserted by a compare-and-set."""
+"""Rows with a time to live: written by their only writer, or inserted by a compare-and-set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ YOURS: RowKey = ("ticket", "yours")
 ONCE: RowKey = ("once", 0, "name")
 LONG = timedelta(hours=1)
 SHORT = timedelta(seconds=2)
-#: What a server may round away.
+#: By how much a server may round a time to live down.
 SECOND = 1.0
 HANGS_AFTER_SECONDS = 60.0
 
@@ -39,7 +39,7 @@ HANGS_AFTER_SECONDS = 60.0
 class TimedRowContract:
     """`Store.write_row`, `Store.delete_row` and `Insert.ttl`."""
 
-    def test_a_row_for_a_time_is_there_beside_others(self, store: Store) -> None:
+    def test_a_row_with_a_time_to_live_is_read_with_others(self, store: Store) -> None:
         lock = _fresh_lock()
         store.write_row(lock, MINE, {"owner": "me", "number": 3}, timestamp=10, ttl=LONG)
         store.write_row(lock, YOURS, {"owner": "you"}, timestamp=10, ttl=LONG)
@@ -117,7 +117,7 @@ class TimedRowContract:
         row = _read(store, lock, MINE)
         assert (row["owner"], row["number"]) == ("me", None)
 
-    def test_compare_and_sets_of_another_row_know_nothing_of_it(self, store: Store) -> None:
+    def test_compare_and_sets_of_another_row_are_independent_of_it(self, store: Store) -> None:
         lock = _fresh_lock()
         assert store.cas(lock, [Insert(ENTRY, {"epoch": 1}, if_absent=True)])
 
@@ -169,7 +169,7 @@ class TimedRowContract:
         assert store.cas(ledger, [replace(insert, values={"batch_id": 3}, ttl=LONG)])
         assert _read(store, ledger, ONCE, serial=True)["batch_id"] == 3
 
-    def test_it_vanishes_alone_of_what_went_in_with_it(self, store: Store) -> None:
+    def test_it_vanishes_and_rows_of_the_same_compare_and_set_stay(self, store: Store) -> None:
         ledger = fresh_ledger()
         put(store, ledger, HEAD, next=0)
         ops: list[Op] = [
@@ -194,7 +194,7 @@ class TimedRowContract:
         with pytest.raises(ValueError, match="for whole seconds"):
             store.cas(fresh_ledger(), [Insert(ONCE, {"batch_id": 1}, if_absent=True, ttl=ttl)])
 
-    def test_what_is_inserted_for_a_time_is_not_there_already(self, store: Store) -> None:
+    def test_an_insert_for_a_time_must_be_one_if_absent(self, store: Store) -> None:
         with pytest.raises(ValueError, match="inserted if absent"):
             store.cas(fresh_ledger(), [Insert(ONCE, {"batch_id": 1}, ttl=LONG)])
 
