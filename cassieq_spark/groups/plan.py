@@ -50,12 +50,14 @@ def plan_lease(
     if any(slot.deliveries != counts.get(slot.number, slot.deliveries) for slot in acked):
         # Another process has taken the batch up, so this one has nothing to ack.
         held, acked = None, ()
+    # Ack: single messages by their receipts, and the finished batch as a whole.
     settled = take_receipt_acks(changes, request.receipt_acks, spare)
     left: list[Slot | Waiting] = []
     for slot in acked:
         # I5: under another token, or a reader that saw the lease run out could still take it over.
         left += finish_slot(changes, slot, spare, whole=request.is_exclusive)
-    # Slots that receipts change have their turn with the next batch: one operation for each row.
+    # Find the rows that are due, and mark dead those that were handed out too often. Slots that
+    # receipts change have their turn with the next batch: one operation for each row.
     due = [row for row in _due_rows(state, request, held) if row not in settled]
     if any(row.monotons & each.monotons for each in left for row in due):
         # The waiting rows were read later than the slots, which have changed since: this plan will
@@ -67,7 +69,8 @@ def plan_lease(
         for row in due
         if row_is_dead(row, request.max_deliveries)
     ]
-    # Messages in ``left``, for which outcomes were recorded, have their turn with a later batch.
+    # Lease either fresh messages or one row again. Messages in ``left``, for which outcomes were
+    # recorded, have their turn with a later batch.
     outstanding = [*_outstanding(state, held, settled), *left]
     limit = _most_now(state, request, alive, outstanding)
     again = min(

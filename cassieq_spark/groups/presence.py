@@ -65,8 +65,9 @@ class Presence:
 
     def share(self) -> frozenset[int]:
         """The partitions that this reader takes; all, if it cannot read who else is there."""
-        if self._queue.partitions > 1 and self._is_due():
-            self._written_at = time.monotonic()
+        at, now = self._written_at, time.monotonic()
+        if self._queue.partitions > 1 and (at is None or now >= at + self._again_after):
+            self._written_at = now
             try:
                 self._share = share_of(self._reader, self._write(), self._queue.partitions)
             except StoreError as error:
@@ -92,10 +93,6 @@ class Presence:
         """Whether the presence has expired, as `share` was not called for long."""
         at = self._written_at
         return at is not None and time.monotonic() > at + self._lasting.total_seconds()
-
-    def _is_due(self) -> bool:
-        at = self._written_at
-        return at is None or time.monotonic() >= at + self._again_after
 
     def _write(self) -> set[UUID]:
         """Write the presence; which readers have one now."""

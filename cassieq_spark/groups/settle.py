@@ -258,9 +258,12 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
     settled: dict[Slot, Ranges] = {}
     texts: dict[Slot, str] = {}
     recorded, extended, moved, dead = _NOTHING, _NOTHING, _NOTHING, []
-    slots = (*state.held_by(lease), *state.held_by(kept_token(lease)))
-    slots = tuple(each for each in slots if _is_of(each, lease, deliveries))
-    of_batch = [each for each in slots if with_batch and _is_acked_whole(each, lease)]
+    slots = [*state.held_by(lease), *state.held_by(kept_token(lease))]
+    if deliveries is not None:
+        # Receipts of a delivery reach the kept slots whatever their count.
+        slots = [it for it in slots if it.lease != lease or it.deliveries == deliveries]
+    # The ack of a batch carries out what is recorded; slots of a client have no such ack.
+    of_batch = [it for it in slots if with_batch and it.lease == lease and not it.by_receipts]
     for slot in of_batch:
         recorded = Ranges.union([recorded, slot.monotons & settlement.named])
         text = _record(changes, slot, settlement)
@@ -288,16 +291,6 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
             moved = Ranges.union([moved, *asked.extended.values()])
         dead += dead_of(put_away(changes, slot, lease, asked))
     return SettlePlan(changes.ops(), settled, extended, tuple(dead), recorded, texts, moved)
-
-
-def _is_of(slot: Slot, lease: UUID, deliveries: int | None) -> bool:
-    """Whether receipts of a delivery reach a slot of their lease, or of its `kept_token`."""
-    return deliveries is None or slot.lease != lease or slot.deliveries == deliveries
-
-
-def _is_acked_whole(slot: Slot, lease: UUID) -> bool:
-    """Whether a slot has a batch, whose ack carries recorded outcomes out."""
-    return slot.lease == lease and not slot.by_receipts
 
 
 def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from cassieq_spark.arguments import LAST_INSTANT
 from cassieq_spark.backoff import attempts
-from cassieq_spark.errors import ContentionError, OutcomeUnknownError, QueueStateError
+from cassieq_spark.errors import ContentionError, OutcomeUnknownError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import (
     HEAD,
@@ -14,10 +14,11 @@ from cassieq_spark.ledger.state import (
     LedgerStatus,
     check_open,
     group_key,
+    head_of,
     sink_key,
     sink_values,
 )
-from cassieq_spark.store.protocol import Insert, Op, ServerNow, Update, Values, When
+from cassieq_spark.store.protocol import Insert, Op, ServerNow, Slice, Update, Values, When
 
 #: A fence that every block is older than, so that nothing can be published.
 FOR_EVER = LAST_INSTANT
@@ -46,14 +47,15 @@ def close_ledger(ledger: Ledger, status: LedgerStatus, *, bucket_size: int) -> L
     """
     for _ in attempts():
         try:
-            head = _head_or_none(ledger)
-            if head is None:
+            found = ledger.read(Slice(row=HEAD), serial=True).rows
+            if not found:
                 ledger.create(status=LedgerStatus.PREPARED)
-            elif head.is_closed:
+                continue
+            head = head_of(found[0])
+            if head.is_closed:
                 return head
-            else:
-                values: Values = {"status": status, "fence": FOR_EVER, "bucket_size": bucket_size}
-                ledger.cas([_change(head, values)])
+            values: Values = {"status": status, "fence": FOR_EVER, "bucket_size": bucket_size}
+            ledger.cas([_change(head, values)])
         except OutcomeUnknownError:
             continue
     raise ContentionError(f"could not close queue {ledger.queue_id}; try again")
@@ -123,36 +125,22 @@ def _change(head: LedgerHead, values: Values) -> Op:
     return Update(HEAD, changed, when=tuple(when))
 
 
-def _head_or_none(ledger: Ledger) -> LedgerHead | None:
-    try:
-        return ledger.read_head(serial=True)
-    except QueueStateError:
-        return None
-
-
 def _steps_to_open(after: Ledger) -> list[Sequence[Op]]:
     """One compare-and-set after the other; the last one opens the ledger."""
+    # Without names, which are remembered for a limited time only.
+    sinks = [Insert(sink_key(each.sink), sink_values(each)) for each in after.read_sinks()]
+    still_prepared = _prepared({"status": LedgerStatus.PREPARED})
     steps: list[Sequence[Op]] = [
-        [_prepared({"status": LedgerStatus.PREPARED}), *sinks] for sinks in _sinks(after)
+        [still_prepared, *sinks[at : at + _SINKS_AT_ONCE]]
+        for at in range(0, len(sinks), _SINKS_AT_ONCE)
     ]
     groups = after.read_groups(serial=True)
-    registered: list[Op] = [
-        Insert(
-            group_key(group.name),
-            {"starts_at": 0, "groups_version": number, "created_at": ServerNow()},
-        )
-        for number, group in enumerate(groups, 1)
-    ]
-    opened = _prepared({"status": LedgerStatus.OPEN, "groups_version": len(groups)})
-    return [*steps, [opened, *registered]]
+    opened: list[Op] = [_prepared({"status": LedgerStatus.OPEN, "groups_version": len(groups)})]
+    for number, group in enumerate(groups, 1):
+        values: Values = {"starts_at": 0, "groups_version": number, "created_at": ServerNow()}
+        opened.append(Insert(group_key(group.name), values))
+    return [*steps, opened]
 
 
 def _prepared(values: Values) -> Op:
     return Update(HEAD, values, when=(When("status", "=", LedgerStatus.PREPARED),))
-
-
-def _sinks(after: Ledger) -> Iterator[Sequence[Op]]:
-    """The sinks, without names, which are remembered for a limited time only."""
-    rows = after.read_sinks()
-    found = [Insert(sink_key(each.sink), sink_values(each)) for each in rows]
-    yield from (found[at : at + _SINKS_AT_ONCE] for at in range(0, len(found), _SINKS_AT_ONCE))

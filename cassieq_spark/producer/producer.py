@@ -193,7 +193,8 @@ class _Batcher:
     def add(self, message: CheckedMessage) -> Future[int]:
         with self._changed:
             # A callback runs in our own thread, and would wait for itself.
-            while not (self._closed or self._has_room(message) or self._is_own_thread):
+            is_own = threading.get_ident() == self._ident
+            while not (self._closed or self._has_room(message) or is_own):
                 self._send_off()
                 self._changed.wait()
             return self._added(message)
@@ -292,10 +293,6 @@ class _Batcher:
         """Let the filling batch be published at once; under the lock."""
         self._hurry = True
         self._changed.notify_all()
-
-    @property
-    def _is_own_thread(self) -> bool:
-        return threading.get_ident() == self._ident
 
     def _is_full(self) -> bool:
         return len(self._filling) >= self.max_batch or self._bytes >= self.max_bytes

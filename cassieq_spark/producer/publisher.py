@@ -80,11 +80,6 @@ class Attempt:
         """Whether the messages have to be written."""
         return self.published is None
 
-    @property
-    def needs_rows(self) -> bool:
-        """Whether the rows have to be read: batches of a sink have fingerprints."""
-        return self.is_new or isinstance(self._batch, SinkBatch)
-
     def count(self, rows: pa.RecordBatch) -> None:
         """Add rows of the batch to the fingerprint, whether they are written or not."""
         if isinstance(self._batch, SinkBatch):
@@ -131,12 +126,11 @@ def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
     """
     options = SinkOptions(queue=queue.name) if options is None else options
     attempt = Attempt(store, queue, batch)
-    if not attempt.needs_rows:
-        return attempt.written()
     rows = attempt.counted(form_of(queue).assigned(batches))
     if not attempt.is_new:
-        for _ in rows:
-            pass  # only for the fingerprint
+        if isinstance(batch, SinkBatch):
+            for _ in rows:
+                pass  # only for the fingerprint
         return attempt.written()
     if visible is None:
         return attempt.written(write_blocks(store, queue, rows, options, most_times=most_times))

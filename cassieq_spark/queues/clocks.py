@@ -15,7 +15,7 @@ from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import GroupState, Slot, Waiting, as_read, slot_values
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.state import HEAD, LedgerHead, check_open, head_of
+from cassieq_spark.ledger.state import HEAD, check_open, head_of
 from cassieq_spark.model import from_millis
 from cassieq_spark.queues.record import ledgers_of, read_queue
 from cassieq_spark.store.protocol import (
@@ -119,22 +119,13 @@ def _lower_fence(ledger: Ledger, *, dry_run: bool) -> tuple[datetime, datetime] 
         if dry_run:
             return head.fence, fence
         tried[fence] = head.fence
-        if ledger.try_cas(_lowered_fence(head, fence)):
+        # I10: by a right clock, no block that was deleted under the old fence was begun after the
+        # new one. For wrong clocks the head remembers the old one.
+        highest = max(head.fence, head.unfenced_until or head.fence)
+        values: Values = {"fence": fence, "unfenced_until": highest}
+        if ledger.try_cas([Update(HEAD, values, when=(When("fence", "=", head.fence),))]):
             return head.fence, fence
     raise ContentionError(f"queue {ledger.queue_id}: its fence moved again and again; try again")
-
-
-def _lowered_fence(head: LedgerHead, fence: datetime) -> list[Op]:
-    """Plan to lower a fence that a wrong clock has raised. Pure; one LWT, see `fix_clocks`.
-
-    Args:
-        head: Its fence is beyond ``fence``.
-        fence: By a right clock, no block that was deleted under the old fence was begun later
-            (I10). For wrong clocks the head remembers the old fence.
-    """
-    highest = max(head.fence, head.unfenced_until or head.fence)
-    values: Values = {"fence": fence, "unfenced_until": highest}
-    return [Update(HEAD, values, when=(When("fence", "=", head.fence),))]
 
 
 # -- groups ---------------------------------------------------------------------------------------

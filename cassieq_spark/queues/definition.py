@@ -54,7 +54,14 @@ def validate_settings(queue: QueueDefinition) -> None:
             "not depend on it: give order 'key' or 'strict', or leave out on_dead 'stop'"
         )
     if queue.dead_letter_queue is not None:
-        _validate_dead_letter_queue(queue, queue.dead_letter_queue)
+        validate_name("queue", queue.dead_letter_queue)
+        if not queue.max_deliveries:
+            raise OptionError(
+                "a dead-letter queue needs a limit: give max deliveries, or leave out "
+                f"{queue.dead_letter_queue!r}"
+            )
+        if queue.dead_letter_queue == queue.name:
+            raise OptionError(f"queue {queue.name!r} can't be its own dead-letter queue")
     if queue.expire_after is not None:
         _validate_duration("the time after which messages expire", queue.expire_after)
     if queue.keep_settled is not None:
@@ -157,16 +164,6 @@ def _validate_duration(kind: str, length: timedelta) -> None:
             f"{kind} must last whole seconds, at least a second and at most {_LONGEST.days} days, "
             f"not {length}"
         )
-
-
-def _validate_dead_letter_queue(queue: QueueDefinition, other: str) -> None:
-    validate_name("queue", other)
-    if not queue.max_deliveries:
-        raise OptionError(
-            f"a dead-letter queue needs a limit: give max deliveries, or leave out {other!r}"
-        )
-    if other == queue.name:
-        raise OptionError(f"queue {queue.name!r} can't be its own dead-letter queue")
 
 
 def check_delayable(queue: QueueDefinition) -> None:

@@ -104,8 +104,8 @@ MUTANTS = (
         "only the tasks that wrote count for the fingerprint",
         "I4",
         "producer/publisher.py",
-        "        for _ in rows:\n            pass  # only for the fingerprint\n",
-        "",
+        "            for _ in rows:\n                pass  # only for the fingerprint\n",
+        "            pass\n",
         tests=("test_writer_property.py",),
     ),
     Mutant(
@@ -737,8 +737,8 @@ MUTANTS = (
         "receipts do not reach what is held on",
         "settle",
         "groups/settle.py",
-        "slots = (*state.held_by(lease), *state.held_by(kept_token(lease)))",
-        "slots = state.held_by(lease)",
+        "slots = [*state.held_by(lease), *state.held_by(kept_token(lease))]",
+        "slots = [*state.held_by(lease)]",
     ),
     Mutant(
         "a release counts as done",
@@ -766,8 +766,8 @@ MUTANTS = (
         "what a client holds is recorded for an ack that never comes",
         "settled with its batch",
         "groups/settle.py",
-        "    return slot.lease == lease and not slot.by_receipts\n",
-        "    return slot.lease == lease\n",
+        "it.lease == lease and not it.by_receipts]",
+        "it.lease == lease]",
     ),
     Mutant(
         "a replay keeps what was recorded for the batch",
@@ -836,8 +836,8 @@ MUTANTS = (
         "receipts of a cut-off run settle what its successor has taken up",
         "settled with its batch",
         "groups/settle.py",
-        "    return deliveries is None or slot.lease != lease or slot.deliveries == deliveries\n",
-        "    return True\n",
+        "    if deliveries is not None:\n        # Receipts",
+        "    if False:\n        # Receipts",
         _IN_SOME_ORDER,
     ),
     Mutant(
