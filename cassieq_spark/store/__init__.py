@@ -1,12 +1,12 @@
-"""Where queues are kept, behind one small contract.
+"""Stores, which keep queues, behind one small contract.
 
 A store (`protocol.Store`) compares-and-sets within one partition, reads one partition, and
-writes, reads and deletes chunks in bulk. Two keep it: `memory.MemoryStore` for tests and
-`cassandra.store.CassandraStore`. What exactly a store must do is decided by
-`cassieq_spark.testing.conformance`, which both pass.
+writes, reads and deletes chunks in bulk. There are two: `memory.MemoryStore` for tests and
+`cassandra.store.CassandraStore`. Both pass `cassieq_spark.testing.conformance`, which defines what
+a store must do.
 
-What a failure means, and what the store does about it (Cassandra; the budget is
-``ConnectionOptions.patience``):
+What a failure of Cassandra means, and whether the store repeats the request, for as long as
+``ConnectionOptions.patience``:
 
 | request         | failure                                   | repeated | in the end          |
 |-----------------|-------------------------------------------|----------|---------------------|
@@ -18,7 +18,7 @@ What a failure means, and what the store does about it (Cassandra; the budget is
 | any             | keyspace or table missing                 | no       | MissingSchemaError  |
 | any             | refused: permissions, guardrails          | no       | StoreError          |
 | the first       | tables of another version, or not ours    | no       | MissingSchemaError  |
-| the first       | nobody answers, or refuses the login      | no       | ConnectError        |
+| the first       | no node answers, or the login is refused  | no       | ConnectError        |
 | the first       | a secret or file of TLS is not here       | no       | SetupError          |
 | the first       | the keyspace can't keep the consistency   | no       | OptionError         |
 
@@ -38,12 +38,12 @@ def open_store(options: ConnectionOptions) -> Store:
     """Connect to Cassandra, or join this process's connection for the same options.
 
     Cheap after the first call in a process, and safe to use on both sides of a fork. Executors
-    need not close it: the connection then serves the next task of the same worker.
+    need not close the store: the connection then serves the next task of the same worker.
 
     Raises:
-        ConnectError: Nobody answers at the contact points, or the credentials are refused.
-        MissingSchemaError: The keyspace does not exist, or its tables are of another version, or
-            none of ours.
+        ConnectError: No node answers at the contact points, or the credentials are refused.
+        MissingSchemaError: The keyspace does not exist, or its tables have another version, or
+            are not ours.
         OptionError: The keyspace cannot keep the consistency.
         SetupError: This machine lacks a secret or a file of TLS.
     """

@@ -1,11 +1,11 @@
-"""What a store refuses before it sends anything, for every table and every caller. Pure.
+"""What both stores refuse before they send or change anything, for every table. Pure.
 
-Both stores ask here, so no value is written that could not be read again.
+So no value is written that could not be read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,29 +27,26 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import SHAPES, Table
 
 _MOST_BY_TYPE = {"int": 2**31 - 1, "bigint": MOST}
-#: What may be added to the server's clock.
+#: The most that may be added to the server's clock, which must not leave the calendar.
 _LONGEST = timedelta(days=36_500)
 
 
 def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
-    """Refuse what would not be one compare-and-set.
+    """Refuse operations that are no single compare-and-set.
 
     Raises:
         TooLargeError: There are more than `MOST_OPS`.
         OptionError: A value could not be read again; nothing was sent.
-        ValueError: Two operations name one row, or none carries a condition; or a row that is to
-            vanish may be there already.
+        ValueError: Two operations name one row; or none has a condition; or a row that is inserted
+            for a time may exist already.
     """
     if len(ops) > MOST_OPS:
         raise TooLargeError(
-            f"a compare-and-set on {partition.table} {'/'.join(partition.key)} has {len(ops)} "
-            f"operations, and {MOST_OPS} is the most that it can have; nothing was applied: do it "
-            "in smaller parts"
+            f"a compare-and-set on {partition} has {len(ops)} operations, and {MOST_OPS} is the "
+            "most that it can have; nothing was applied: do it in smaller parts"
         )
     for op in ops:
-        _check_values(partition.table, op)
-        if isinstance(op, Insert):
-            check_expiring(op)
+        _check_op(partition.table, op)
     rows = [op.row for op in ops if not isinstance(op, DeleteBelow)]
     if len(set(rows)) < len(rows):
         raise ValueError(f"two operations on one row of {partition}: {rows}")
@@ -63,7 +60,7 @@ def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
 
 
 def check_slice(table: Table, which: Slice) -> None:
-    """Refuse a slice that combines what cannot be, or has numbers that no column holds.
+    """Refuse a slice whose attributes exclude each other, or whose numbers no column can have.
 
     Raises:
         OptionError: A number is too large.
@@ -77,90 +74,68 @@ def check_slice(table: Table, which: Slice) -> None:
         raise ValueError(f"a slice of one row, or of some, has nothing else: {which}")
     if (bounded and len(which.kinds) != 1) or (ordered and len(which.kinds) > 1):
         raise ValueError(f"a slice with bounds, limit or order needs one kind: {which}")
-    check_key(table, tuple(each for each in (which.start, which.stop) if each is not None))
+    _check_key(table, [each for each in (which.start, which.stop) if each is not None])
     for row in (which.row or (), *which.rows):
-        check_key(table, row)
+        _check_key(table, row)
 
 
 def check_timed_row(
     table: Table, row: RowKey, values: Mapping[str, Value], ttl: timedelta
 ) -> None:
-    """Refuse what no store can write for a time.
+    """Refuse a row with a time to live that no store can write.
 
     Raises:
         OptionError: A value could not be read again.
         ValueError: A value is null, or the time is not in whole seconds, one at least.
     """
-    check_key(table, row)
-    check_columns(table, values)
+    _check_key(table, row)
+    _check_columns(table, values)
     if None in values.values():
         raise ValueError(f"a row that is written for a time has no nulls: {dict(values)}")
-    check_ttl(ttl)
+    _check_ttl(ttl)
 
 
-def check_expiring(insert: Insert) -> None:
-    """Refuse a row that is to vanish, but may be there already.
+def _check_op(table: Table, op: Op) -> None:
+    if isinstance(op, DeleteBelow):
+        _check_key(table, (op.stop,))
+        return
+    _check_key(table, op.row)
+    if isinstance(op, Delete):
+        return
+    _check_columns(table, op.values)
+    for value in op.values.values():
+        if isinstance(value, ServerNow) and abs(value.plus) > _LONGEST:
+            raise OptionError(
+                f"{value.plus} can't be added to the server's clock: {_LONGEST.days} days is the "
+                "most; nothing was sent"
+            )
+    if isinstance(op, Update):
+        for when in op.when:
+            _check_columns(table, {when.column: when.value})
+    elif op.ttl is not None:
+        _check_ttl(op.ttl)
+        if not op.if_absent:
+            raise ValueError(f"a row that is to vanish is inserted if absent: {op}")
 
-    Raises:
-        ValueError: It is so, or its time is not in whole seconds, one at least.
-    """
-    if insert.ttl is not None:
-        check_ttl(insert.ttl)
-        if not insert.if_absent:
-            raise ValueError(f"a row that is to vanish is inserted if absent: {insert}")
 
-
-def check_ttl(ttl: timedelta) -> None:
-    """Refuse a time that is not in whole seconds, or less than one.
-
-    Raises:
-        ValueError: It is so.
-    """
+def _check_ttl(ttl: timedelta) -> None:
     if ttl < timedelta(seconds=1) or ttl % timedelta(seconds=1):
         raise ValueError(f"a row is written for whole seconds, at least one, not {ttl}")
 
 
-def check_key(table: Table, key: tuple[Any, ...]) -> None:
-    """Refuse a key with a number that no column holds.
-
-    Raises:
-        OptionError: It has one.
-    """
+def _check_key(table: Table, key: Iterable[Any]) -> None:
     for part in key:
         if isinstance(part, int):
             _check_number(table, "its key", part, MOST)
 
 
-def check_columns(table: Table, values: Mapping[str, Any]) -> None:
-    """Refuse values that could not be read again.
-
-    Args:
-        table: Which table they are for.
-        values: By column.
-
-    Raises:
-        OptionError: A number is too large for its column, or an instant is not between
-            `FIRST_INSTANT` and `LAST_INSTANT`.
-    """
+def _check_columns(table: Table, values: Mapping[str, Any]) -> None:
     types = SHAPES[table].columns
     for column, value in values.items():
         if isinstance(value, int):
             _check_number(table, column, value, _MOST_BY_TYPE.get(types.get(column, ""), MOST))
         elif isinstance(value, datetime):
             _check_instant(table, column, value)
-
-
-def check_addition(plus: timedelta) -> None:
-    """Refuse what could take the server's clock out of the calendar.
-
-    Raises:
-        OptionError: It is more than a hundred years.
-    """
-    if abs(plus) > _LONGEST:
-        raise OptionError(
-            f"{plus} can't be added to the server's clock: {_LONGEST.days} days is the most; "
-            "nothing was sent"
-        )
 
 
 def _check_number(table: Table, column: str, value: int, most: int) -> None:
@@ -178,18 +153,3 @@ def _check_instant(table: Table, column: str, value: datetime) -> None:
             f"{value} can't be stored in table {table}, {column}: expected an aware instant from "
             "1970 to 9998; nothing was sent"
         )
-
-
-def _check_values(table: Table, op: Op) -> None:
-    if isinstance(op, DeleteBelow):
-        check_key(table, (op.stop,))
-        return
-    check_key(table, op.row)
-    if isinstance(op, Delete):
-        return
-    check_columns(table, op.values)
-    for value in op.values.values():
-        if isinstance(value, ServerNow):
-            check_addition(value.plus)
-    for when in op.when if isinstance(op, Update) else ():
-        check_columns(table, {when.column: when.value})

@@ -1,4 +1,4 @@
-"""How many replicas a data centre keeps, how many have to agree, and whether the two fit. Pure."""
+"""The replication of a keyspace, and whether it fits the consistency level. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.connection import Consistency
 
-#: Replicas per data centre unless asked for otherwise, or as many as it has nodes.
-DEFAULT_REPLICAS = 3
+#: Replicas in the local data centre by default, if it has as many nodes.
+_DEFAULT_REPLICAS = 3
 SIMPLE_STRATEGY = "SimpleStrategy"
 NETWORK_TOPOLOGY_STRATEGY = "NetworkTopologyStrategy"
 _HOW = f"expected a number (3), data centres (dc1=3,dc2=3), or {SIMPLE_STRATEGY}=1 for one node"
@@ -23,18 +23,18 @@ def check_consistency(  # noqa: PLR0913 (all that it depends on, by name)
     local_dc: str,
     local_dc_given: bool,
 ) -> None:
-    """Refuse a level that the keyspace cannot keep, or that would not mean the same to all.
+    """Refuse a level that the keyspace cannot keep, or that differs from program to program.
 
     Args:
-        consistency: What is asked for.
-        keyspace: Its name.
+        consistency: The level.
+        keyspace: The name of the keyspace.
         replicas: Per data centre; or ``{"SimpleStrategy": n}``.
-        data_centres: Those of the cluster.
-        local_dc: The one whose nodes are asked.
+        data_centres: The data centres of the cluster.
+        local_dc: The data centre whose nodes get the requests.
         local_dc_given: Whether the user has named it.
 
     Raises:
-        OptionError: Says what the keyspace has, and what to do.
+        OptionError: The level does not fit; says which replicas there are, and what to do.
     """
     if consistency is Consistency.QUORUM:
         return
@@ -61,7 +61,7 @@ def check_consistency(  # noqa: PLR0913 (all that it depends on, by name)
 
 
 def parse_replication(text: str) -> int | dict[str, int]:
-    """Read what an operator writes.
+    """Read a replication that an operator has written.
 
     >>> parse_replication("3"), parse_replication("dc1=3, dc2=2")
     (3, {'dc1': 3, 'dc2': 2})
@@ -70,7 +70,7 @@ def parse_replication(text: str) -> int | dict[str, int]:
         Replicas in the data centre connected to, or per data centre; or ``{"SimpleStrategy": n}``.
 
     Raises:
-        OptionError: It is neither, or a number is not above zero.
+        OptionError: It is none of these, or a number is not above zero.
     """
     if "=" not in text:
         return _count(text, text)
@@ -89,33 +89,33 @@ def resolve_replication(
     """The replication map of ``CREATE KEYSPACE``.
 
     Args:
-        asked: As `parse_replication` takes it, or what it returns; None for the default: the
-            local data centre, as many replicas as it has nodes, at the most 3.
-        nodes: Number of nodes per data centre of the cluster.
+        asked: What `parse_replication` takes or returns; None for the default: as many replicas
+            in the local data centre as it has nodes, at the most 3.
+        nodes: The number of nodes per data centre of the cluster.
         local_dc: The data centre connected to.
 
     Raises:
-        OptionError: A data centre is unknown, or has fewer nodes than replicas asked for.
+        OptionError: A data centre is unknown, or has fewer nodes than replicas are wanted.
     """
     wanted: int | Mapping[str, int]
     if asked is None:
-        wanted = min(DEFAULT_REPLICAS, nodes[local_dc])
+        wanted = min(_DEFAULT_REPLICAS, nodes[local_dc])
     else:
         wanted = parse_replication(asked) if isinstance(asked, str) else asked
     if isinstance(wanted, int):
         wanted = {local_dc: wanted}
     if set(wanted) == {SIMPLE_STRATEGY}:
         return {"class": SIMPLE_STRATEGY, "replication_factor": wanted[SIMPLE_STRATEGY]}
-    for datacenter, replicas in wanted.items():
-        if datacenter not in nodes:
+    for name, replicas in wanted.items():
+        if name not in nodes:
             raise OptionError(
-                f"replication: there is no data centre {datacenter!r}; "
-                f"the cluster has {', '.join(sorted(nodes))}"
+                f"replication: there is no data centre {name!r}; the cluster has "
+                f"{', '.join(sorted(nodes))}"
             )
-        if replicas > nodes[datacenter]:
+        if replicas > nodes[name]:
             raise OptionError(
-                f"replication: {replicas} replicas do not fit data centre {datacenter!r}, "
-                f"which has {nodes[datacenter]} node(s)"
+                f"replication: {replicas} replicas do not fit data centre {name!r}, which has "
+                f"{nodes[name]} node(s)"
             )
     return {"class": NETWORK_TOPOLOGY_STRATEGY, **wanted}
 

@@ -1,7 +1,7 @@
-"""Rows that can't be made sense of: one error of ours that names the row. Pure.
+"""Rows that can't be decoded: an `InvariantError` that names the row. Pure.
 
-We write no such row; other programs, people and later releases may. A reader of many rows
-skips it and goes on.
+We write no such row, but other programs, people and later releases may. A reader of many rows
+skips such a row and continues.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from cassieq_spark.store.protocol import Row
 
 T = TypeVar("T")
 
-#: The columns that say which row it is, in the order of their tables.
+#: The key columns of all tables.
 _KEYS = ("queue_id", "consumer_group", "name", "kind", "ordinal", "position", "job", "epoch")
-#: What goes wrong when values are not what they should be.
+#: The errors of a decoder that meets an unexpected value.
 OF_DECODING = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def decoded(decode: Callable[[Row], T]) -> Callable[[Row], T]:
-    """Let a decoder of rows fail by `InvariantError`, whatever is wrong with the row."""
+    """Let a decoder of rows raise `InvariantError`, whatever is wrong with the row."""
 
     @wraps(decode)
     def run(row: Row) -> T:
@@ -44,11 +44,7 @@ def unreadable(row: Row, error: Exception) -> InvariantError:
 
 
 def demand_counts(row: Any, *columns: str) -> None:
-    """Refuse a row in which one of these columns is null or negative.
-
-    Raises:
-        ValueError: It is so.
-    """
+    """Raise `ValueError` if one of these columns of a row is null or negative."""
     demand(row, *columns)
     for column in columns:
         if row[column] < 0:
@@ -56,11 +52,7 @@ def demand_counts(row: Any, *columns: str) -> None:
 
 
 def demand(row: Any, *columns: str) -> None:
-    """Refuse a row in which one of these columns is null.
-
-    Raises:
-        ValueError: It is so.
-    """
+    """Raise `ValueError` if one of these columns of a row is null."""
     for column in columns:
         if row[column] is None:
             raise ValueError(f"{column} is null")

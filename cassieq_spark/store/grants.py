@@ -1,4 +1,4 @@
-"""What each sort of user needs to be allowed in Cassandra, and no more. Pure."""
+"""The permissions that each kind of user needs in Cassandra, and no others. Pure."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from enum import StrEnum
 from cassieq_spark.errors import OptionError
 from cassieq_spark.store.tables import Table
 
-#: What a lightweight transaction takes.
+#: The permissions for lightweight transactions.
 _BOTH = ("SELECT", "MODIFY")
 _READ = ("SELECT",)
 _WRITE = ("MODIFY",)
 
 
 class User(StrEnum):
-    """Who uses the tables, by what they do."""
+    """The kinds of users of the tables."""
 
     #: Publishes.
     PRODUCER = "producer"
-    #: Leases, reads, settles; and moves dead letters, which is publishing.
+    #: Leases, reads and settles; and copies dead letters to their queue, which is publishing.
     CONSUMER = "consumer"
-    #: Serves the queues by HTTP: makes and deletes queues and accounts.
+    #: Serves queues by HTTP; creates and deletes queues and accounts.
     GATEWAY = "gateway"
     #: Runs the repair.
     REPAIR = "repair"
-    #: Makes tables, queues and groups, and does all that the others do.
+    #: Creates tables, queues and groups, and does all that the others do.
     ADMIN = "admin"
 
 
@@ -37,26 +37,26 @@ _OF_TABLES: dict[User, dict[Table, tuple[str, ...]]] = {
         Table.CHUNK: _BOTH,
     },
     User.GATEWAY: {each: _BOTH for each in Table if each not in {Table.LOCK, Table.REPAIR}},
-    # It removes what deleted queues leave behind; accounts are none of its business.
+    # It deletes what is left of deleted queues, and has nothing to do with accounts.
     User.REPAIR: {each: _BOTH for each in Table if each is not Table.ACCOUNT},
 }
-#: Of the keyspace, so of the tables of later releases, too.
+#: Of an admin for the whole keyspace, so also for the tables of later releases.
 _OF_KEYSPACE = ("SELECT", "MODIFY", "CREATE", "ALTER")
 
 
 def grant_statements(user: User, role: str, keyspace: str) -> list[str]:
-    """The statements that let a role of Cassandra do what a sort of user does.
+    """The statements that give a role of Cassandra the permissions of a kind of user.
 
     >>> grant_statements(User.PRODUCER, "loader", "cassieq")[-1]
     'GRANT MODIFY ON TABLE cassieq.chunk TO "loader"'
 
     Args:
-        user: What it is to do.
-        role: Its name, in the case of letters that it was created in.
+        user: The kind of user.
+        role: The name of the role, in the same case of letters in which it was created.
         keyspace: A valid keyspace name.
 
     Raises:
-        OptionError: A role without a name.
+        OptionError: The role has no name.
     """
     if not role.strip():
         raise OptionError("a role needs a name")

@@ -1,4 +1,4 @@
-"""A store in this process's memory, with Cassandra's answers: for tests, and for users' tests."""
+"""A store in this process's memory that answers as Cassandra does: for our tests and yours."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from cassieq_spark.model import (
-    BucketSlice,
-    Chunk,
-    QueueId,
-    from_millis,
-    to_millis,
-)
+from cassieq_spark.model import BucketSlice, Chunk, QueueId, from_millis, to_millis
 from cassieq_spark.store.checks import check_ops, check_slice, check_timed_row
 from cassieq_spark.store.protocol import (
     EVERYTHING,
@@ -48,7 +42,10 @@ _PartitionRows = dict[RowKey, dict[str, Value]]
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """When a row was written for a time, and when it vanishes; kept to outlive what is late."""
+    """When a row with a time to live was written or deleted, and when it vanishes.
+
+    Kept after that, so that a late write with an older timestamp is ignored.
+    """
 
     timestamp: int
     until: datetime
@@ -59,7 +56,7 @@ class MemoryStore:
 
     Args:
         clock: The server's clock; aware. Truncated to milliseconds, as Cassandra's is.
-        here: The clock of this process; the same, if it is not given.
+        here: The clock of this process; by default the same clock.
     """
 
     def __init__(
@@ -86,13 +83,13 @@ class MemoryStore:
             if not all(_holds(op, rows, now) for op in ops):
                 return False
             rows = dict(rows)
-            # As in one Cassandra batch, deletions are older than what the same batch writes.
+            # As in a batch of Cassandra, deletions are older than what the same batch writes.
             for op in sorted(ops, key=lambda op: isinstance(op, Insert | Update)):
                 _apply(op, rows, now)
             self._rows[partition] = rows
             for op in ops:
                 if isinstance(op, Insert) and op.ttl is not None:
-                    # As in Cassandra, time begins at the whole second before.
+                    # As in Cassandra, the time to live begins at the whole second before.
                     until = now.replace(microsecond=0) + op.ttl
                     heapq.heappush(self._expiring.setdefault(partition, []), (until, op.row))
             return True
@@ -117,7 +114,7 @@ class MemoryStore:
         timestamp: int,
         ttl: timedelta,
     ) -> None:
-        """See `Store.write_row`; as in Cassandra, time begins at the whole second before."""
+        """See `Store.write_row`; the time to live begins at the whole second before."""
         check_timed_row(partition.table, row, values, ttl)
         with self._lock:
             now = self._now()
@@ -142,7 +139,7 @@ class MemoryStore:
         for chunk in chunks:
             partition = (queue_id, block, chunk.bucket)
             with self._lock:
-                # A deletion is newer than all that its block ever writes.
+                # A deletion of a bucket is newer than all that its block ever writes.
                 if partition not in self._deleted:
                     self._chunks.setdefault(partition, {})[chunk.start] = chunk
 
@@ -168,15 +165,10 @@ class MemoryStore:
         with self._lock:
             found: list[Row]
             if table is Table.CHUNK:
+                names = ("queue_id", "block", "bucket", "start", "stop")
                 found = [
-                    {
-                        "queue_id": queue,
-                        "block": block,
-                        "bucket": bucket,
-                        "start": chunk.start,
-                        "stop": chunk.stop,
-                    }
-                    for (queue, block, bucket), chunks in self._chunks.items()
+                    dict(zip(names, (*key, chunk.start, chunk.stop), strict=True))
+                    for key, chunks in self._chunks.items()
                     for _, chunk in sorted(chunks.items())
                 ]
             else:
@@ -194,13 +186,13 @@ class MemoryStore:
         """See `Store.close`; there is nothing to release."""
 
     def _alive(self, partition: Partition) -> _PartitionRows:
-        """The rows of a partition, without those whose time is over."""
+        """The rows of a partition, without those whose time to live is over."""
         rows = self._rows.get(partition, {})
         now = self._now()
         for row, timed in self._timed.get(partition, {}).items():
             if timed.until <= now:
                 rows.pop(row, None)
-        # In Cassandra each replica goes by its own clock, not by that of the coordinator.
+        # In Cassandra each replica uses its own clock for this, not that of the coordinator.
         here = self._here()
         ends = self._expiring.get(partition, [])
         while ends and ends[0][0] <= here:
@@ -212,10 +204,9 @@ class MemoryStore:
 
 
 def keys_in(keys: Iterable[RowKey], which: Slice) -> list[RowKey]:
-    """Those of these rows that a slice has, in its order."""
-    return sorted((key for key in keys if _is_in(key, which)), reverse=which.reverse)[
-        : which.limit
-    ]
+    """The keys that are in a slice, in its order."""
+    found = sorted((key for key in keys if _is_in(key, which)), reverse=which.reverse)
+    return found[: which.limit]
 
 
 def _holds(op: Op, rows: _PartitionRows, now: datetime) -> bool:

@@ -1,7 +1,7 @@
-"""The one seam between the queue and where it is kept. Pure.
+"""The contract between the queue and the store that keeps it. Pure.
 
-Everything above a store needs compare-and-set on one partition, reads of one partition, and bulk
-reads, writes and deletes of chunks. `MemoryStore` and `CassandraStore` pass the same conformance
+The code above a store needs compare-and-set on one partition, reads of one partition, and bulk
+reads, writes and deletions of chunks. `MemoryStore` and `CassandraStore` pass the same conformance
 suite (`cassieq_spark.testing.conformance`).
 """
 
@@ -27,7 +27,7 @@ RowKey = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition of any table but ``chunk``: what one compare-and-set can reach."""
+    """A partition of any table but ``chunk``; a compare-and-set changes rows of one partition."""
 
     table: Table
     key: tuple[str, ...]
@@ -38,12 +38,12 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class ServerNow:
-    """The coordinator's clock as the request is carried out, in whole ms, plus ``plus``."""
+    """The coordinator's clock when it carries out the request, in whole ms, plus ``plus``."""
 
     plus: timedelta = timedelta(0)
 
 
-#: What an operation writes, by column.
+#: The values that an operation writes, by column.
 Values = Mapping[str, Value | ServerNow]
 
 
@@ -51,7 +51,7 @@ Values = Mapping[str, Value | ServerNow]
 class When:
     """A condition on one column of the row that an operation writes.
 
-    A missing row or column is null: ``= None`` holds for it, every other comparison does not.
+    A missing row or column is null: ``= None`` is true for it, every other comparison is false.
     """
 
     column: str
@@ -61,15 +61,16 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Write a row; with ``if_absent``, only if there is none.
+    """Write a row; with ``if_absent``, only if it does not exist.
 
     Attributes:
-        row: Which row.
+        row: The key of the row.
         values: Its columns.
-        if_absent: Whether that is a condition.
-        ttl: After which the row vanishes, in whole seconds; up to a second early. Only with
-            ``if_absent``, and for rows that are never updated or deleted, and read by their whole
-            key: who reads past rows that have vanished wades through what is left of them.
+        if_absent: Whether it is a condition that the row does not exist.
+        ttl: The time to live of the row, in whole seconds; it may vanish up to a second early.
+            Only with ``if_absent``, and for rows that are never updated or deleted, and are read
+            by their whole key: rows that have vanished leave tombstones, which slow down reads
+            of their neighbours.
     """
 
     row: RowKey
@@ -80,7 +81,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Set columns of a row if all of ``when`` holds. Never to None: that leaves a tombstone."""
+    """Set columns of a row if all of ``when`` is true. Never to None: that leaves a tombstone."""
 
     row: RowKey
     values: Values
@@ -110,13 +111,13 @@ class Slice:
     """Which rows of a partition to read: those of ``kinds`` (all, if empty), in key order.
 
     Attributes:
-        row: Just the row of this key; then no other attribute may be set.
-        rows: Just the rows of these keys, as they are at one moment; the same.
-        kinds: With more than one, no other attribute may be set.
-        start: Lowest value of the second key column, inclusive.
-        stop: Its end, exclusive.
-        limit: Most rows to return.
-        reverse: Highest key first.
+        row: Only the row of this key; then no other attribute may be set.
+        rows: Only the rows of these keys, at one moment; then no other attribute may be set.
+        kinds: With more than one kind, no other attribute may be set.
+        start: The lowest value of the second key column, inclusive.
+        stop: The end of its values, exclusive.
+        limit: The most rows to return.
+        reverse: Whether the highest key comes first.
     """
 
     row: RowKey | None = None
@@ -128,19 +129,19 @@ class Slice:
     reverse: bool = False
 
 
-#: Clocks that differ by more disagree. Those that are kept by NTP differ by milliseconds, those
-#: that nobody keeps by seconds a day; what goes by a clock is counted in hours.
+#: Clocks that differ by more than this disagree. With NTP, clocks differ by milliseconds; without
+#: it, they drift by seconds a day. Everything that depends on a clock is counted in hours.
 CLOCKS_APART = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a read returned, and when.
+    """The rows that a read returned, and when.
 
     Attributes:
-        rows: What was found.
-        now: By the clock of the server that answered; None where no row came to carry it.
-        here: By the clock of this process, then.
+        rows: The rows, in the order of the slice.
+        now: The clock of the server that answered; None if it found no row, as rows carry it.
+        here: The clock of this process at that time.
     """
 
     rows: Sequence[Row]
@@ -158,60 +159,63 @@ class Rows:
     def sure_now(self) -> datetime | None:
         """The server's time; if the clocks disagree, the earlier of the two.
 
-        By it goes what raises a fence, throws away what is old, or lets messages wait: too early a
-        time is made good by the next look, too late a one by nothing.
+        It decides how far a fence is raised, what is old enough to be discarded, and until when
+        messages wait. If it is too early, the next read corrects that; nothing would correct a
+        time that is too late.
         """
         return self.now and self.now - max(timedelta(0), self.ahead)
 
 
 EVERYTHING: Slice = Slice()
 
-#: Operations of one compare-and-set: Cassandra's protocol counts them in 16 bits.
+#: The most operations of one compare-and-set; Cassandra's protocol counts them in 16 bits.
 MOST_OPS = 65_535
 
 
 class Store(Protocol):
-    """Where queues are kept. Safe to call from several threads.
+    """Keeps queues. Safe to call from several threads.
 
-    Every method raises `NotAppliedError`, `OutcomeUnknownError`, `ConnectError`,
-    `MissingSchemaError` or plain `StoreError`, and retries by itself, within a budget of time,
-    what is safe to repeat.
+    Every method repeats requests that are safe to repeat, within a budget of time, and raises
+    `NotAppliedError`, `OutcomeUnknownError`, `ConnectError`, `MissingSchemaError` or plain
+    `StoreError`.
     """
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
-        """Carry out all of ``ops`` on one partition at once if every condition holds. One LWT.
+        """Carry out all of ``ops`` on one partition at once if every condition is true. One LWT.
 
-        At least one operation must carry a condition (`Update`, `Delete`, or `Insert` with
+        At least one operation must have a condition (`Update`, `Delete`, or `Insert` with
         ``if_absent``), no two may name the same row, and there are `MOST_OPS` at the most.
 
         Returns:
-            True: all applied. False: a condition did not hold, and nothing was applied.
+            True: all were applied. False: a condition was false, and nothing was applied.
 
         Raises:
             OutcomeUnknownError: It may have been applied. A serial read of the rows tells.
-            TooLargeError: More than `MOST_OPS`; nothing was sent.
+            TooLargeError: There are more than `MOST_OPS`; nothing was sent.
         """
 
     def read_rows(
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
     ) -> Rows:
-        """Read rows of one partition: what every compare-and-set has left that was answered.
+        """Read rows of one partition, with the effect of every compare-and-set that was answered.
 
-        A plain read may show one more, which is decided and on few replicas yet: it is in flight,
-        or its answer was lost. What it shows is of one moment; at most, rows that other plain
-        reads have shown before are newer than the rest. Rows of several ``kinds`` are so however
-        many they are; of one kind, thousands may come in pages, each of a moment of its own. Two
-        plain reads are not of one moment: the second may ask other replicas, and miss what the
-        first has shown. Only row by row, what was shown once is not missed again.
+        A plain read may also show the effect of one that is decided, but on few replicas yet: it
+        is in flight, or its answer was lost. All that the read shows is of one moment, except
+        rows that other plain reads have shown before: those may be newer than the rest. Rows of
+        several ``kinds`` are of one moment however many they are. Thousands of rows of one kind
+        may come in pages, each of a moment of its own. Two plain reads are not of one moment: the
+        second may ask other replicas, and miss what the first has shown. Only row by row, what
+        was shown once is not missed again.
 
-        A serial read, like a compare-and-set, first completes what is in flight: it misses
-        nothing that any earlier read has shown. So what rests on several rows is read at once, or
-        serially after the row that all changes of the others change too.
+        A serial read, like a compare-and-set, first completes what is in flight. So it misses
+        nothing that any earlier read has shown. A decision that depends on several rows takes one
+        read of all of them; or it reads them serially, after a row that every change of the others
+        changes as well.
 
         Args:
-            partition: Where.
-            which: Which rows.
-            serial: Complete what is in flight first; costs about as much as an LWT.
+            partition: The partition.
+            which: The rows to read.
+            serial: Whether to complete what is in flight first; costs about as much as an LWT.
         """
 
     def write_row(
@@ -225,28 +229,28 @@ class Store(Protocol):
     ) -> None:
         """Write a row at quorum that vanishes after ``ttl``. No LWT, no condition.
 
-        For rows that one writer has to itself, and that no compare-and-set ever writes. By the
-        clock of the server the row may vanish up to a second early.
+        Only for rows that have one writer and that no compare-and-set ever writes. By the clock of
+        the server, the row may vanish up to a second early.
 
         Args:
-            partition: Where.
-            row: Which row.
-            values: None of them null; at least the columns that were given before.
-            timestamp: In microseconds. The highest wins, in whatever order they arrive, so that
-                no clock and no late arrival decides which of two writes counts.
-            ttl: In whole seconds; counts from this write for all of the row.
+            partition: The partition.
+            row: The key of the row.
+            values: By column, none of them null; at least the columns that were given before.
+            timestamp: In microseconds. The write with the highest timestamp wins, in whatever
+                order writes arrive, so no clock and no late arrival decides between two of them.
+            ttl: The time to live of the whole row, counted from this write, in whole seconds.
 
         Raises:
             OutcomeUnknownError: It may be written, now or later.
         """
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
-        """Delete what `write_row` wrote up to this timestamp, also if that arrives later."""
+        """Delete what `write_row` writes up to this timestamp, even if it arrives later."""
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
-        """Write chunks as they come, several at a time, a bounded number of bytes in flight.
+        """Write chunks as they come, several at a time, with a bounded number of bytes in flight.
 
-        Returns when all are acknowledged at quorum. Repeating it with the same chunks changes
+        Returns when all are acknowledged at quorum. To repeat it with the same chunks changes
         nothing.
         """
 
@@ -261,12 +265,12 @@ class Store(Protocol):
     def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
         """Read a whole table without ``data``. For repair runs and lists; never on a hot path.
 
-        Rows of one partition come together. It is no snapshot, and a row that is written
-        meanwhile may be seen or not.
+        Rows of one partition come together. The scan is no snapshot: a row that is written
+        meanwhile may be in it or not.
 
         Args:
-            table: Which table.
-            kinds: Only rows of these kinds; others are not even read. All, if empty.
+            table: The table.
+            kinds: Read only rows of these kinds; all rows, if empty.
         """
 
     def close(self) -> None:
@@ -279,25 +283,25 @@ def partition_of_queue(name: str) -> Partition:
 
 
 def partition_of_ledger(queue_id: QueueId) -> Partition:
-    """The partition that says which monotons exist, and where they are."""
+    """The partition that says which monotons exist, and in which blocks."""
     return Partition(Table.LEDGER, (queue_id,))
 
 
 def partition_of_group(queue_id: QueueId, group: str) -> Partition:
-    """The partition that says which messages a consumer group has, had, and waits for."""
+    """The partition of a group state: which messages a consumer group has, had, and waits for."""
     return Partition(Table.GROUP_STATE, (queue_id, group))
 
 
 def partition_of_lock(name: str) -> Partition:
-    """The partition of a lock: who waits for it, and who entered last."""
+    """The partition of a lock: the tickets of those who want it, and its holder."""
     return Partition(Table.LOCK, (name,))
 
 
 def partition_of_history(job: str) -> Partition:
-    """The partition that says what each run of a job did."""
+    """The partition that records what each run of a job did."""
     return Partition(Table.REPAIR, (job,))
 
 
 def partition_of_account(name: str) -> Partition:
-    """The partition of an account of the HTTP gateway: it and its keys."""
+    """The partition of an account of the HTTP gateway and its keys."""
     return Partition(Table.ACCOUNT, (name,))

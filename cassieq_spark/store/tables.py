@@ -22,24 +22,25 @@ class Table(StrEnum):
     ACCOUNT = "account"
 
 
-#: As long as Cassandra keeps hints for a node that is away (``max_hint_window``). This is enough
-#: where a row that came back would do no harm, and a hint lives no longer.
+#: ``gc_grace_seconds`` of tables where a deleted row that comes back does no harm: as long as
+#: Cassandra keeps hints for a node that is away (``max_hint_window``), as no hint lives longer.
 GRACE = 3 * 3600
-#: Where a row that came back would be reported, or held by two. Not longer than idempotency keys
-#: live, as what has expired is dropped after the longer of the two.
+#: ``gc_grace_seconds`` of tables where such a row would be reported, or be held by two readers.
+#: Not longer than idempotency keys live, as what has expired is dropped after the longer of the
+#: two.
 ROW_GRACE = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A table.
+    """The columns of a table.
 
     Attributes:
-        partition: Columns of its partition key.
-        clustering: Columns of its clustering key.
-        columns: The rest, with their CQL types.
-        gc_grace_seconds: How long Cassandra keeps the mark of a deletion, so that a replica that
-            missed it still learns of it; an operator may keep it for longer.
+        partition: The columns of the partition key.
+        clustering: The columns of the clustering key.
+        columns: The other columns, with their CQL types.
+        gc_grace_seconds: How long Cassandra keeps the mark of a deletion for replicas that missed
+            the deletion; an operator may keep it for longer.
     """
 
     partition: tuple[str, ...]
@@ -59,19 +60,19 @@ def named_texts(filename: str) -> dict[str, Template]:
     """The statements of a ``.cql`` file of this package, in its order.
 
     Raises:
-        ValueError: A name occurs twice, or names nothing.
+        ValueError: See `parse_named_texts`.
     """
     return parse_named_texts(files(__package__).joinpath(filename).read_text("utf-8"))
 
 
 def parse_named_texts(text: str) -> dict[str, Template]:
-    r"""Split at the lines ``-- name --``, and drop all other comments.
+    r"""Split a text at its lines ``-- name --``, and drop all other comments.
 
     >>> parse_named_texts("-- all --\n-- Every row.\nSELECT * FROM $table\n")["all"].template
     'SELECT * FROM $table'
 
     Raises:
-        ValueError: A name occurs twice, or names nothing.
+        ValueError: A name occurs twice, or has no statement.
     """
     _, *parts = _NAME.split(text)
     found: dict[str, Template] = {}

@@ -1,10 +1,18 @@
-"""The store that Cassandra is; the only part of this package that imports its driver.
+"""The store on Cassandra; only this package imports the driver.
 
-statements.cql  every statement's text     statements.py  operations -> text and values (pure)
-schema.py       creates what is missing    upgrade.py     compares tables with these (pure)
-session.py      one session per process    inspection.py  which tables and settings there are
-requests.py     requests, repeated while that is safe; chunks, pipelined
-mapping.py      driver errors -> our errors               store.py  all of it as a `Store`
+| module           | subject                                                              |
+|------------------|----------------------------------------------------------------------|
+| `statements.cql` | the texts of all statements                                          |
+| `statements.py`  | operations as texts and values (pure)                                |
+| `schema.py`      | creates missing tables and columns                                   |
+| `upgrade.py`     | compares tables with those that this release needs (pure)            |
+| `inspection.py`  | reads which tables and settings there are                            |
+| `session.py`     | one session per process                                              |
+| `requests.py`    | repeats requests that are safe to repeat; reads and writes chunks    |
+| `promises.py`    | gets past serial reads by nodes whose clock is ahead                 |
+| `mapping.py`     | the driver's errors as ours (pure)                                   |
+| `tls.py`         | encryption, and what to check when it fails                          |
+| `store.py`       | all of this as a `Store`                                             |
 """
 
 from __future__ import annotations
@@ -19,8 +27,8 @@ from contextlib import contextmanager
 def _archives_last() -> Iterator[None]:
     """Let imports look into folders before archives.
 
-    The driver looks up its own version, in all of ``sys.path`` up to where it is. In Spark's
-    processes two zip files and a jar come first, and reading their lists takes 45 ms in each.
+    The driver looks for its own version along ``sys.path`` until it finds it. In Spark's processes
+    two zip files and a jar come first, and reading their lists takes 45 ms in each process.
     """
     before = sys.path[:]
     sys.path.sort(key=os.path.isfile)

@@ -1,10 +1,11 @@
-"""Reads which tables a keyspace has, and how the nodes of its cluster are set."""
+"""Reads the tables of a keyspace, and a setting of the nodes of its cluster."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cassandra.cluster import Session
 from cassandra.query import SimpleStatement
@@ -28,11 +29,11 @@ _TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a keyspace has.
+    """The tables of a keyspace.
 
     Attributes:
-        tables: Its tables by name, those of other programs included.
-        comment: That of the table which records the version; empty if it has none, or is missing.
+        tables: All tables by name, also those of other programs.
+        comment: The comment of the table that records the version; empty if there is none.
     """
 
     tables: dict[str, Shape]
@@ -40,27 +41,31 @@ class Layout:
 
 
 def read_layout(session: Session, keyspace: str) -> Layout:
-    """Read it from one node. Two reads of what that has at hand; raises the driver's errors."""
+    """Read the tables of a keyspace by two reads of one node's memory.
+
+    Raises:
+        Exception: An error of the driver, one of `DRIVER_ERRORS`.
+    """
     comments: dict[str, str] = {}
     graces: dict[str, int] = {}
     for table, comment, grace in session.execute(_TABLES, (keyspace,)):
         comments[table], graces[table] = comment or "", grace
     columns: defaultdict[str, list[_Column]] = defaultdict(list)
-    for table, name, kind, position, cql_type in session.execute(_COLUMNS, (keyspace,)):
-        columns[table].append(_Column(name, kind, position, cql_type))
-    # A table that was made between the two reads has what it was made with.
+    for table, *column in session.execute(_COLUMNS, (keyspace,)):
+        columns[table].append(_Column(*column))
+    # A table that was created between the two reads has the grace that it was created with.
     tables = {table: _shape(found, graces.get(table, GRACE)) for table, found in columns.items()}
     return Layout(tables, comments.get(VERSIONED_TABLE, ""))
 
 
 def read_purging(session: Session) -> dict[str, str | None]:
-    """How each node that is connected to purges the state of LWTs: ``paxos_state_purging``.
+    """How each connected node purges the state of LWTs: its setting ``paxos_state_purging``.
 
     One read for each node, of its memory. Nodes of other data centres are left out.
 
     Returns:
-        Settings by address; None where it cannot be known: the node is of Cassandra 4.0, does not
-        answer, or the role may not read ``system_views``.
+        Settings by address; None where the setting is unknown: the node has Cassandra 4.0 or does
+        not answer, or the role may not read ``system_views``.
     """
     found: dict[str, str | None] = {}
     for host in session.get_pool_state():
@@ -74,13 +79,13 @@ def read_purging(session: Session) -> dict[str, str | None]:
 
 
 def purging_warnings(settings: Mapping[str, str | None]) -> tuple[str, ...]:
-    """What to tell an operator of nodes that forget too early what LWTs have written. Pure.
+    """Warnings of nodes that forget too early what LWTs have written. Pure.
 
     >>> purging_warnings({"10.0.0.1": "gc_grace"})
     ()
 
     Args:
-        settings: What `read_purging` has found.
+        settings: As `read_purging` returns them.
     """
     advice = "set paxos_state_purging: gc_grace in cassandra.yaml of every node"
     warnings = []
@@ -96,8 +101,7 @@ def purging_warnings(settings: Mapping[str, str | None]) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
+class _Column(NamedTuple):
     name: str
     kind: str
     position: int

@@ -1,4 +1,4 @@
-"""Turns the driver's errors into ours: what each one says about the request that met it."""
+"""The driver's errors as ours, by what each error says about its request. Pure."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from cassieq_spark.store.cassandra.tls import advice
 
 
 class Fate(Enum):
-    """What became of a request that failed."""
+    """What happened to a request that failed."""
 
-    #: Certainly not carried out; it may succeed a little later.
+    #: It was certainly not carried out; it may succeed a little later.
     NOT_CARRIED_OUT = auto()
-    #: Carried out, or not, or not yet.
+    #: It was carried out, or not, or not yet.
     UNKNOWN = auto()
-    #: Cassandra refuses it, and will again.
+    #: Cassandra refused it, and would refuse it again.
     REFUSED = auto()
-    #: Cassandra refuses the credentials.
+    #: Cassandra refused the credentials.
     FORBIDDEN_ENTRY = auto()
 
 
 class Request(Enum):
-    """What was asked for; decides what an uncertain fate means."""
+    """The kind of a request, which decides what an unknown fate means."""
 
     CONNECT = auto()
     #: Also the preparation of statements.
     READ = auto()
-    #: Plain and idempotent: chunks, and the deletion of buckets.
+    #: Plain and idempotent: chunks, rows with a time to live, and deletions of buckets.
     WRITE = auto()
     CAS = auto()
     #: Creates keyspace and tables.
@@ -83,8 +83,8 @@ FATES: dict[type[BaseException], Fate] = {
     connection.ProtocolError: Fate.UNKNOWN,
     connection.CrcMismatchException: Fate.UNKNOWN,
     segment.CrcException: Fate.UNKNOWN,
-    # cassandra.protocol; as the server words them. Bare: codes that the driver does not know,
-    # CAS_WRITE_UNKNOWN (0x1700) among them.
+    # cassandra.protocol: answers of the server. The base class stands for codes that the driver
+    # does not know, such as CAS_WRITE_UNKNOWN (0x1700).
     protocol.ErrorMessage: Fate.UNKNOWN,
     protocol.ErrorMessageSub: Fate.UNKNOWN,
     protocol.NotSupportedError: Fate.UNKNOWN,
@@ -113,7 +113,7 @@ FATES: dict[type[BaseException], Fate] = {
     protocol.ClientWriteError: Fate.UNKNOWN,
 }
 
-#: What a driver call may raise; anything else is a bug, and passes through.
+#: The errors of driver calls; any other error is a bug, and is not caught.
 DRIVER_ERRORS = tuple(FATES)
 
 _MISSING = re.compile(
@@ -121,27 +121,26 @@ _MISSING = re.compile(
     re.IGNORECASE,
 )
 _OTHER_COLUMNS = re.compile(r"undefined column name|unknown identifier", re.IGNORECASE)
-#: The driver makes another error of it, by chance that of missing permissions.
+#: The driver turns an error of TLS into another one, which happens to be about permissions.
 _OF_TLS = re.compile(r"\[SSL: .*")
 _REASON_LENGTH = 300
 _NEVER_SENT = ("Host has been marked down or removed", "Pool is shutdown")
 
 
 def fate_of(error: BaseException, request: Request) -> Fate:
-    """What an error says about a request; the nearest class decides that is listed in `FATES`."""
+    """What an error says about a request, by the nearest of its classes in `FATES`."""
     if isinstance(error, cluster.NoHostAvailable):
         return _fate_of_all(error, request)
     if isinstance(error, cassandra.Unavailable) and request is Request.CAS:
-        # The consensus phase comes first and is what most replicas are counted for; a commit that
-        # finds too few of them (at a plain consistency level) leaves an update behind that others
-        # may finish.
+        # Usually it is the consensus phase that finds too few replicas. If it is the commit, at a
+        # plain consistency level, it leaves behind an update that others may finish.
         serial = cassandra.ConsistencyLevel.is_serial(error.consistency)
         return Fate.NOT_CARRIED_OUT if serial else Fate.UNKNOWN
     return next(FATES[base] for base in type(error).__mro__ if base in FATES)
 
 
 def is_repeatable(error: BaseException, request: Request) -> bool:
-    """Whether to send it again: it was not carried out, or twice is as good as once."""
+    """Whether to send a request again: it was not carried out, or may be carried out twice."""
     fate = fate_of(error, request)
     return fate is Fate.NOT_CARRIED_OUT or (
         fate is Fate.UNKNOWN and request in (Request.READ, Request.WRITE)
@@ -151,13 +150,13 @@ def is_repeatable(error: BaseException, request: Request) -> bool:
 def translate(
     error: BaseException, request: Request, doing: str, options: ConnectionOptions
 ) -> StoreError:
-    """Our error for the driver's; the caller raises it ``from`` that one.
+    """Our error for an error of the driver; the caller raises it ``from`` that one.
 
     Args:
-        error: What the driver raised, after all repetitions.
-        request: What was asked for.
-        doing: The same in words, with table and partition: ``read of ledger q@1``.
-        options: Names contact points, role and keyspace in the message.
+        error: The last error of the driver, after all repetitions.
+        request: The kind of request.
+        doing: The request in words, with table and partition, such as ``read of ledger q@1``.
+        options: For the contact points, role and keyspace in the message.
     """
     reason = _reason(error)
     fate = fate_of(error, request)
@@ -188,7 +187,7 @@ def translate(
 
 
 def missing_schema(doing: str, options: ConnectionOptions, reason: str) -> MissingSchemaError:
-    """The error for a keyspace or table that is not there."""
+    """The error for a keyspace or table that does not exist."""
     return MissingSchemaError(
         f"{doing}: keyspace {options.keyspace!r} lacks tables or does not exist: {reason}; "
         f"run: cassieq schema apply --keyspace {options.keyspace}"
@@ -205,38 +204,35 @@ def _transient(error: BaseException, request: Request, message: str) -> StoreErr
     return OutcomeUnknownError(f"{message}; some of it may be written: safe to repeat as it is")
 
 
+def _by_host(error: cluster.NoHostAvailable) -> dict[object, BaseException]:
+    return error.errors if isinstance(error.errors, dict) else {}
+
+
 def _fate_of_all(error: cluster.NoHostAvailable, request: Request) -> Fate:
-    inner = error.errors.values() if isinstance(error.errors, dict) else ()
-    fates = {
-        Fate.NOT_CARRIED_OUT
-        if _was_never_sent(one)
-        else fate_of(one, request)
-        if isinstance(one, DRIVER_ERRORS)
-        else Fate.UNKNOWN
-        for one in inner
-    }
+    fates = {_fate_of_one(one, request) for one in _by_host(error).values()}
     if Fate.FORBIDDEN_ENTRY in fates:
         return Fate.FORBIDDEN_ENTRY
     return Fate.NOT_CARRIED_OUT if fates == {Fate.NOT_CARRIED_OUT} else Fate.UNKNOWN
 
 
+def _fate_of_one(error: BaseException, request: Request) -> Fate:
+    if isinstance(error, (connection.ConnectionBusy, pool.NoConnectionsAvailable)) or (
+        type(error) is connection.ConnectionException and str(error) in _NEVER_SENT
+    ):
+        return Fate.NOT_CARRIED_OUT
+    return fate_of(error, request) if isinstance(error, DRIVER_ERRORS) else Fate.UNKNOWN
+
+
 def _found_nobody(error: BaseException) -> bool:
-    if not isinstance(error, cluster.NoHostAvailable):
-        return False
-    inner = error.errors.values() if isinstance(error.errors, dict) else ()
-    return all(isinstance(one, (connection.ConnectionException, OSError)) for one in inner)
-
-
-def _was_never_sent(error: BaseException) -> bool:
-    if isinstance(error, (connection.ConnectionBusy, pool.NoConnectionsAvailable)):
-        return True
-    return type(error) is connection.ConnectionException and str(error) in _NEVER_SENT
+    return isinstance(error, cluster.NoHostAvailable) and all(
+        isinstance(one, (connection.ConnectionException, OSError))
+        for one in _by_host(error).values()
+    )
 
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, cluster.NoHostAvailable):
-        if isinstance(error.errors, dict) and error.errors:
-            host, first = next(iter(error.errors.items()))
+        for host, first in _by_host(error).items():
             return f"{host}: {_reason(first)}"
         return "none of the nodes that were found may be used"
     if isinstance(error, cassandra.UnresolvableContactPoints):

@@ -38,7 +38,7 @@ PROMISE_LEFT = "clock.promise_left"
 #: An LWT that meets a promise so little ahead waits until its time has come, and succeeds.
 TOLERANCE = timedelta(seconds=1)
 
-#: A number that nobody writes, and where: a row of no kind, or the only row.
+#: A number that no program writes, and a place for it: a row of no kind, or the only row.
 _NEVER = -1
 _NOWHERE: dict[Table, tuple[RowKey, str]] = {
     Table.QUEUE: ((), "version"),
@@ -60,10 +60,10 @@ def replace_promise(
     the first one was slow. A node whose clock is ahead takes an LWT.
 
     Args:
-        session: Which read it.
-        partition: Which partition was read.
+        session: The session that read it.
+        partition: The partition that was read.
         page: The answer.
-        told: The clock of the node that answered; None: no row came to carry it.
+        told: The clock of the node that answered; None if it found no row, as rows carry it.
     """
     future = page.response_future
     for host in set(future.attempted_hosts):
@@ -87,13 +87,9 @@ def replace_promise(
 
 def _clock_of(session: SharedSession, host: Host) -> datetime:
     statement = SimpleStatement("SELECT toTimestamp(now()) FROM system.local", is_idempotent=True)
+    doing = "read of a node's clock"
     answer = execute(
-        session,
-        statement,
-        profile=READ,
-        request=Request.READ,
-        doing="read of a node's clock",
-        host=host,
+        session, statement, profile=READ, request=Request.READ, doing=doing, host=host
     )
     now: datetime = answer.current_rows[0][0]
     return now
@@ -106,7 +102,7 @@ def _send_lwt(session: SharedSession, partition: Partition, host: Host) -> None:
     doing = f"LWT after a serial read of {partition}"
     execute(
         session,
-        bind(session, statement.text, statement.values, doing),
+        bind(session, statement, doing),
         profile=CAS,
         # Safe to repeat, as it changes nothing.
         request=Request.WRITE,

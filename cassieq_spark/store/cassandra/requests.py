@@ -1,4 +1,4 @@
-"""Requests to Cassandra: repeated while that is safe, and several at once for chunks."""
+"""Requests to Cassandra: repeated while that is safe, and several at a time for chunks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
+from cassandra import query
 from cassandra.cluster import ResponseFuture, ResultSet
 from cassandra.pool import Host
-from cassandra.query import BoundStatement, Statement
+from cassandra.query import BoundStatement
 
 from cassieq_spark.backoff import pauses_within
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
@@ -22,35 +23,37 @@ from cassieq_spark.store.cassandra.mapping import (
     translate,
 )
 from cassieq_spark.store.cassandra.session import BULK, BULK_READ, SharedSession
-from cassieq_spark.store.cassandra.statements import fill_in
+from cassieq_spark.store.cassandra.statements import Statement, fill_in
 from cassieq_spark.store.tables import Table
 
 _T = TypeVar("_T")
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 1.0
-#: A task waits for a round trip after so many bytes; others wait for these on the connection.
+#: How many bytes a task sends before it waits for answers. Other tasks wait for them on the
+#: connection.
 BYTES_IN_FLIGHT = 4 << 20
 REQUESTS_IN_FLIGHT = 64
-#: Slices under way besides the one that is being taken.
+#: How many slices are read ahead of the current one.
 SLICES_AHEAD = 2
-#: What a page should be worth; how many rows that is, is learnt as they come.
+#: The bytes that a page should have; from the pages that come follows how many rows these are.
 PAGE_BYTES = 2 << 20
 #: Rows of the first page: a chunk is at most about 256 KiB, unless a message is larger.
 FIRST_PAGE_ROWS = 8
 MOST_PAGE_ROWS = 256
 
 
-def bind(session: SharedSession, text: str, values: tuple[Any, ...], doing: str) -> BoundStatement:
-    """Prepare a text if it is new, and bind values to it."""
-    statement = insist(session, Request.READ, doing, lambda: session.prepared(text)).bind(values)
-    # True of all that is sent alone; what rides in a conditional batch is not judged by this.
-    statement.is_idempotent = True
-    return statement
+def bind(session: SharedSession, statement: Statement, doing: str) -> BoundStatement:
+    """Prepare a text if it is new, and bind its values."""
+    prepared = insist(session, Request.READ, doing, lambda: session.prepared(statement.text))
+    bound = prepared.bind(statement.values)
+    # True of all statements that are sent alone; the driver ignores it in a conditional batch.
+    bound.is_idempotent = True
+    return bound
 
 
-def execute(  # noqa: PLR0913 - what, how, and how to speak of it
+def execute(  # noqa: PLR0913 - what, how, and how to call it in errors
     session: SharedSession,
-    statement: Statement,
+    statement: query.Statement,
     *,
     profile: str,
     request: Request,
@@ -58,30 +61,29 @@ def execute(  # noqa: PLR0913 - what, how, and how to speak of it
     paging_state: bytes | None = None,
     host: Host | None = None,
 ) -> ResultSet:
-    """Send a statement and wait for its first page, or the one at ``paging_state``.
+    """Send a statement and wait for its first page, or the page at ``paging_state``.
 
-    Only ``host`` coordinates it, if one is given.
+    If a host is given, no other node coordinates the request.
     """
-    return insist(
-        session,
-        request,
-        doing,
-        lambda: session.driver.execute(
+
+    def call() -> ResultSet:
+        return session.driver.execute(
             statement, execution_profile=profile, paging_state=paging_state, host=host
-        ),
-    )
+        )
+
+    return insist(session, request, doing, call)
 
 
-def start(session: SharedSession, statement: Statement, *, profile: str) -> ResponseFuture:
-    """Send a statement without waiting; whatever goes wrong shows when its result is asked for."""
+def start(session: SharedSession, statement: query.Statement, *, profile: str) -> ResponseFuture:
+    """Send a statement without waiting; its result raises any error."""
     return session.driver.execute_async(statement, execution_profile=profile)
 
 
 def insist(session: SharedSession, request: Request, doing: str, call: Callable[[], _T]) -> _T:
-    """Call until it succeeds, fails for good, or patience is out.
+    """Call until it succeeds, fails for good, or the time for repetitions is over.
 
     Raises:
-        StoreError: Ours for the driver's last error.
+        StoreError: The call failed; the driver's last error is the cause.
     """
     pauses = patience(session)
     while True:
@@ -93,14 +95,14 @@ def insist(session: SharedSession, request: Request, doing: str, call: Callable[
 
 
 def patience(session: SharedSession) -> Iterator[float]:
-    """Pauses, in seconds, between the attempts at one request."""
+    """The pauses between the attempts of one request, in seconds."""
     return pauses_within(
         session.options.patience, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, shortest_part=0.2
     )
 
 
 def pause(pauses: Iterator[float]) -> bool:
-    """Sleep before the next attempt; False, at once, if patience is out."""
+    """Sleep before the next attempt; False, at once, if there is no time for another one."""
     seconds = next(pauses, None)
     if seconds is None:
         return False
@@ -116,13 +118,13 @@ class _InFlight:
 
 
 class Pipeline:
-    """Sends statements and waits for the oldest when too much is in flight.
+    """Sends statements, and waits for the oldest one when too much is in flight.
 
-    As a context manager it returns when all are acknowledged; after an error, when none is under
-    way any more.
+    A context manager, which ends when all statements are acknowledged; after an error, when none
+    is in flight any more.
 
     Args:
-        session: Where to send them.
+        session: The session that sends them.
         doing: What they do, for errors.
     """
 
@@ -136,7 +138,7 @@ class Pipeline:
         """Send a statement that is safe to repeat, once there is room for its bytes.
 
         Raises:
-            StoreError: An earlier one failed.
+            StoreError: An earlier statement failed.
         """
         while self._in_flight and (
             self._bytes + size_bytes > BYTES_IN_FLIGHT
@@ -166,27 +168,22 @@ class Pipeline:
             if not is_repeatable(error, Request.WRITE):
                 options = self._session.options
                 raise translate(error, Request.WRITE, self._doing, options) from error
-            execute(
-                self._session,
-                oldest.statement,
-                profile=BULK,
-                request=Request.WRITE,
-                doing=self._doing,
-            )
+            statement, doing = oldest.statement, self._doing
+            execute(self._session, statement, profile=BULK, request=Request.WRITE, doing=doing)
 
     def _abandon(self) -> None:
-        # The driver cannot call a request back; each ends within the request timeout.
+        # The driver can't cancel a request; each ends within the request timeout.
         while self._in_flight:
             with suppress(*DRIVER_ERRORS):
                 self._in_flight.popleft().future.result()
 
 
 class ChunkReader:
-    """Reads slices of one queue, in order, some ahead.
+    """Reads slices of one queue in order, some of them ahead.
 
     Args:
-        session: Where to read.
-        queue_id: The queue they belong to.
+        session: The session that reads them.
+        queue_id: The queue.
     """
 
     def __init__(self, session: SharedSession, queue_id: QueueId) -> None:
@@ -196,7 +193,7 @@ class ChunkReader:
         self.page_rows = FIRST_PAGE_ROWS
 
     def read(self, slices: Iterable[BucketSlice]) -> Iterator[tuple[BucketSlice, Chunk]]:
-        """The chunks of each slice, in order; may be closed early."""
+        """The chunks of each slice in order; a caller may stop early by closing it."""
         wanted = (piece for piece in slices if piece.start < piece.stop)
         ahead: deque[_SliceReader] = deque()
         try:
@@ -211,14 +208,14 @@ class ChunkReader:
                 reader.abandon()
 
     def learn(self, chunks: list[Chunk]) -> None:
-        """Fit the next pages to the size of these chunks."""
+        """Choose the rows of the next pages by the size of these chunks."""
         if chunks:
             mean_bytes = sum(len(chunk.data) for chunk in chunks) // len(chunks) + 1
             self.page_rows = max(1, min(MOST_PAGE_ROWS, PAGE_BYTES // mean_bytes))
 
 
 class _SliceReader:
-    """One slice, of which one page is always under way."""
+    """Reads one slice; one of its pages is always in flight."""
 
     def __init__(self, reader: ChunkReader, piece: BucketSlice) -> None:
         self.piece = piece
@@ -232,31 +229,25 @@ class _SliceReader:
             self._reader.learn(page)
             if page:
                 self._next_start = page[-1].start + 1
-            # A request of its own per page: the answer that lost a race against a speculative one
-            # may still come, and must not be taken for the next page.
+            # Each page is a request of its own. The second answer to a speculative request may
+            # come late, and must not be taken for the next page.
             self._future = self._ask() if self._future.has_more_pages else None
             yield from page
 
     def abandon(self) -> None:
-        """Wait for what is under way, as the driver cannot call it back."""
+        """Wait for the page that is in flight, as the driver can't cancel it."""
         if self._future is not None:
             with suppress(*DRIVER_ERRORS):
                 self._future.result()
             self._future = None
 
     def _ask(self) -> ResponseFuture:
-        session, piece = self._reader.session, self.piece
+        session, piece, queue_id = self._reader.session, self.piece, self._reader.queue_id
         text = fill_in("read_chunks", session.options.keyspace, Table.CHUNK)
-        values = (
-            self._reader.queue_id,
-            piece.block,
-            piece.bucket,
-            self._next_start,
-            piece.stop,
-        )
-        statement = bind(session, text, values, self._reader.doing)
-        statement.fetch_size = self._reader.page_rows
-        return start(session, statement, profile=BULK_READ)
+        values = (queue_id, piece.block, piece.bucket, self._next_start, piece.stop)
+        bound = bind(session, Statement(text, values), self._reader.doing)
+        bound.fetch_size = self._reader.page_rows
+        return start(session, bound, profile=BULK_READ)
 
     def _page(self, future: ResponseFuture) -> list[Chunk]:
         pauses = patience(self._reader.session)
@@ -267,7 +258,7 @@ class _SliceReader:
                 if not (is_repeatable(error, Request.READ) and pause(pauses)):
                     options = self._reader.session.options
                     raise translate(error, Request.READ, self._reader.doing, options) from error
-                # From where it broke off: rows come in the order of their start.
+                # Continue behind the last chunk, as chunks come in the order of their start.
                 future = self._future = self._ask()
             else:
                 return [_chunk(self.piece.bucket, *row) for row in rows]
@@ -281,5 +272,5 @@ def _taken(ahead: deque[_SliceReader]) -> Iterator[tuple[BucketSlice, Chunk]]:
 
 
 def _chunk(bucket: int, start: int, stop: int | None, data: bytes | None) -> Chunk:
-    """A row as it is, or with nothing in it where something else than a writer has left nulls."""
+    """A row as a chunk; an empty chunk where another program has left nulls."""
     return Chunk(bucket, start, start if stop is None else stop, data or b"")

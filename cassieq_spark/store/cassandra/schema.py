@@ -1,4 +1,4 @@
-"""Creates the keyspace and its tables, or what they lack; run by an operator, never by a job."""
+"""Creates the keyspace and its tables, or missing columns; for operators, never for jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cassieq_spark.store.tables import GRACE, ROW_GRACE, named_texts
 
 #: The first major release with UnifiedCompactionStrategy.
 _UNIFIED_COMPACTION = 5
-#: A change of a table waits until all nodes agree on it.
+#: How long a change of a table waits until all nodes agree on it.
 _TIMEOUT_SECONDS = 60.0
 _KEYSPACE = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
 
@@ -36,12 +36,12 @@ Replication = str | Mapping[str, int] | None
 def schema_statements(
     keyspace: str, replication: Mapping[str, str | int], server_version: str
 ) -> list[str]:
-    """What creates a keyspace and its tables, in order. Pure.
+    """The statements that create a keyspace and its tables, in order. Pure.
 
     Args:
         keyspace: A valid keyspace name.
         replication: As ``CREATE KEYSPACE`` takes it: ``class`` and replicas.
-        server_version: Such as ``5.0.8``; decides what the tables are compacted with.
+        server_version: Such as ``5.0.8``; decides on the compaction strategy of the tables.
     """
     parts = {
         "keyspace": keyspace,
@@ -55,19 +55,19 @@ def schema_statements(
 
 
 def plan_schema(options: ConnectionOptions, replication: Replication = None) -> list[str]:
-    """The statements for one cluster: its release, its data centres, and what its tables lack.
+    """The statements that one cluster needs, by its release, its data centres and its tables.
 
-    Connects, changes nothing. The statements can be carried out whatever exists by then.
+    Connects, changes nothing. The statements can be carried out even if something exists by then.
 
     Args:
         options: Cluster and keyspace.
         replication: See `resolve_replication`.
 
     Raises:
-        OptionError: Replication that this cluster cannot keep.
-        ConnectError: Nobody answers, or the credentials are refused.
-        MissingSchemaError: The tables that exist are such that adding to them does not help, or
-            of another version.
+        OptionError: The cluster cannot keep the replication.
+        ConnectError: No node answers, or the credentials are refused.
+        MissingSchemaError: The tables that exist have another version, or can't be changed into
+            those that this release needs.
     """
     with _connected(options) as (cluster, session):
         difference = _difference(session, options)
@@ -82,10 +82,10 @@ def plan_schema(options: ConnectionOptions, replication: Replication = None) -> 
 def check_schema(options: ConnectionOptions) -> Difference:
     """How the keyspace differs from what this release needs. Connects, changes nothing.
 
-    With warnings of settings of nodes: one read for each node.
+    It warns of settings of nodes, which takes one read for each node.
 
     Raises:
-        ConnectError: Nobody answers, or the credentials are refused.
+        ConnectError: No node answers, or the credentials are refused.
     """
     with _connected(options) as (_, session):
         warnings = purging_warnings(read_purging(session))
@@ -93,40 +93,30 @@ def check_schema(options: ConnectionOptions) -> Difference:
 
 
 def apply_schema(options: ConnectionOptions, replication: Replication = None) -> tuple[str, ...]:
-    """Create what is missing of the keyspace, its tables and their columns.
+    """Create the keyspace, its tables and their columns, as far as they are missing.
 
-    What exists stays as it is, but for a ``gc_grace_seconds`` that is too short: nothing is ever
-    dropped. Releases that know less of the
-    tables go on meanwhile. Returns when all nodes
-    agree. Safe to repeat.
+    Nothing is dropped, and nothing that exists is changed, except a ``gc_grace_seconds`` that is
+    too short. Earlier releases that do not know new tables or columns may run meanwhile. Returns
+    when all nodes agree. Safe to repeat.
 
     Returns:
         What was missing, in words.
 
     Raises:
-        OptionError: Replication that this cluster cannot keep.
-        ConnectError: Nobody answers, or the credentials are refused.
-        MissingSchemaError: The tables that exist are such that adding to them does not help, or
-            of another version.
+        OptionError, ConnectError, MissingSchemaError: See `plan_schema`.
         StoreError: Cassandra refuses, or the nodes do not agree in time.
     """
     with _connected(options) as (cluster, session):
         difference = _difference(session, options)
         check_usable(difference, options.keyspace)
-        # A role that may not create keyspaces can use one that was made for it.
+        # Only what is missing: a role that may not create keyspaces can use one made for it.
         lacking = {*difference.tables, *(("keyspace",) if difference.keyspace else ())}
-        statements = _statements(options, replication, cluster)
+        created = _statements(options, replication, cluster).items()
+        changed = upgrade_statements(options.keyspace, difference)
         wanted = [
-            *(
-                (f"creation of {name}", text)
-                for name, text in statements.items()
-                if name in lacking
-            ),
-            *(
-                ("change of a table", text)
-                for text in upgrade_statements(options.keyspace, difference)
-            ),
-            # Last: who finds the version finds all that it stands for.
+            *((f"creation of {name}", text) for name, text in created if name in lacking),
+            *(("change of a table", text) for text in changed),
+            # Last, so that a program that finds the version finds all that belongs to it.
             *(("record of the version", text) for text in _versions(options, difference)),
         ]
         for what, statement in wanted:
@@ -140,7 +130,7 @@ def apply_schema(options: ConnectionOptions, replication: Replication = None) ->
 
 
 def _await_agreement(cluster: Cluster, doing: str) -> None:
-    # The driver's own flag for it is false whenever it keeps no schema itself.
+    # The flag that the driver has for this is always false if it keeps no schema itself.
     if not cluster.control_connection.wait_for_schema_agreement(wait_time=_TIMEOUT_SECONDS):
         raise StoreError(f"{doing}: the nodes do not agree on the schema yet; repeat it later")
 
@@ -157,14 +147,14 @@ def _difference(session: Session, options: ConnectionOptions) -> Difference:
 
 
 def _versions(options: ConnectionOptions, difference: Difference) -> list[str]:
-    """What records the version, if that is still to be done."""
+    """The statement that records the version, if no version is recorded."""
     return [version_statement(options.keyspace, difference)] if difference.lacks_version else []
 
 
 def _statements(
     options: ConnectionOptions, replication: Replication, cluster: Cluster
 ) -> dict[str, str]:
-    """What creates the keyspace and each table, by name."""
+    """The statements that create the keyspace and each table, by name."""
     hosts = cluster.metadata.all_hosts()
     nodes = Counter(host.datacenter for host in hosts)
     connected = cluster.get_control_connection_host()

@@ -1,4 +1,4 @@
-"""One session per process and cluster, shared by threads, made anew after a fork."""
+"""Sessions: one per process and cluster, shared by threads; a fork makes its own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ from weakref import WeakSet
 
 from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import (
-    EXEC_PROFILE_DEFAULT,
-    Cluster,
-    ExecutionProfile,
-    Session,
-)
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.cqltypes import DateType
 from cassandra.metadata import NetworkTopologyStrategy, SimpleStrategy
 from cassandra.policies import (
@@ -46,15 +41,10 @@ from cassieq_spark.store.cassandra.tls import encryption
 from cassieq_spark.store.cassandra.upgrade import check_usable, compare
 from cassieq_spark.store.consistency import SIMPLE_STRATEGY, check_consistency
 
-#: Execution profiles: one per class of call.
-CAS = "cas"
-READ = "read"
-SERIAL_READ = "serial_read"
-#: Plain writes.
-BULK = "bulk"
-BULK_READ = "bulk_read"
+#: Execution profiles, one for each kind of call; ``BULK`` is for plain writes.
+CAS, READ, SERIAL_READ, BULK, BULK_READ = "cas", "read", "serial_read", "bulk", "bulk_read"
 
-#: The driver's 4 KiB costs a system call per message of a chunk.
+#: With the driver's 4 KiB, each chunk would cost several system calls.
 _SOCKET_BUFFER_BYTES = 1 << 18
 _CONNECT_SECONDS = 4.0
 _MILLISECONDS = Struct(">q")
@@ -63,10 +53,10 @@ _TIMESTAMP = 0x000B
 _ROWS = ProtocolHandler.message_types_by_opcode[ResultMessage.opcode]
 
 
-# The underscores keep these classes out of the driver's own registries: other sessions of the
-# process decode as ever.
+# The underscores keep these classes out of the driver's registries, so that other sessions of the
+# process decode as usual.
 class _InstantType(DateType):  # type: ignore[misc]
-    """A timestamp; what our calendar does not have becomes its first or its last instant."""
+    """A timestamp; one outside of our calendar becomes the first or the last instant in it."""
 
     @staticmethod
     def deserialize(raw: bytes, protocol_version: int) -> datetime:
@@ -81,9 +71,9 @@ class _Result(_ROWS):  # type: ignore[misc,valid-type]
 class Decoding(ProtocolHandler):  # type: ignore[misc]
     """Decodes answers for one session (``session.client_protocol_handler``).
 
-    Cassandra keeps a timestamp as milliseconds in 64 bits, and takes all of them. The driver makes
-    a `datetime` of it, which ends with the year 9999. Where that fails, it closes the connection
-    and marks the node down, for every queue of the process: one row stops them all.
+    Cassandra keeps a timestamp as milliseconds in 64 bits, and accepts all such numbers. The
+    driver converts it to a `datetime`, which ends with the year 9999. If that fails, it closes the
+    connection and marks the node down, so one such row would stop all queues of the process.
     """
 
     message_types_by_opcode: dict[int, Any] = ProtocolHandler.message_types_by_opcode | {
@@ -92,7 +82,7 @@ class Decoding(ProtocolHandler):  # type: ignore[misc]
 
 
 class SharedSession:
-    """A session of this process, what it has prepared, and the stores that use it."""
+    """A session of this process, its prepared statements, and the stores that use it."""
 
     def __init__(self, options: ConnectionOptions, cluster: Cluster, session: Session) -> None:
         self.pid = os.getpid()
@@ -105,11 +95,10 @@ class SharedSession:
         self._prepared: dict[str, PreparedStatement] = {}
 
     def prepared(self, text: str) -> PreparedStatement:
-        """Prepare a text, the first time it is met."""
-        statement = self._prepared.get(text)
-        if statement is None:
-            statement = self._prepared[text] = self.driver.prepare(text)
-        return statement
+        """Prepare a text, unless it is prepared already."""
+        if text not in self._prepared:
+            self._prepared[text] = self.driver.prepare(text)
+        return self._prepared[text]
 
     def close(self) -> None:
         """End the session and its threads."""
@@ -121,8 +110,8 @@ _lock = threading.Lock()
 
 
 def _renew_lock() -> None:
-    # Another thread of the parent may have held it. The parent's sessions stay where they are,
-    # untouched: closing them here would be closing what the parent uses.
+    # Another thread of the parent may have held the lock. The parent's sessions are left alone, as
+    # closing them here would close the parent's connections.
     global _lock  # noqa: PLW0603 - a fork has no other way to replace it
     _lock = threading.Lock()
 
@@ -131,14 +120,10 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def join(options: ConnectionOptions, user: object) -> SharedSession:
-    """This process's session for these options, connected if it is the first call.
+    """This process's session for these options; the first call connects.
 
     Raises:
-        ConnectError: Nobody answers, or the credentials are refused.
-        MissingSchemaError: The keyspace does not exist, or its tables are of another version, or
-            none of ours.
-        OptionError: The keyspace cannot keep the consistency.
-        SetupError: This machine lacks a secret or a file of TLS.
+        ConnectError, MissingSchemaError, OptionError, SetupError: See `open_store`.
     """
     with _lock:
         key = (os.getpid(), options)
@@ -150,7 +135,7 @@ def join(options: ConnectionOptions, user: object) -> SharedSession:
 
 
 def leave(shared: SharedSession, user: object) -> None:
-    """Close the session if nobody else of this process uses it."""
+    """Close the session, unless another store of this process uses it."""
     with _lock:
         shared.users.discard(user)
         if shared.users or shared.pid != os.getpid():
@@ -163,7 +148,7 @@ def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
     """Open a session that belongs to the caller, whether the keyspace exists or not.
 
     Raises:
-        ConnectError: Nobody answers, or the credentials are refused.
+        ConnectError: No node answers, or the credentials are refused.
         SetupError: This machine lacks a secret or a file of TLS.
     """
     cluster: Cluster | None = None
@@ -174,7 +159,7 @@ def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
         if cluster is not None:
             cluster.shutdown()
         raise translate(error, Request.CONNECT, "connecting", options) from error
-    # Plain writes carry the timestamp of their block, and what is conditional has a ballot.
+    # Plain writes carry the timestamp of their block, and compare-and-sets have a ballot.
     session.use_client_timestamp = False
     session.client_protocol_handler = Decoding
     return cluster, session
@@ -194,7 +179,7 @@ def _connect_to_keyspace(options: ConnectionOptions) -> SharedSession:
 
 
 def _check_keyspace(options: ConnectionOptions, cluster: Cluster, session: Session) -> None:
-    # The only schema that routing by token needs; reading all of it takes longer than connecting.
+    # Routing by token needs this much schema; reading all of it takes longer than connecting.
     cluster.refresh_keyspace_metadata(options.keyspace, max_schema_agreement_wait=0)
     if options.keyspace not in cluster.metadata.keyspaces:
         raise missing_schema("connecting", options, "there is no such keyspace")
@@ -210,7 +195,7 @@ def _check_replication(options: ConnectionOptions, cluster: Cluster) -> None:
         case NetworkTopologyStrategy() as strategy:
             replicas = dict(strategy.dc_replication_factors)
         case _:
-            # One that the operator has written; they know what it does.
+            # A strategy of the operator's own.
             return
     check_consistency(
         options.consistency,
@@ -218,7 +203,7 @@ def _check_replication(options: ConnectionOptions, cluster: Cluster) -> None:
         replicas=replicas,
         data_centres={host.datacenter for host in cluster.metadata.all_hosts()},
         local_dc=options.local_dc or cluster.get_control_connection_host().datacenter,
-        # A secure connect bundle is of one data centre.
+        # A secure connect bundle belongs to one data centre.
         local_dc_given=bool(options.local_dc or options.secure_connect_bundle),
     )
 
@@ -242,7 +227,7 @@ def _cluster(options: ConnectionOptions) -> Cluster:
         control_connection_timeout=seconds,
         idle_heartbeat_interval=5,
         idle_heartbeat_timeout=5,
-        # A node learns a statement when it first meets it, so one that hangs delays nobody.
+        # A node prepares a statement when it first gets it, so a node that hangs delays nobody.
         prepare_on_all_hosts=False,
         schema_metadata_enabled=False,
         token_metadata_enabled=True,
@@ -252,11 +237,11 @@ def _cluster(options: ConnectionOptions) -> Cluster:
 
 
 def _connection_class() -> type:
-    """The driver's own, with larger buffers, and patient.
+    """The driver's connection class with larger buffers, whose requests wait for the socket.
 
-    The driver's refuses requests while its socket takes no more bytes (ConnectionBusy), so that
-    they go to another node, or fail if there is none. What we send waits: bulk writes limit
-    themselves (`BYTES_IN_FLIGHT`), and all else is small.
+    The driver's own connection refuses requests while its socket takes no more bytes
+    (ConnectionBusy). Then they go to another node, or fail if there is none. Our requests may
+    wait: bulk writes limit themselves (`BYTES_IN_FLIGHT`), and all others are small.
     """
     buffers = {"in_buffer_size": _SOCKET_BUFFER_BYTES, "out_buffer_size": _SOCKET_BUFFER_BYTES}
     always_writable = property(lambda _: True, lambda *_: None)
@@ -272,7 +257,7 @@ def _profiles(options: ConnectionOptions) -> dict[object, ExecutionProfile]:
     def profile(
         consistency: int, *, idempotent: bool = True, shuffle_replicas: bool = False
     ) -> ExecutionProfile:
-        # What is idempotent is also sent to another node if the first one hangs.
+        # An idempotent request is sent to another node, too, if the first node hangs.
         speculation = ConstantSpeculativeExecutionPolicy(seconds / 4, max_attempts=2)
         return ExecutionProfile(
             load_balancing_policy=TokenAwarePolicy(
@@ -294,7 +279,7 @@ def _profiles(options: ConnectionOptions) -> dict[object, ExecutionProfile]:
         # Sent twice, the second would hide that the first one won (CASSANDRA-9086). All of one
         # partition go to the same replica first, to queue there instead of fighting over ballots.
         CAS: profile(plain, idempotent=False),
-        # No such reason here: all replicas share the load.
+        # These have no such reason, so all replicas share the load.
         BULK: profile(plain, shuffle_replicas=True),
         BULK_READ: profile(plain, shuffle_replicas=True),
     }

@@ -1,4 +1,4 @@
-"""Turns operations of the protocol into CQL and values; equal shapes give equal text."""
+"""Operations of the protocol as CQL and values; requests of the same shape have equal text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from cassandra.util import Duration
 
@@ -27,14 +27,14 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import SHAPES, Table, named_texts
 
 _NANOSECONDS = 1_000_000
-#: Texts that are remembered, so that none is put together twice. Each shape of a request has one:
-#: some dozens, and one for each number of rows that are read by their keys.
+#: How many texts are cached. Each shape of a request has one: some dozens, and one for each number
+#: of rows that are read by their keys.
 _TEXTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A text to prepare once, and what to bind to it."""
+    """A text to prepare once, and the values to bind to it."""
 
     text: str
     values: tuple[Any, ...]
@@ -49,13 +49,10 @@ def fill_in(name: str, keyspace: str, table: Table, **parts: str) -> str:
 
 @lru_cache
 def columns_of(table: Table) -> tuple[str, ...]:
-    """Every column but the payload, keys first, as rows are read."""
+    """The columns that are read of a table: all but the payload, keys first."""
     shape = SHAPES[table]
-    return (
-        *shape.partition,
-        *shape.clustering,
-        *(column for column in shape.columns if column != "data"),
-    )
+    others = (column for column in shape.columns if column != "data")
+    return (*shape.partition, *shape.clustering, *others)
 
 
 def statement_of(keyspace: str, partition: Partition, op: Op) -> Statement:
@@ -69,13 +66,9 @@ def statement_of(keyspace: str, partition: Partition, op: Op) -> Statement:
             where, key = _whole_key(partition, op.row)
             return Statement(fill_in("delete", keyspace, partition.table, key=where), key)
         case DeleteBelow():
-            text = fill_in(
-                "delete_below",
-                keyspace,
-                partition.table,
-                partition=_equal(SHAPES[partition.table].partition),
-                second=SHAPES[partition.table].clustering[1],
-            )
+            shape = SHAPES[partition.table]
+            parts = {"partition": _equal(shape.partition), "second": shape.clustering[1]}
+            text = fill_in("delete_below", keyspace, partition.table, **parts)
             return Statement(text, (*partition.key, op.kind, op.stop))
 
 
@@ -88,11 +81,10 @@ def timed_insert_of(  # noqa: PLR0913 (what, where, since when and for how long)
     timestamp: int,
     ttl: timedelta,
 ) -> Statement:
-    """The statement that writes a row for a time.
+    """The statement that writes a row with a time to live.
 
     Raises:
-        OptionError: A value could not be read again.
-        ValueError: A value is null, or the time is not in whole seconds.
+        OptionError, ValueError: See `check_timed_row`.
     """
     check_timed_row(partition.table, row, values, ttl)
     shape = SHAPES[partition.table]
@@ -112,7 +104,7 @@ def timed_insert_of(  # noqa: PLR0913 (what, where, since when and for how long)
 def timed_delete_of(
     keyspace: str, partition: Partition, row: RowKey, *, timestamp: int
 ) -> Statement:
-    """The statement that deletes what `timed_insert_of` wrote before."""
+    """The statement that deletes what `timed_insert_of` writes up to a timestamp."""
     where, key = _whole_key(partition, row)
     text = fill_in("delete_row", keyspace, partition.table, key=where)
     return Statement(text, (timestamp, *key))
@@ -125,63 +117,41 @@ def selection_of(keyspace: str, partition: Partition, which: Slice) -> Statement
         OptionError, ValueError: See `check_slice`.
     """
     check_slice(partition.table, which)
+    shape = SHAPES[partition.table]
+    wheres: list[str] = []
     values: list[Any] = list(partition.key)
     if which.row is not None:
-        values += which.row
-    values += (value for key in which.rows for value in key)
-    if which.kinds:
-        values.append(which.kinds[0] if len(which.kinds) == 1 else list(which.kinds))
-    values += (bound for bound in (which.start, which.stop, which.limit) if bound is not None)
-    shape = _Shape(
-        row=which.row is not None,
-        rows=len(which.rows),
-        kinds=min(len(which.kinds), 2),
-        start=which.start is not None,
-        stop=which.stop is not None,
-        limit=which.limit is not None,
-        reverse=which.reverse,
-    )
-    return Statement(_selection(keyspace, partition.table, shape), tuple(values))
-
-
-class _Shape(NamedTuple):
-    """What tells the texts of two slices apart."""
-
-    row: bool
-    rows: int
-    kinds: int
-    start: bool
-    stop: bool
-    limit: bool
-    reverse: bool
-
-
-@lru_cache(_TEXTS)
-def _selection(keyspace: str, table: Table, which: _Shape) -> str:
-    """The text that reads slices of one shape; values are bound in the order of its fields."""
-    shape = SHAPES[table]
-    wheres: list[str] = []
-    if which.row:
         wheres += [f"AND {column} = ?" for column in shape.clustering]
+        values += which.row
     if which.rows:
         one = f"({', '.join('?' for _ in shape.clustering)})"
-        wheres.append(f"AND ({', '.join(shape.clustering)}) IN ({', '.join([one] * which.rows)})")
-    if which.kinds:
-        wheres.append("AND kind = ?" if which.kinds == 1 else "AND kind IN ?")
-    for comparison, is_given in ((">=", which.start), ("<", which.stop)):
-        if is_given:
+        every = ", ".join([one] * len(which.rows))
+        wheres.append(f"AND ({', '.join(shape.clustering)}) IN ({every})")
+        values += (value for key in which.rows for value in key)
+    if len(which.kinds) == 1:
+        wheres.append("AND kind = ?")
+        values += which.kinds
+    elif which.kinds:
+        wheres.append("AND kind IN ?")
+        values.append(list(which.kinds))
+    for comparison, bound in ((">=", which.start), ("<", which.stop)):
+        if bound is not None:
             wheres.append(f"AND {shape.clustering[1]} {comparison} ?")
+            values.append(bound)
+    if which.limit is not None:
+        values.append(which.limit)
     descending = ", ".join(f"{column} DESC" for column in shape.clustering)
-    return fill_in(
+    text = fill_in(
         "read_rows",
         keyspace,
-        table,
-        columns=", ".join(columns_of(table)),
+        partition.table,
+        columns=", ".join(columns_of(partition.table)),
         partition=_equal(shape.partition),
         which=" ".join(wheres),
         order=f"ORDER BY {descending}" if which.reverse and descending else "",
-        limit="LIMIT ?" if which.limit else "",
+        limit="" if which.limit is None else "LIMIT ?",
     )
+    return Statement(text, tuple(values))
 
 
 def scan_of(keyspace: str, table: Table, kinds: Sequence[str]) -> Statement:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -40,11 +41,11 @@ from cassieq_spark.store.checks import check_ops
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, RowKey, Rows, Slice, Value
 from cassieq_spark.store.tables import Table
 
-#: A page of small rows of one kind.
+#: Rows of a page of a read of one kind, as its rows are small.
 _PAGE_ROWS = 10_000
-#: Each may be of a partition of its own, and some of these are on disk.
+#: Rows of a page of a scan: each may be in a partition of its own, and some of these are on disk.
 _SCAN_PAGE_ROWS = 1_000
-#: Cassandra reads the payload of a chunk from disk also for those who do not ask for it.
+#: Rows of a page of a scan of chunks: Cassandra reads their payload from disk, wanted or not.
 _CHUNK_PAGE_ROWS = 200
 
 
@@ -58,6 +59,7 @@ class CassandraStore:
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
+        self._keyspace = options.keyspace
         self._joined: SharedSession | None = None
         _ = self._session
 
@@ -67,12 +69,10 @@ class CassandraStore:
         session, doing = self._session, f"compare-and-set on {partition}"
         batch = BatchStatement(BatchType.UNLOGGED)
         for op in ops:
-            batch.add(
-                _bound(session, statement_of(session.options.keyspace, partition, op), doing)
-            )
+            batch.add(bind(session, statement_of(self._keyspace, partition, op), doing))
         result = execute(session, batch, profile=CAS, request=Request.CAS, doing=doing)
-        # Refused batches answer with a row per conditioned row; the first column of each is
-        # "[applied]".
+        # A batch that is refused answers with one row per conditioned row; the first column of
+        # each is "[applied]".
         return bool(result.current_rows[0][0])
 
     def read_rows(
@@ -80,22 +80,17 @@ class CassandraStore:
     ) -> Rows:
         """See `Store.read_rows`."""
         session, doing = self._session, f"read of {partition}"
-        statement = _bound(
-            session, selection_of(session.options.keyspace, partition, which), doing
-        )
+        statement = bind(session, selection_of(self._keyspace, partition, which), doing)
         statement.fetch_size = page_rows(which)
-        profile = SERIAL_READ if serial else READ
         found: list[tuple[Any, ...]] = []
-        for page in _pages(session, statement, profile, doing):
+        for page in _pages(session, statement, SERIAL_READ if serial else READ, doing):
             found += page.current_rows
             if serial:
                 told = page.current_rows[-1][-1] if page.current_rows else None
                 replace_promise(session, partition, page, told)
         columns = columns_of(partition.table)
         rows = [dict(zip(columns, row[:-1], strict=True)) for row in found]
-        if not found:
-            return Rows(rows)
-        return Rows(rows, found[0][-1], datetime.now(UTC))
+        return Rows(rows, found[0][-1], datetime.now(UTC)) if found else Rows(rows)
 
     def write_row(
         self,
@@ -108,57 +103,50 @@ class CassandraStore:
     ) -> None:
         """See `Store.write_row`."""
         statement = timed_insert_of(
-            self._session.options.keyspace, partition, row, values, timestamp=timestamp, ttl=ttl
+            self._keyspace, partition, row, values, timestamp=timestamp, ttl=ttl
         )
         self._write(statement, f"write of {partition}")
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
         """See `Store.delete_row`."""
-        keyspace = self._session.options.keyspace
-        statement = timed_delete_of(keyspace, partition, row, timestamp=timestamp)
+        statement = timed_delete_of(self._keyspace, partition, row, timestamp=timestamp)
         self._write(statement, f"deletion in {partition}")
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
         """See `Store.write_chunks`."""
         session, doing = self._session, f"write of chunks of {queue_id}, block {block}"
-        text = fill_in("write_chunk", session.options.keyspace, Table.CHUNK)
+        text = fill_in("write_chunk", self._keyspace, Table.CHUNK)
         timestamp = block_timestamp(block)
         with Pipeline(session, doing) as pipeline:
             for chunk in chunks:
-                values = (
-                    queue_id,
-                    block,
-                    chunk.bucket,
-                    chunk.start,
-                    chunk.stop,
-                    chunk.data,
-                    timestamp,
-                )
-                pipeline.send(bind(session, text, values, doing), len(chunk.data))
+                row = (chunk.bucket, chunk.start, chunk.stop, chunk.data)
+                statement = Statement(text, (queue_id, block, *row, timestamp))
+                pipeline.send(bind(session, statement, doing), len(chunk.data))
 
     def read_chunks(
         self, queue_id: QueueId, slices: Iterable[BucketSlice]
     ) -> Iterator[tuple[BucketSlice, Chunk]]:
-        """See `Store.read_chunks`; about 2 MB of each of three slices are under way."""
+        """See `Store.read_chunks`; about 2 MB of each of three slices are in flight."""
         return ChunkReader(self._session, queue_id).read(slices)
 
     def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
         """See `Store.delete_buckets`."""
         session, doing = self._session, f"deletion of buckets of {queue_id}"
-        text = fill_in("delete_bucket", session.options.keyspace, Table.CHUNK)
+        text = fill_in("delete_bucket", self._keyspace, Table.CHUNK)
         with Pipeline(session, doing) as pipeline:
             for block, bucket in buckets:
-                # Newer than all that the block writes, whatever the clocks of writer and repair: a
-                # late write stays dead. And newer than what something else has written there.
+                # Newer than all that the block ever writes, whatever the clocks of writer and
+                # repair say, so a late write is deleted, too. And newer than what any other
+                # program has written there.
                 timestamp = max(block_timestamp(block) + 1, time.time_ns() // 1000)
-                values = (timestamp, queue_id, block, bucket)
-                pipeline.send(bind(session, text, values, doing))
+                statement = Statement(text, (timestamp, queue_id, block, bucket))
+                pipeline.send(bind(session, statement, doing))
 
     def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
         """See `Store.scan`."""
         session, doing = self._session, f"scan of {table}"
         columns = columns_of(table)
-        statement = _bound(session, scan_of(session.options.keyspace, table, kinds), doing)
+        statement = bind(session, scan_of(self._keyspace, table, kinds), doing)
         statement.fetch_size = _CHUNK_PAGE_ROWS if table is Table.CHUNK else _SCAN_PAGE_ROWS
         for page in _pages(session, statement, READ, doing):
             for row in page.current_rows:
@@ -172,7 +160,7 @@ class CassandraStore:
 
     def _write(self, statement: Statement, doing: str) -> None:
         session = self._session
-        bound = _bound(session, statement, doing)
+        bound = bind(session, statement, doing)
         execute(session, bound, profile=BULK, request=Request.WRITE, doing=doing)
 
     @property
@@ -184,32 +172,21 @@ class CassandraStore:
 
 
 def page_rows(which: Slice) -> int | None:
-    """How many rows a page of a read has; None: all of them are one page, and so of one moment.
+    """How many rows a page of a read has; None: all rows are one page, and so of one moment.
 
-    Rows of several kinds are read together because they belong together, as head and slots do:
-    what goes from a page that is yet to come to one that was read would be in neither.
+    Rows of several kinds, such as head and slots, are read together because a decision depends on
+    all of them. If they came in pages, a message that moves from a later row to an earlier one
+    between two pages would be in neither.
     """
     return None if len(which.kinds) > 1 else _PAGE_ROWS
-
-
-def _bound(session: SharedSession, statement: Statement, doing: str) -> BoundStatement:
-    return bind(session, statement.text, statement.values, doing)
 
 
 def _pages(
     session: SharedSession, statement: BoundStatement, profile: str, doing: str
 ) -> Iterator[ResultSet]:
-    page: bytes | None = None
-    while True:
-        result = execute(
-            session,
-            statement,
-            profile=profile,
-            request=Request.READ,
-            doing=doing,
-            paging_state=page,
-        )
-        yield result
-        page = result.paging_state
-        if page is None:
-            return
+    read = partial(execute, session, statement, profile=profile, request=Request.READ, doing=doing)
+    page = read()
+    yield page
+    while page.paging_state is not None:
+        page = read(paging_state=page.paging_state)
+        yield page

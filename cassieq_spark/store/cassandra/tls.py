@@ -1,4 +1,4 @@
-"""Encryption: what the driver is given for it, from PEM files or a bundle, and what went wrong."""
+"""Encryption: the driver's arguments, from PEM files or a bundle, and advice if it fails."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any, NoReturn
 from cassieq_spark.errors import SetupError
 from cassieq_spark.settings.connection import ConnectionOptions
 
-#: What OpenSSL says, and what to do about it.
+#: Texts of OpenSSL, and what to do about them.
 _ADVICE = {
     r"unable to get (local )?issuer|self.signed certificate": (
         "its certificate is signed by none of {ca}: name the right CA file"
     ),
     r"(hostname|ip address) mismatch|certificate is not valid for": (
-        "its certificate is of another address: it must name each node's IP "
-        "address, or turn off the check of host names"
+        "its certificate is of another address: it must name each node's IP address, or turn off "
+        "the check of host names"
     ),
     r"certificate (has expired|is not yet valid)": (
         "check the dates of its certificate, and the clock of this machine"
     ),
     r"alert.(certificate.(required|unknown)|bad.certificate|unknown.ca)": (
-        "it does not trust the client's certificate, or needs one: name the "
-        "right certificate and key file"
+        "it does not trust the client's certificate, or needs one: name the right certificate and "
+        "key file"
     ),
     r"wrong.version.number|record.layer.failure": (
         "it does not speak TLS on this port: connect without, or to its TLS port"
@@ -34,26 +34,26 @@ _ADVICE = {
 
 
 def encryption(options: ConnectionOptions) -> dict[str, Any]:
-    """What the driver's ``Cluster`` takes for it; reads the files.
+    """The arguments of the driver's ``Cluster`` for nodes and encryption; reads the files.
 
     Raises:
-        SetupError: A file is missing, unreadable, or not what it should be.
+        SetupError: A file is missing, unreadable, or of another kind.
     """
     if options.secure_connect_bundle is not None:
         path = options.secure_connect_bundle
         _check_bundle(path)
-        # Beside the bundle, where the driver would unpack it, is often nowhere to write.
+        # By default the driver unpacks the bundle beside it, where it often may not write.
         return {"cloud": {"secure_connect_bundle": path, "use_default_tempdir": True}}
     where = {"contact_points": list(options.endpoints), "port": options.port}
     return where | ({"ssl_context": _context(options)} if options.encrypted else {})
 
 
 def advice(reason: str, options: ConnectionOptions) -> str:
-    """What to check when no connection comes about. Pure.
+    """What to check if the connection fails. Pure.
 
     Args:
-        reason: What the driver and OpenSSL said.
-        options: How it was tried.
+        reason: The error of the driver or OpenSSL.
+        options: The settings of the connection.
     """
     for pattern, text in _ADVICE.items():
         if re.search(pattern, reason, re.IGNORECASE):

@@ -1,9 +1,9 @@
-"""The version of a keyspace's tables, what they lack, and what adds it. Pure.
+"""The version of a keyspace's tables, what is missing, and the statements that add it. Pure.
 
-The comment of one table records the version. It is raised only with a change that earlier releases
-can't live with: rows that they would misread, or write in a way that later ones misread. A new
-table or column alone raises nothing. A release uses tables of its own version only. A comment
-needs no table and no right of its own: every role that may log in may read it.
+The comment of one table records the version, as every role that may log in may read a comment. The
+version is raised only by changes that do not work with earlier releases: rows that they would
+misread, or write in a way that later ones misread. A new table or column alone does not raise it.
+A release uses only tables of its own version.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from dataclasses import dataclass, field
 from cassieq_spark.errors import MissingSchemaError
 from cassieq_spark.store.tables import SHAPES, Shape, Table
 
-#: What this release reads and writes. 2: chunks are frames of our own. 3: the table
+#: The version that this release reads and writes. 2: chunks are frames of our own. 3: the table
 #: ``group_state`` was ``delivery``, the column ``status`` of ``ledger`` was ``gate``. 4: queues of
 #: several partitions, which version 3 would look for, purge and delete under the id of one.
 KNOWN_VERSION = 4
-#: The table whose comment has it: the one that every program reads.
+#: The table whose comment records the version: every program reads it.
 VERSIONED_TABLE = Table.QUEUE
-#: Tables that record no version, beside one of this name, are of version 2 or earlier.
+#: If there is a table of this name and no version is recorded, the version is 2 or earlier.
 _FORMER_TABLE = "delivery"
 _RECORD = re.compile(r"cassieq-spark schema (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How a keyspace differs from what this release needs; what it has besides is left alone.
+    """How a keyspace differs from what this release needs; other tables and columns do no harm.
 
     Attributes:
-        keyspace: Whether there is none, and so no table either.
-        tables: Those that are missing.
-        columns: Those that are missing in tables that are there, with their CQL types.
-        graces: What ``gc_grace_seconds`` should be, in tables that are there with a shorter one.
-        conflicts: What is there, but otherwise, in words; adding does not mend it.
-        unknown: What this release does not know, in words: a later one has added it, or somebody.
-        comment: Of the table that records the version.
-        warnings: What the nodes are set to that can lose messages, in words.
+        keyspace: Whether the keyspace is missing.
+        tables: The missing tables.
+        columns: The missing columns of tables that exist, with their CQL types.
+        graces: The right ``gc_grace_seconds`` of tables where it is too short.
+        conflicts: What exists in another form, in words; adding something does not help.
+        unknown: Columns that this release does not know, in words.
+        comment: The comment of the table that records the version.
+        warnings: Settings of nodes that can lose messages, in words.
     """
 
     keyspace: bool
@@ -57,22 +57,22 @@ class Difference:
 
     @property
     def lacks_version(self) -> bool:
-        """Whether the version of this release is still to be recorded."""
+        """Whether no version is recorded."""
         return self.version is None
 
     @property
     def is_newer(self) -> bool:
-        """Whether the tables are of a later version than this release's own."""
+        """Whether the tables have a later version than this release."""
         return self.version is not None and self.version > KNOWN_VERSION
 
     @property
     def is_older(self) -> bool:
-        """Whether the tables are of an earlier version than this release's own."""
+        """Whether the tables have an earlier version than this release."""
         return self.version is not None and self.version < KNOWN_VERSION
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What is to be added, in words and in order."""
+        """What `apply_schema` adds, in words and in order."""
         return (
             *(("keyspace",) if self.keyspace else ()),
             *(f"table {table}" for table in self.tables),
@@ -90,8 +90,8 @@ def compare(found: Mapping[str, Shape] | None, comment: str = "") -> Difference:
     """Compare a keyspace with what this release needs.
 
     Args:
-        found: Its tables by name; None if there is no such keyspace.
-        comment: Of the table that records the version.
+        found: The tables of the keyspace by name; None if there is no such keyspace.
+        comment: The comment of the table that records the version.
     """
     there = {table: found[table] for table in Table if table in found} if found else {}
     lacking = {table: _lacking(SHAPES[table], shape) for table, shape in there.items()}
@@ -119,37 +119,35 @@ def compare(found: Mapping[str, Shape] | None, comment: str = "") -> Difference:
 
 
 def check_usable(difference: Difference, keyspace: str) -> None:
-    """Refuse a keyspace that this release can't use, not even once its tables are added to.
+    """Refuse a keyspace that this release can't use, even if all that is missing were added.
 
-    What is only missing shows in use.
+    Missing tables and columns are no error here; the requests that need them fail.
 
     Raises:
-        MissingSchemaError: Its version is newer or older, or what it has is in the way.
+        MissingSchemaError: Its version is newer or older, or it has tables in another form.
     """
-    version = difference.version
+    has = f"the tables of keyspace {keyspace!r} have schema version {difference.version}, and"
     if difference.is_newer:
         raise MissingSchemaError(
-            f"the tables of keyspace {keyspace!r} have schema version {version}, "
-            f"and this release of cassieq-spark knows none above {KNOWN_VERSION}; "
-            "nothing was changed: upgrade cassieq-spark here"
+            f"{has} this release of cassieq-spark knows none above {KNOWN_VERSION}; nothing was "
+            "changed: upgrade cassieq-spark here"
         )
     if difference.is_older:
         raise MissingSchemaError(
-            f"the tables of keyspace {keyspace!r} have schema version {version}, "
-            f"and this release of cassieq-spark needs {KNOWN_VERSION}; nothing was "
-            "changed: drain the queues with the earlier release, and use another "
-            "keyspace"
+            f"{has} this release of cassieq-spark needs {KNOWN_VERSION}; nothing was changed: "
+            "drain the queues with the earlier release, and use another keyspace"
         )
     if difference.conflicts:
         raise MissingSchemaError(
             f"keyspace {keyspace!r} has tables that this release can't use: "
-            f"{'; '.join(difference.conflicts)}; nothing was changed: use another "
-            "keyspace"
+            f"{'; '.join(difference.conflicts)}; nothing was changed: use another keyspace"
         )
 
 
 def upgrade_statements(keyspace: str, difference: Difference) -> list[str]:
-    """What adds columns and keeps marks longer; to be repeated, by several at once, at will.
+    """The statements that add columns and raise ``gc_grace_seconds``.
+
+    Safe to repeat, also by several programs at a time.
 
     >>> both = Difference(False, (), {Table.LEDGER: {"status": "text", "paused": "boolean"}}, ())
     >>> upgrade_statements("queues", both)
@@ -168,7 +166,7 @@ def upgrade_statements(keyspace: str, difference: Difference) -> list[str]:
 
 
 def version_statement(keyspace: str, difference: Difference) -> str:
-    """What records the version of this release, once the tables are such; may be repeated.
+    """The statement that records the version of this release, after all others; may be repeated.
 
     >>> version_statement("queues", Difference(False, (), {}, (), comment="Ann's"))
     "ALTER TABLE queues.queue WITH comment = 'Ann''s; cassieq-spark schema 4'"
@@ -178,7 +176,7 @@ def version_statement(keyspace: str, difference: Difference) -> str:
 
 
 def recorded_version(comment: str) -> int | None:
-    """The version in a comment; None if it has none.
+    """The version in a comment; None if there is none.
 
     >>> recorded_version("orders; cassieq-spark schema 4")
     4
@@ -189,7 +187,7 @@ def recorded_version(comment: str) -> int | None:
 
 
 def comment_with_version(comment: str) -> str:
-    """A comment that records the version of this release, with all else that it says.
+    """A comment with the version of this release added, or put in place of another one.
 
     >>> comment_with_version("orders")
     'orders; cassieq-spark schema 4'
