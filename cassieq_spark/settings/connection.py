@@ -123,44 +123,46 @@ class ConnectionOptions:
     """
 
     contact_points: tuple[str, ...] = setting(
-        "spark.cassandra.connection.host",
         HOSTS,
         DEFAULT_CONTACT_POINTS,
         "Nodes to connect to first; the rest of the cluster is found through them.",
+        option="spark.cassandra.connection.host",
     )
     port: int = setting(
-        "spark.cassandra.connection.port",
         whole_number(1, _HIGHEST_PORT),
         DEFAULT_PORT,
         "Port of every node that is given without one.",
+        option="spark.cassandra.connection.port",
     )
     local_dc: str | None = setting(
-        "spark.cassandra.connection.localDC",
         TEXT,
         None,
         "Data centre whose nodes get the requests.",
         without="that of the first contact point",
+        option="spark.cassandra.connection.localDC",
     )
     username: str | None = setting(
-        "spark.cassandra.auth.username", TEXT, None, "Role to log in as; needs the password, too."
+        TEXT,
+        None,
+        "Role to log in as; needs the password, too.",
+        option="spark.cassandra.auth.username",
     )
     password: str | None = setting(
-        "spark.cassandra.auth.password",
         _SECRET,
         None,
         f"Password of the role. Given by reference, {REFERENCES}, it is read "
         "where a process connects, and is in no plan, log or list of processes.",
         see="security.md",
         secret=True,
+        option="spark.cassandra.auth.password",
     )
     ssl: bool = setting(
-        "spark.cassandra.connection.ssl.enabled",
         BOOLEAN,
         False,
         "Whether to use TLS, 1.2 or later; each of the three files turns it on, too.",
+        option="spark.cassandra.connection.ssl.enabled",
     )
     ssl_ca_file: str | None = setting(
-        "sslCaFile",
         _FILE,
         None,
         "PEM file of the CAs that sign the nodes' certificates. Like the other files, it must be "
@@ -168,40 +170,34 @@ class ConnectionOptions:
         without="those that the machine trusts",
     )
     ssl_cert_file: str | None = setting(
-        "sslCertFile",
         _FILE,
         None,
         "PEM file of the client's certificate, and of those between it and the "
         "CA, if the nodes ask for one; may contain the key as well.",
     )
     ssl_key_file: str | None = setting(
-        "sslKeyFile",
         _FILE,
         None,
         "PEM file of its private key, without a passphrase.",
         without="in the certificate file",
     )
     ssl_check_hostname: bool = setting(
-        "sslCheckHostname",
-        BOOLEAN,
-        True,
-        "Whether a node's certificate must name the address that is connected to.",
+        BOOLEAN, True, "Whether a node's certificate must name the address that is connected to."
     )
     secure_connect_bundle: str | None = setting(
-        "spark.cassandra.connection.config.cloud.path",
         _FILE,
         None,
         "Secure connect bundle (zip file) of a hosted cluster, in place of host, port, data "
         "centre and the settings of TLS.",
+        option="spark.cassandra.connection.config.cloud.path",
     )
     consistency: Consistency = setting(
-        "consistency",
         CONSISTENCY,
         Consistency.LOCAL_QUORUM,
         "Which replicas have to agree; the same for all programs that use the keyspace.",
         see="security.md#consistency",
     )
-    keyspace: str = setting("keyspace", KEYSPACE, DEFAULT_KEYSPACE, "Keyspace of the tables.")
+    keyspace: str = setting(KEYSPACE, DEFAULT_KEYSPACE, "Keyspace of the tables.")
     protocol_version: int = 4
     request_timeout: timedelta = timedelta(seconds=10)
     patience: timedelta = timedelta(seconds=30)

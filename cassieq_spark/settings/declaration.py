@@ -17,6 +17,8 @@ from cassieq_spark.settings.kinds import Kind
 
 _Value = TypeVar("_Value")
 _Default = TypeVar("_Default")
+#: An option or a flag that follows from the name of the field.
+_BY_NAME = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,12 @@ class Setting:
     """A setting, as users see it.
 
     Attributes:
-        option: The Spark option, with capital letters as in the docs; None if Spark has none.
-        flag: The flag, without the dashes in front, and the key in a configuration file.
         kind: The kind of its values.
         meaning: What it does, in plain text.
+        option: The Spark option, by default the name of the field in camel case; None if Spark has
+            none.
+        flag: The flag, without the dashes in front, and the key in a configuration file; by
+            default the name of the field with dashes.
         without: For the docs: what applies if it is left out and has no default.
         see: A page of the docs that says more, perhaps with an anchor.
         secret: Whether errors and reprs hide its value.
@@ -38,10 +42,10 @@ class Setting:
         default: The default of the field; `MISSING` if there is none.
     """
 
-    option: str | None
-    flag: str | None
     kind: Kind[Any]
     meaning: str
+    option: str | None = _BY_NAME
+    flag: str = _BY_NAME
     without: str | None = None
     see: str | None = None
     secret: bool = False
@@ -57,27 +61,27 @@ class Setting:
 
 
 def setting(  # noqa: PLR0913 (the parts of a declaration)
-    option: str | None,
     kind: Kind[_Value],
     default: _Default,
     meaning: str,
     *,
-    flag: str | None = None,
+    option: str | None = _BY_NAME,
+    flag: str = _BY_NAME,
     without: str | None = None,
     see: str | None = None,
     secret: bool = False,
     only_for: tuple[str, ...] = (),
 ) -> _Value | _Default:
     """Declare a setting that may be left out; see `Setting`."""
-    declared = Setting(option, flag, kind, meaning, without, see, secret, only_for=only_for)
+    declared = Setting(kind, meaning, option, flag, without, see, secret, only_for=only_for)
     return field(default=default, repr=not secret, metadata={"setting": declared})
 
 
 def required(
-    option: str, kind: Kind[Any], meaning: str, *, unless: tuple[str, str] | None = None
+    kind: Kind[Any], meaning: str, *, unless: tuple[str, str] | None = None
 ) -> dict[str, Setting]:
     """The metadata of a field without a default; see `Setting`."""
-    return {"setting": Setting(option, None, kind, meaning, unless=unless)}
+    return {"setting": Setting(kind, meaning, unless=unless)}
 
 
 #: What `settings_of` returns, by class.
@@ -92,12 +96,18 @@ def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
                 item,
                 attribute=each.name,
                 default=each.default,
+                option=_camel_case(each.name) if item.option == _BY_NAME else item.option,
                 flag=item.flag or each.name.replace("_", "-"),
             )
             for each in fields(cls)
             if (item := each.metadata.get("setting"))
         )
     return _DECLARED[cls]
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(each.title() for each in others)
 
 
 def settings_by_option(*classes: type[Any]) -> dict[str, Setting]:

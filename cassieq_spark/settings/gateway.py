@@ -21,7 +21,7 @@ _PERIOD_OR_NONE = duration(timedelta(days=1), zero=True)
 
 
 def _limit(flag: str, kind: Kind[_T], default: _T, meaning: str) -> _T:
-    return setting(None, kind, default, meaning, flag=flag)
+    return setting(kind, default, meaning, option=None, flag=flag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,24 +51,21 @@ class SourceOptions(RoleOptions):
     queue: str = field(
         default_factory=str,
         metadata=required(
-            "queue", name_of("queue"), "The queue, which must exist.", unless=("view", QUEUES)
+            name_of("queue"), "The queue, which must exist.", unless=("view", QUEUES)
         ),
     )
     view: str = setting(
-        "view",
         choice(MESSAGES, "blocks", "leases", "groups", QUEUES, "stats"),
         MESSAGES,
         "What a batch read shows: [views.md](views.md). A stream reads messages.",
     )
     group: str | None = setting(
-        "group",
         name_of("group"),
         None,
         "Consumer group; each group gets every message. A stream needs it.",
         only_for=(STREAM, _LEASES),
     )
     starting_position: StartingPosition = setting(
-        "startingPosition",
         POSITION,
         "earliest",
         "Where a batch read or a new group begins: at the earliest message "
@@ -77,7 +74,6 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM, BATCH),
     )
     fail_on_data_loss: bool = setting(
-        "failOnDataLoss",
         BOOLEAN,
         True,
         "Whether to refuse a `startingPosition` that is deleted, for a batch read and for a new "
@@ -85,7 +81,6 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM, BATCH),
     )
     ending_position: StartingPosition = setting(
-        "endingPosition",
         POSITION,
         "latest",
         "Where a batch read ends: before this monoton, or before the first block published at an "
@@ -93,7 +88,6 @@ class SourceOptions(RoleOptions):
         only_for=(BATCH,),
     )
     max_messages: int | None = setting(
-        "maxMessages",
         whole_number(1),
         None,
         "Messages of a batch read, which reads the first ones.",
@@ -101,14 +95,9 @@ class SourceOptions(RoleOptions):
         only_for=(BATCH,),
     )
     max_messages_per_trigger: int = setting(
-        "maxMessagesPerTrigger",
-        whole_number(1),
-        1_000_000,
-        "Messages per micro-batch.",
-        only_for=(STREAM,),
+        whole_number(1), 1_000_000, "Messages per micro-batch.", only_for=(STREAM,)
     )
     max_bytes_per_trigger: int | None = setting(
-        "maxBytesPerTrigger",
         size(_LARGEST_BATCH),
         None,
         "Approximate bytes per micro-batch, as stored; at least one message.",
@@ -116,7 +105,6 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM,),
     )
     min_messages_per_trigger: int = setting(
-        "minMessagesPerTrigger",
         whole_number(0),
         0,
         "Wait for this many messages before a micro-batch, but no longer than "
@@ -124,7 +112,6 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM,),
     )
     max_trigger_delay: timedelta = setting(
-        "maxTriggerDelay",
         duration(timedelta(days=365)),
         timedelta(minutes=15),
         "With `minMessagesPerTrigger`: the longest time from one micro-batch to the next, if "
@@ -132,7 +119,6 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM,),
     )
     max_in_flight: int | None = setting(
-        "maxInFlight",
         whole_number(1),
         None,
         "Messages that all readers of the group together may hold at a time, "
@@ -141,7 +127,6 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM,),
     )
     skip_older_than: timedelta | None = setting(
-        "skipOlderThan",
         duration(timedelta(days=36_500)),
         None,
         "Messages that have been visible for longer when the group first "
@@ -151,7 +136,6 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM,),
     )
     retry_backoff: timedelta = setting(
-        "retryBackoff",
         duration(timedelta(days=30), zero=True),
         timedelta(0),
         "Pause before messages whose first delivery failed are delivered "
@@ -160,22 +144,20 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM,),
     )
     messages_per_task: int = setting(
-        "messagesPerTask",
         whole_number(1),
         100_000,
         "Approximate number of messages per Spark task.",
         only_for=(STREAM, BATCH),
     )
     lease: timedelta | None = setting(
-        "leaseSeconds",
         SECONDS,
         None,
         "How long the lease of a batch lasts without a heartbeat.",
         without="as long as the queue says",
         only_for=(STREAM,),
+        option="leaseSeconds",
     )
     checkpoint_location: str | None = setting(
-        "checkpointLocation",
         TEXT,
         None,
         "The `checkpointLocation` of the query, as `writeStream` has it: a "
@@ -185,14 +167,9 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM,),
     )
     include_headers: bool = setting(
-        "includeHeaders",
-        BOOLEAN,
-        False,
-        "Whether rows have the column `headers`.",
-        only_for=(STREAM, BATCH),
+        BOOLEAN, False, "Whether rows have the column `headers`.", only_for=(STREAM, BATCH)
     )
     include_receipts: bool = setting(
-        "includeReceipts",
         BOOLEAN,
         False,
         "Whether rows of a stream have the column `receipt`, by which a write with `operation` "
@@ -200,7 +177,6 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM,),
     )
     columns: tuple[str, ...] | None = setting(
-        "columns",
         NAMES,
         None,
         "Of a queue with a schema: the columns to read, as in `vendor,fare`. The others are not "
@@ -209,7 +185,6 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM, BATCH),
     )
     include_metadata: bool = setting(
-        "includeMetadata",
         BOOLEAN,
         False,
         "Of a queue with a schema: whether rows have the struct `_metadata`, with queue, "

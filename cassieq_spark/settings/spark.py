@@ -28,9 +28,7 @@ class RoleOptions:
     #: What the options are for, in errors and headings: "reading" or "writing".
     role: ClassVar[str]
 
-    queue: str = field(
-        metadata=required("queue", name_of("queue"), "The queue, which must exist.")
-    )
+    queue: str = field(metadata=required(name_of("queue"), "The queue, which must exist."))
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
 
     @classmethod

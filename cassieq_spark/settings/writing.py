@@ -42,7 +42,6 @@ class SinkOptions(RoleOptions):
     role: ClassVar[str] = "writing"
 
     txn_app_id: str | None = setting(
-        "txnAppId",
         TEXT,
         None,
         "With `txnVersion`: names the writer, so that a batch write repeated under the same "
@@ -50,14 +49,12 @@ class SinkOptions(RoleOptions):
         "several writes of one micro-batch to one queue apart. A streaming query needs neither.",
     )
     txn_version: int | None = setting(
-        "txnVersion",
         whole_number(0, _LARGEST_BIGINT),
         None,
         "With `txnAppId`: number of this write, higher than those before it. Inside "
         "`foreachBatch`, use `exactlyOnce` = batch instead.",
     )
     exactly_once: str = setting(
-        "exactlyOnce",
         choice(BY_NAME, BY_BATCH),
         BY_NAME,
         "What makes a batch write publish once: its `txnAppId` and `txnVersion`, if they are "
@@ -65,7 +62,6 @@ class SinkOptions(RoleOptions):
         "that it is a part of, which Spark tells its tasks (batch).",
     )
     fail_on_changed_batch: bool = setting(
-        "failOnChangedBatch",
         BOOLEAN,
         True,
         "Whether it is an error if a batch was published before with another content. That "
@@ -73,7 +69,6 @@ class SinkOptions(RoleOptions):
         "differ from run to run. If false, the batch is skipped, with an error in the log.",
     )
     operation: str = setting(
-        "operation",
         choice(PUBLISH, ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH),
         PUBLISH,
         "What a batch write does: publish its rows, or settle the messages that its column "
@@ -82,14 +77,12 @@ class SinkOptions(RoleOptions):
         "its column `operation` says (each). See [settling.md](settling.md).",
     )
     delay: timedelta = setting(
-        "delay",
         duration(timedelta(days=365), zero=True),
         timedelta(0),
         "With `operation` = release or replace, without a column `delay`: "
         "delay before the messages are delivered.",
     )
     seconds: timedelta | None = setting(
-        "seconds",
         SECONDS,
         None,
         "With `operation` = extend, without a column `seconds`: how long from "
@@ -97,14 +90,12 @@ class SinkOptions(RoleOptions):
         without="as long as a lease of the queue",
     )
     reason: str = setting(
-        "reason",
         TEXT,
         "rejected",
         "With `operation` = reject, without a column `reason`: the reason, for "
         "the dead-letter queue.",
     )
     settle: str | None = setting(
-        "settle",
         choice(WITH_BATCH, NOW),
         None,
         "When a write of receipts takes effect: with its batch, so that a batch that is delivered "
@@ -112,17 +103,15 @@ class SinkOptions(RoleOptions):
         "`foreachBatch`, and at once elsewhere; over Spark Connect, give it.",
     )
     create_queue: bool = setting(
-        "createQueue",
         BOOLEAN,
         False,
         "Whether to create the queue if there is none, with the columns of the DataFrame as its "
         "schema and the defaults of `Client.create_queue`.",
     )
     compression: str = setting(
-        "compression", choice("lz4", "zstd", "none"), "lz4", "How messages are compressed."
+        choice("lz4", "zstd", "none"), "lz4", "How messages are compressed."
     )
     chunk_bytes: int | None = setting(
-        "chunkBytes",
         size(LARGEST_MESSAGE),
         None,
         "Bytes of messages per row of Cassandra, before compression; a larger "
@@ -130,7 +119,6 @@ class SinkOptions(RoleOptions):
         without="256k; 1m if the queue has a schema",
     )
     max_message_bytes: int = setting(
-        "maxMessageBytes",
         size(LARGEST_MESSAGE),
         LARGEST_MESSAGE,
         "Largest message, with its key and headers; a larger one fails the write.",
