@@ -10,6 +10,8 @@ SPARK_42 := .venv-spark-4.2
 LOWEST := .venv-lowest
 SWAGGER_UI := 5.35.0
 SWAGGER_UI_SHA512 := U06rpMtW9V3XPGOBeamTUSr0Z09jMX4IJuANpE/EZbAhw0G8CgwrzU4YmXkn/h0wCDNsXdGarTNNHC3sU8yVUQ==
+IDIOMORPH := 0.8.0
+IDIOMORPH_SHA512 := R47JBL+6jHDQvcnbppIUtXXcxi5h6+wuCEEZXnRhUltsgzPFKzThL5PuHppP9ypJuy+7WawcY1TsSBD/iQbMhw==
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
 PYTEST_ARGS ?=
@@ -33,7 +35,7 @@ setup: $(STAMP) ## Make .venv with everything that development needs
 $(STAMP): pyproject.toml constraints.txt | need-python
 	test -x $(PYTHON) || $(PYTHON_BASE) -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --upgrade pip
-	$(PYTHON) deploy/requirements.py spark demo metrics gateway http > $(VENV)/requirements.txt
+	$(PYTHON) deploy/requirements.py spark demo metrics gateway http console > $(VENV)/requirements.txt
 	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt \
 	  --requirement $(VENV)/requirements.txt --group test --group lint
 	$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation --editable .
@@ -89,7 +91,8 @@ test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark 
 	$(BIN)/cassieq node download
 	$(BIN)/cassieq node download --cassandra-version 4.1
 	$(BIN)/cassieq spark compile
-	$(BIN)/pytest -q -n $(TEST_JOBS) --doctest-modules cassieq_spark tests $(PYTEST_ARGS)
+	$(BIN)/pytest -q -n $(TEST_JOBS) --doctest-modules --ignore=tests/browser \
+	  cassieq_spark tests $(PYTEST_ARGS)
 
 .PHONY: test-spark-42
 test-spark-42: need-python need-java ## Tests of the source and the sink with Spark 4.2, in a venv of its own
@@ -117,6 +120,17 @@ test-lowest: need-python need-java ## Tests with the oldest packages that pyproj
 .PHONY: test-wheel
 test-wheel: build need-java ## Install the wheel into an empty environment, publish and consume there
 	$(PYTHON) -m tests.wheel dist
+
+.PHONY: need-chromium
+need-chromium:
+	@command -v chromium >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq chromium > /dev/null; \
+	  else echo "chromium is missing: apt install chromium" >&2; exit 1; fi; }
+
+.PHONY: test-browser
+test-browser: $(STAMP) need-chromium ## The console in a real browser: every page and change, by keyboard, for everybody
+	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group browser
+	$(BIN)/pytest -q -n 2 tests/browser $(PYTEST_ARGS)
 
 ##@ Long runs
 
@@ -225,6 +239,11 @@ test-docs: $(STAMP) need-java ## Run every program and check every command in th
 figures: $(STAMP) ## Draw the pictures of the documents
 	for figure in life batch; do $(PYTHON) -m docs.figures.$$figure docs/figures/$$figure.svg; done
 
+.PHONY: console-pictures
+console-pictures: $(STAMP) need-chromium ## Take the pictures of the console anew
+	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group browser
+	$(PYTHON) -m docs.figures.console docs/figures/console
+
 ##@ Release
 
 .PHONY: hashes
@@ -248,6 +267,17 @@ viewer: ## Get the viewer of the gateway's page anew from npm, by version and di
 	tar xzf dist/viewer/*.tgz -C dist/viewer --no-same-owner
 	cd dist/viewer/package && install -m 644 swagger-ui-bundle.js swagger-ui-bundle.js.LICENSE.txt \
 	  swagger-ui.css LICENSE NOTICE $(CURDIR)/cassieq_spark/http/gateway/viewer
+
+.PHONY: console-script
+console-script: ## Get the script anew that renews pages of the console, from npm by version and digest
+	rm -rf dist/console-script && mkdir -p dist/console-script
+	cd dist/console-script && npm pack --silent idiomorph@$(IDIOMORPH)
+	test "$$(openssl dgst -sha512 -binary dist/console-script/*.tgz | base64 -w0)" = $(IDIOMORPH_SHA512)
+	tar xzf dist/console-script/*.tgz -C dist/console-script --no-same-owner
+	cd dist/console-script/package && install -m 644 dist/idiomorph.min.js \
+	  $(CURDIR)/cassieq_spark/console/static
+	install -m 644 dist/console-script/package/LICENSE \
+	  cassieq_spark/console/static/idiomorph.LICENSE
 
 .PHONY: build
 build: $(STAMP) ## Build the wheel into dist

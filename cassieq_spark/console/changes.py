@@ -20,8 +20,9 @@ from cassieq_spark.client import Client
 from cassieq_spark.console import show
 from cassieq_spark.console.access import RefusedError
 from cassieq_spark.console.dead import OF_DEAD
+from cassieq_spark.console.group_plans import MAKING, OF_GROUP
 from cassieq_spark.console.pages import Call, flag, page
-from cassieq_spark.console.plans import CREATE, OF_GROUP, OF_QUEUE, Change, Plan
+from cassieq_spark.console.plans import CREATE, OF_QUEUE, Change, Plan
 from cassieq_spark.errors import NotFoundError, OptionError, QueueStateError
 from cassieq_spark.model import DEFAULT_LEASE, Order
 from cassieq_spark.queues.definition import MOST_PARTITIONS
@@ -60,7 +61,7 @@ def do_create(call: Call) -> Response:
 @page("/queues/{queue}/change/{change}", "POST")
 def change_queue(call: Call) -> Response:
     """Plan a change of a queue, or do it."""
-    return _change(call, _named(OF_QUEUE, call))
+    return _change(call, _named({**OF_QUEUE, **MAKING}, call))
 
 
 @page("/queues/{queue}/groups/{group}/change/{change}", "POST")

@@ -106,6 +106,7 @@ class QueueRow:
 STATES: Mapping[str, tuple[str, str]] = {
     "paused": ("Paused", "Its readers lease nothing; writers go on."),
     "dead": ("Dead letters", "It has dead letters that are neither redriven nor purged."),
+    "stopped": ("Stopped", "A group has stopped at a dead message, and waits for a decision."),
     "due": ("Due", "Messages are due again that no reader has taken yet."),
     "unread": ("Nobody reads", "Messages are owed, no lease runs, and none was settled of late."),
     "trouble": ("Trouble", "It can't be read, is being purged, or a clock was ahead."),
@@ -312,6 +313,7 @@ def _row(fleet: Fleet, record: QueueRecord, history: History | None, now: dateti
     states = {
         "paused": snapshot.paused,
         "dead": bool(dead),
+        "stopped": any(group.stats.stopped for group in groups),
         "due": any(group.stats.due for group in groups),
         "unread": any(_is_unread(group) for group in groups),
         "trouble": bool(error) or is_ahead or record.status is not Status.ACTIVE,

@@ -13,27 +13,20 @@ from typing import Any
 
 from cassieq_spark.client import Client
 from cassieq_spark.console import show
-from cassieq_spark.console.messages import parse_at
 from cassieq_spark.console.pages import Call, flag
 from cassieq_spark.console.watcher import Looked
-from cassieq_spark.errors import CassieqError, NotFoundError, OptionError, QueueStateError
-from cassieq_spark.groups.partitions import check_for_all
-from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.errors import CassieqError, OptionError, QueueStateError
 from cassieq_spark.model import (
     DEFAULT_LEASE,
+    OnDead,
     Order,
-    QueueDefinition,
-    Range,
-    Ranges,
     validate_name,
 )
 from cassieq_spark.queues import alter_queue, pause_queue, read_record, resume_queue
-from cassieq_spark.queues.definition import MOST_PARTITIONS
+from cassieq_spark.queues.definition import MOST_PARTITIONS, parse_on_dead
 from cassieq_spark.queues.record import known
-from cassieq_spark.queues.stats import standing_of
 from cassieq_spark.schemas.ddl import parse_ddl, schema_of, to_ddl
 from cassieq_spark.schemas.evolution import check_change
-from cassieq_spark.settings.position import show_position
 
 #: What it means to force a change while readers hold messages.
 LOSES_LEASES = "Readers lose the messages that they hold"
@@ -92,120 +85,6 @@ def command_of(*words: object) -> str:
     return shlex.join(["cassieq", *(str(word) for word in words)])
 
 
-# -- one group ------------------------------------------------------------------------------------
-
-
-def _plan_seek(call: Call) -> Plan:
-    looked, name = _with_group(call)
-    position = parse_at(call.asked("to").strip() or "latest")
-    number = _partition_asked(call, looked.record.definition)
-    parts = looked.record.definition.by_partition
-    chosen = list(range(len(parts))) if number is None else [number]
-    store = call.console.watcher.looking
-    ledgers = [Ledger(store, parts[each].queue_id) for each in chosen]
-    check_for_all(ledgers, position)
-    again = skipped = owed = leased = 0
-    for ledger, each in zip(ledgers, chosen, strict=True):
-        look = looked.looks[each]
-        state = look.states.get(name)
-        if state is None:
-            continue
-        target = ledger.find_position(look.head, position)
-        if target < look.head.finalised:
-            raise QueueStateError(
-                f"messages {Range(target, look.head.finalised)} are settled by every group and "
-                f"deleted; the group can go back to {look.head.finalised} (earliest) at most"
-            )
-        standing = standing_of(ledger, state, look.head)
-        kinds = (standing.leased, standing.due, standing.waiting, standing.dead, standing.fresh)
-        now_owed = Ranges.union(kinds)
-        then_owed = Ranges.of(Range(target, max(target, look.head.next)))
-        again += (then_owed - now_owed).count
-        skipped += (now_owed - then_owed).count
-        owed += then_owed.count
-        leased += standing.leased.count
-    force = flag("force", call)
-    where = show_position(position) + ("" if number is None else f" in partition {number}")
-    partition = [] if number is None else ["--partition", number]
-    return Plan(
-        sentence=f"Group {name} continues from {where}.",
-        command=command_of(
-            "group",
-            "seek",
-            call.name(),
-            name,
-            "--to",
-            show_position(position),
-            *partition,
-            *(["--force"] if force else []),
-        ),
-        about=looked.record.definition.queue_id,
-        figures={
-            "delivered again, though settled": again,
-            "skipped, though owed": skipped,
-            "owed afterwards": owed,
-            "leased now": leased,
-        },
-        warnings=("Skipped messages count as settled for this group.",) if skipped else (),
-        blocked=_held(call, leased),
-        force=LOSES_LEASES,
-        button="Move the group",
-    )
-
-
-def _seek(call: Call, client: Client) -> str:
-    position = parse_at(call.asked("to").strip() or "latest")
-    number = _partition_asked(call, call.queue())
-    name = call.name("group")
-    client.seek_group(call.name(), name, position, partition=number, force=flag("force", call))
-    return f"Group {name} continues from {show_position(position)}."
-
-
-def _plan_delete_group(call: Call) -> Plan:
-    looked, name = _with_group(call)
-    (stats,) = [each for each in looked.snapshot.stats.groups if each.group == name]
-    return Plan(
-        sentence=f"Group {name} is deleted, with all that it is owed.",
-        command=command_of("group", "delete", call.name(), name),
-        about=looked.record.definition.queue_id,
-        figures={"not settled by it": stats.depth, "leased now": stats.leased},
-        warnings=("Its readers stop; one that restarts creates the group anew.",),
-        blocked=_held(call, stats.leased),
-        force=LOSES_LEASES,
-        type_name=name,
-        button="Delete the group",
-    )
-
-
-def _delete_group(call: Call, client: Client) -> str:
-    name = call.name("group")
-    if not client.delete_group(call.name(), name, force=flag("force", call)):
-        raise NotFoundError(f"queue {call.name()!r} has no group {name!r} any more")
-    return f"Group {name} is deleted."
-
-
-def _plan_create_group(call: Call) -> Plan:
-    looked = call.console.watcher.read(call.name())
-    name = validate_name("group", call.asked("name").strip())
-    position = parse_at(call.asked("start").strip() or "earliest")
-    if any(each.group == name for each in looked.snapshot.stats.groups):
-        raise QueueStateError(f"queue {call.name()!r} has a group {name!r} already")
-    return Plan(
-        sentence=f"Group {name} is created, and begins at {show_position(position)}.",
-        command=command_of(
-            "group", "create", call.name(), name, "--from", show_position(position)
-        ),
-        about=looked.record.definition.queue_id,
-        button="Create the group",
-    )
-
-
-def _create_group(call: Call, client: Client) -> str:
-    name = call.asked("name").strip()
-    client.create_group(call.name(), name, parse_at(call.asked("start").strip() or "earliest"))
-    return f"Group {name} is created."
-
-
 # -- one queue ------------------------------------------------------------------------------------
 
 
@@ -257,7 +136,7 @@ def _plan_purge(call: Call) -> Plan:
             "Running readers and writers stop with an error.",
             "Restart them, readers of Spark with a new checkpoint location.",
         ),
-        blocked=_held(call, _leased(looked)),
+        blocked=held_back(call, _leased(looked)),
         force=LOSES_LEASES,
         type_name=call.name(),
         button="Purge the queue",
@@ -290,7 +169,7 @@ def _plan_delete(call: Call) -> Plan:
         about=record.definition.queue_id,
         figures=figures,
         warnings=("Its dead-letter queue stays.",) if record.definition.dead_letter_queue else (),
-        blocked=_held(call, leased),
+        blocked=held_back(call, leased),
         force=LOSES_LEASES,
         type_name=call.name(),
         button="Delete the queue",
@@ -318,6 +197,9 @@ def _plan_alter(call: Call) -> Plan:
         before, after = queue.dead_letter_queue or "none", wanted["dead_letter_queue"]
         changes["dead-letter queue"] = f"{before} → {after or 'none'}"
         words += ["--dead-letter-queue", after] if after else ["--drop-dead"]
+    if wanted["on_dead"] is not queue.on_dead:
+        changes["on a dead message"] = f"{queue.on_dead.value} → {wanted['on_dead'].value}"
+        words += ["--on-dead", wanted["on_dead"].value]
     for name in ("expire_after", "keep_settled"):
         before_, after_ = getattr(queue, name) or timedelta(0), wanted[name]
         if before_ != after_:
@@ -367,6 +249,7 @@ def _plan_create(call: Call) -> Plan:
     words += [] if target or not wanted["max_deliveries"] else ["--drop-dead"]
     words += [] if order is Order.NONE else ["--order", order.value]
     words += [] if partitions == 1 else ["--partitions", partitions]
+    words += [] if wanted["on_dead"] is OnDead.CONTINUE else ["--on-dead", wanted["on_dead"].value]
     for setting in ("expire_after", "keep_settled"):
         length = wanted[setting]
         words += [f"--{setting.replace('_', '-')}", show.span(length)] if length else []
@@ -376,6 +259,7 @@ def _plan_create(call: Call) -> Plan:
         "dead-letter queue": target or "none",
         "order": order.value,
         "partitions": partitions,
+        "on a dead message": wanted["on_dead"].value,
         "expire after": _period(wanted["expire_after"]),
         "keep settled": _period(wanted["keep_settled"]),
     }
@@ -400,6 +284,7 @@ def _create(call: Call, client: Client) -> str:
         max_deliveries=limit,
         dead_letter_queue=target or None,
         drop_dead=bool(limit) and not target,
+        on_dead=wanted["on_dead"],
         order=_order_of(call),
         partitions=_partitions_of(call),
         expire_after=wanted["expire_after"] or None,
@@ -409,25 +294,12 @@ def _create(call: Call, client: Client) -> str:
     return f"Queue {queue.name} is ready ({queue.queue_id})."
 
 
-def _with_group(call: Call) -> tuple[Looked, str]:
-    looked, name = call.console.watcher.read(call.name()), call.name("group")
-    if all(each.group != name for each in looked.snapshot.stats.groups):
-        raise NotFoundError(f"queue {call.name()!r} has no group {name!r}")
-    return looked, name
-
-
-def _partition_asked(call: Call, queue: QueueDefinition) -> int | None:
-    text = call.asked("partition").strip()
-    if not text or queue.partitions == 1:
-        return None
-    return call.number("partition", 0, most=queue.partitions - 1)
-
-
 def _leased(looked: Looked) -> int:
     return sum(each.leased for each in looked.snapshot.stats.groups)
 
 
-def _held(call: Call, leased: int) -> str | None:
+def held_back(call: Call, leased: int) -> str | None:
+    """Why a change has to be forced while readers hold messages; None: it has not."""
     if not leased or flag("force", call):
         return None
     return (
@@ -442,6 +314,7 @@ def _settings_of(call: Call) -> dict[str, Any]:
         "lease": _length_of(call, "lease", DEFAULT_LEASE),
         "max_deliveries": call.number("max_deliveries", 0, most=2**31 - 1),
         "dead_letter_queue": call.asked("dead_letter_queue").strip(),
+        "on_dead": parse_on_dead(call.asked("on_dead") or OnDead.CONTINUE),
         "expire_after": _length_of(call, "expire_after", timedelta(0)),
         "keep_settled": _length_of(call, "keep_settled", timedelta(0)),
         "schema": to_ddl(parse_ddl(schema)) if schema else None,
@@ -475,18 +348,13 @@ def _partitions_of(call: Call) -> int:
     return call.number("partitions", 1, least=1, most=MOST_PARTITIONS)
 
 
-#: The changes of a queue, and of a group of it, by the last part of their path.
+#: The changes of a queue, by the last part of their path.
 OF_QUEUE: Mapping[str, Change] = {
     "alter": Change("Alter the queue", _plan_alter, _alter),
-    "create-group": Change("Create a group", _plan_create_group, _create_group),
     "delete": Change("Delete the queue", _plan_delete, _delete, True, lambda call: call.url()),
     "pause": Change("Pause the queue", _plan_pause, _pause),
     "purge": Change("Purge the queue", _plan_purge, _purge, True),
     "resume": Change("Resume the queue", _plan_resume, _resume),
-}
-OF_GROUP: Mapping[str, Change] = {
-    "delete": Change("Delete the group", _plan_delete_group, _delete_group, True),
-    "seek": Change("Move the group", _plan_seek, _seek, True),
 }
 CREATE = Change(
     "Create a queue",

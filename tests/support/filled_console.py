@@ -86,8 +86,10 @@ def filled(steps: int = 90, *, runs: bool = True, **console: Any) -> Filled:
         clock.advance(STEP)
         watched.watcher.forget("")
         watched.watcher.round()
+    _step(it, steps)
+    clock.advance(STEP - timedelta(seconds=3))
     _at_last(it)
-    clock.advance(timedelta(seconds=2))
+    clock.advance(timedelta(seconds=1))
     if runs:
         clock.run()
     watched.watcher.forget("")
@@ -125,7 +127,7 @@ def _wave(step: int, low: float, high: float, period: int) -> int:
     return round(low + (high - low) * (1 + math.sin(step / period * 2 * math.pi)) / 2)
 
 
-def _step(it: Filled, step: int) -> None:
+def _publish(it: Filled, step: int) -> None:
     put, luck = it.client.put_many, it.random
     put("orders", [_order(luck, step, n) for n in range(_wave(step, 40, 110, 30))])
     put("clickstream", [_click(luck) for _ in range(_wave(step, 200, 700, 45))])
@@ -140,12 +142,17 @@ def _step(it: Filled, step: int) -> None:
     if step % 10 == 4:
         later = timedelta(minutes=30)
         put("emails", [json.dumps({"to": "newsletter"})] * 5, delay=later)
+
+
+def _step(it: Filled, step: int) -> None:
+    _publish(it, step)
     for queue, group, most in (
-        ("orders", "billing", _wave(step + 8, 30, 140, 30)),
-        ("orders", "shipping", 115),
+        # Twice: fresh messages and those that are due take turns.
+        *[("orders", "billing", _wave(step + 8, 30, 110, 30))] * 2,
+        *[("orders", "shipping", 105)] * 2,
         ("clickstream", "sessions", 900),
         ("clickstream", "warehouse", _wave(step, 150, 560, 60)),
-        ("trips", "pricing", 100),
+        *[("trips", "pricing", 80)] * 2,
         ("emails", "senders", 15),
         ("acme:invoices", "archive", 5),
         (LONG_NAME, "reconciliation-service-of-the-finance-department", 2),

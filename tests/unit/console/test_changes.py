@@ -8,7 +8,8 @@ import pytest
 
 from cassieq_spark.client import Client
 from cassieq_spark.console.changes import CHANGED
-from cassieq_spark.console.plans import OF_GROUP, OF_QUEUE
+from cassieq_spark.console.group_plans import MAKING
+from cassieq_spark.console.plans import OF_QUEUE
 from cassieq_spark.model import Order
 from cassieq_spark.queues import is_paused, purge_queue, read_queue
 from cassieq_spark.queues.stats import GroupStats, read_stats
@@ -19,8 +20,9 @@ from tests.unit.console.conftest import SCHEMA
 from tests.unit.console.visitor import Visitor, forms_of, visiting, words_of
 
 CHANGES = [
-    *(f"/queues/orders/change/{name}" for name in OF_QUEUE),
-    *(f"/queues/orders/groups/billing/change/{name}" for name in OF_GROUP),
+    *(f"/queues/orders/change/{name}" for name in {**OF_QUEUE, **MAKING}),
+    *(f"/queues/orders/groups/billing/change/{name}" for name in ("delete", "seek")),
+    "/queues/ledger/groups/booking/change/resume",
     "/queues/orders/dead/change/redrive",
     "/queues/orders/dead/change/purge",
     "/create",
@@ -77,6 +79,10 @@ def test_a_change_that_was_not_confirmed_changes_nothing(
     fields = {"token": token, "to": "latest", "name": "new", "lease": "90s", "force": "yes"}
     if "dead" in path:
         del fields["to"]
+    if "resume" in path:
+        stop(store)
+        fields["how"] = "drop"
+        before = {key: dict(rows) for key, rows in store._rows.items()}
     before = {key: dict(rows) for key, rows in store._rows.items()}
     counting = CountingStore(store)
     operator.console.store = counting
@@ -355,6 +361,50 @@ def test_a_group_is_created_and_deleted(operator: Visitor, store: MemoryStore):
 
     assert "Group audit is deleted." in words_of(done.text)
     assert group_of(store, "orders", "audit") is None
+
+
+def stop(store: MemoryStore) -> None:
+    """Let a group stop at a dead message."""
+    client = Client.from_store(store)
+    client.create_queue("ledger", order="strict", on_dead="stop")
+    client.put_many("ledger", [b"first", b"second"])
+    client.reject(*client.receive("ledger", "booking"), reason="no such account")
+
+
+@pytest.mark.parametrize(("how", "depth"), [("retry", 2), ("dead-letter", 1), ("drop", 1)])
+def test_a_group_that_has_stopped_is_shown_and_resumed(
+    operator: Visitor, store: MemoryStore, how: str, depth: int
+):
+    stop(store)
+    operator.look()
+    assert "Stopped 1" in words_of(operator.page("/"))
+    assert "Stopped at a dead message" in words_of(operator.page("/queues/ledger"))
+    text = operator.page("/queues/ledger/groups/booking")
+    assert "no such account" in words_of(text)
+
+    asked = operator.submit(text, "/change/resume", how=how)
+    assert "dead messages 1" in words_of(asked.text)
+    assert f"cassieq group resume ledger booking --{how}" in words_of(asked.text)
+    done = operator.confirm(asked)
+
+    assert "Group booking continues: 1 dead message(s)" in words_of(done.text)
+    found = group_of(store, "ledger", "booking")
+    assert found is not None
+    assert (found.depth, found.stopped) == (depth, 0)
+    assert len(Client.from_store(store).receive("ledger", "booking")) == 1
+
+
+def test_a_group_that_has_not_stopped_cannot_be_resumed(operator: Visitor, store: MemoryStore):
+    stop(store)
+    token = forms_of(operator.page("/queues/orders"))[-1].fields["token"]
+    for path, how, message in (
+        ("/queues/orders/groups/billing", "drop", "does not stop at dead messages"),
+        ("/queues/ledger/groups/booking", "x", "choose retry, dead-letter or drop"),
+    ):
+        answer = operator.post(f"{path}/change/resume", {"token": token, "how": how})
+
+        assert answer.status_code == 400
+        assert message in words_of(answer.text)
 
 
 def redrive(operator: Visitor, **fields: str) -> httpx.Response:
