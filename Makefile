@@ -244,6 +244,13 @@ console-pictures: $(STAMP) need-chromium ## Take the pictures of the console ane
 	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group browser
 	$(PYTHON) -m docs.figures.console docs/figures/console
 
+.PHONY: notebook
+notebook: $(STAMP) need-java ## Run the notebook of examples, and write docs/notebooks.md of what it shows
+	$(BIN)/cassieq node download
+	mkdir -p dist
+	$(PYTHON) -m docs.notebook > dist/notebooks.md
+	mv dist/notebooks.md docs/notebooks.md
+
 ##@ Release
 
 .PHONY: hashes

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cassieq_spark.client import AsyncClient, Client, Message, NewMessage, Producer
     from cassieq_spark.settings import options_from_session
     from cassieq_spark.spark.progress import Progress, progress
+    from cassieq_spark.spark.watch import watch
 
 __all__ = [
     "AsyncClient",
@@ -36,6 +37,7 @@ __all__ = [
     "options_from_session",
     "progress",
     "register",
+    "watch",
 ]
 
 __version__ = "0.1.0"
@@ -44,6 +46,7 @@ _MODULES = {
     "cassieq_spark.client": ("AsyncClient", "Client", "Message", "NewMessage", "Producer"),
     "cassieq_spark.settings": ("options_from_session",),
     "cassieq_spark.spark.progress": ("Progress", "progress"),
+    "cassieq_spark.spark.watch": ("watch",),
 }
 #: Imported when they are first used: the client needs Arrow, which takes a while.
 _LAZY = {name: module for module, names in _MODULES.items() for name in names}

@@ -46,6 +46,8 @@ class View:
         details: More of them, which a table of many such objects leaves out.
         usual: The values that need not be shown, beside None.
         parts: What is shown below it, as a table.
+        is_fixed: Whether a table of such objects has all columns, also those that say nothing, as
+            it is shown again and again.
     """
 
     kind: str
@@ -54,6 +56,7 @@ class View:
     details: Mapping[str, object] = field(default_factory=dict)
     usual: Mapping[str, object] = field(default_factory=dict)
     parts: Sequence[Displayed] = ()
+    is_fixed: bool = False
 
 
 class Displayed:
@@ -72,7 +75,7 @@ class Displayed:
             f"{name} {shown_value(value, _LINE)}" for name, value in _told(view).items()
         )
         line = f"<{type(self).__name__}{of}{': ' if facts else ''}{facts}>"
-        return "\n".join([line, *_text_table(view.parts)])
+        return text_table(line, view.parts)
 
     def _repr_html_(self) -> str:
         view = self._view()
@@ -81,7 +84,8 @@ class Displayed:
             [(name, "left"), (shown_value(value, _HTML), "left")]
             for name, value in _told(view).items()
         ]
-        return _html(type(self).__name__ + of, [], rows) + _html_table(view.parts)
+        below = html_table("", view.parts) if view.parts else ""
+        return _html(type(self).__name__ + of, [], rows) + below
 
 
 class Listing(list[T]):
@@ -92,11 +96,32 @@ class Listing(list[T]):
     def __repr__(self) -> str:
         if not _are_alike(self):
             return super().__repr__()
-        return "\n".join([_caption(_views(self)), *_text_table(self)])
+        return text_table(_caption(_views(self)), self)
 
     def _repr_html_(self) -> str | None:
         """None: IPython shows the text."""
-        return _html_table(self, _caption(_views(self))) if _are_alike(self) else None
+        return html_table(_caption(_views(self)), self) if _are_alike(self) else None
+
+
+def text_table(caption: str, these: Sequence[Displayed]) -> str:
+    """A line, and objects of one kind below it, as lines of a table."""
+    if not these:
+        return caption
+    names, align, cells = _cells(these, _TEXT_ROWS, _CELL)
+    widths = [max(map(_width, column)) for column in zip(names, *cells, strict=True)]
+    lines = ["  ".join(map(_padded, row, widths, align)).rstrip() for row in (names, *cells)]
+    left = len(these) - len(cells)
+    lines += [f"… and {left:,} more"] if left else []
+    return "\n  ".join([caption, *lines])
+
+
+def html_table(caption: str, these: Sequence[Displayed]) -> str:
+    """The same as HTML."""
+    names, align, cells = _cells(these, _HTML_ROWS, _HTML) if these else ([], [], [])
+    rows = [list(zip(row, align, strict=True)) for row in cells]
+    left = len(these) - len(cells)
+    more = f"<p>… and {left:,} more</p>" if left else ""
+    return _html(caption, list(zip(names, align, strict=True)), rows) + more
 
 
 def visible(text: str) -> str:
@@ -255,26 +280,21 @@ def _cells(
     facts = [dict(view.facts) for view in views]
     if len({view.of for view in views}) > 1:
         facts = [{"of": view.of, **each} for view, each in zip(views, facts, strict=True)]
-    names = [name for name in facts[0] if any(_says(views[0], name, it[name]) for it in facts)]
+    first = views[0]
+    names = [
+        name
+        for name in facts[0]
+        if first.is_fixed or any(_says(first, name, each[name]) for each in facts)
+    ]
     align = ["right" if all(_is_number(it[name]) for it in facts) else "left" for name in names]
     cells = [[shown_value(each[name], most) for name in names] for each in facts]
     return names, align, cells
 
 
 def _is_number(value: object) -> bool:
-    is_position = isinstance(value, str) and value.isdecimal()
-    return value is None or is_position or isinstance(value, int | float | timedelta)
-
-
-def _text_table(these: Sequence[Displayed]) -> list[str]:
-    """Its lines; none if there is nothing in it."""
-    if not these:
-        return []
-    names, align, cells = _cells(these, _TEXT_ROWS, _CELL)
-    widths = [max(map(_width, column)) for column in zip(names, *cells, strict=True)]
-    lines = ["  ".join(map(_padded, row, widths, align)).rstrip() for row in (names, *cells)]
-    left = len(these) - len(cells)
-    return [f"  {line}" for line in lines] + ([f"  … and {left:,} more"] if left else [])
+    if isinstance(value, str):
+        return value.replace(",", "").replace(".", "").isdecimal()
+    return value is None or isinstance(value, int | float | timedelta)
 
 
 def _padded(text: str, width: int, align: str) -> str:
@@ -287,16 +307,6 @@ def _width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if combining(it) else 1 + (east_asian_width(it) in "WF") for it in text)
-
-
-def _html_table(these: Sequence[Displayed], caption: str = "") -> str:
-    if not these:
-        return ""
-    names, align, cells = _cells(these, _HTML_ROWS, _HTML)
-    rows = [list(zip(row, align, strict=True)) for row in cells]
-    left = len(these) - len(cells)
-    more = f"<p>… and {left:,} more</p>" if left else ""
-    return _html(caption, list(zip(names, align, strict=True)), rows) + more
 
 
 def _html(

@@ -19,7 +19,7 @@ from mkdocs.structure.pages import Page
 
 _ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"\]\(\.\./(?P<path>[^)#]+)(?P<anchor>#[^)]*)?\)")
-_LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".cql": "sql"}
+_LANGUAGES = {".ipynb": "json", ".py": "python", ".toml": "toml", ".yml": "yaml", ".cql": "sql"}
 _FROM_ELSEWHERE = re.compile(
     r"""<(?:script|img|iframe)\b[^>]*\bsrc=["']?(?:https?:)?//[^\s"'>]+"""
     r"""|<link\b(?=[^>]*\brel=["']?(?:stylesheet|preload|icon))[^>]*\bhref=["']?(?:https?:)?//"""

@@ -63,6 +63,7 @@ def test_a_client_without_java_and_without_this_package_does_it_all(
         )
 
     assert done.returncode == 0, done.stderr
+    assert "stopped; visits, group daily: backlog 0, in " in done.stdout
     assert "daily 100 0" in done.stdout
     assert "there is no queue 'nowhere'; create it with: cassieq queue create" in done.stdout
     visits = read_queue(store, "visits").queue_id

@@ -36,6 +36,7 @@ ELSEWHERE = {
     "README.md": "test_readme.py",
     "docs/client.md": "test_client_page.py",
     "docs/gateway.md": "test_gateway_page.py",
+    "docs/notebooks.md": "test_notebook.py",
     "docs/settling.md": "test_settling.py",
     "docs/spark-connect.md": "test_connect_page.py",
 }
