@@ -109,10 +109,10 @@ test-lowest: need-python need-java ## Tests with the oldest packages that pyproj
 	test -x $(LOWEST)/bin/python || $(PYTHON_BASE) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --upgrade pip uv
 	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct --python $(LOWEST)/bin/python \
-	  --extra spark --extra metrics --extra gateway --extra http \
+	  --extra spark --extra metrics --extra gateway --extra http --extra console \
 	  --output-file $(LOWEST)/lowest.txt pyproject.toml
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python \
-	  --constraint $(LOWEST)/lowest.txt --editable '.[spark,metrics,gateway,http]' --group test
+	  --constraint $(LOWEST)/lowest.txt --editable '.[spark,metrics,gateway,http,console]' --group test
 	$(LOWEST)/bin/cassieq node download
 	$(LOWEST)/bin/pytest -q tests/unit tests/conformance/test_memory.py tests/integration/gateway \
 	  tests/integration/spark/test_source.py $(PYTEST_ARGS)
@@ -128,8 +128,9 @@ need-chromium:
 	  else echo "chromium is missing: apt install chromium" >&2; exit 1; fi; }
 
 .PHONY: test-browser
-test-browser: $(STAMP) need-chromium ## The console in a real browser: every page and change, by keyboard, for everybody
+test-browser: $(STAMP) need-chromium need-java ## The console in a real browser: every page and change, by keyboard, for everybody
 	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group browser
+	$(BIN)/cassieq node download
 	$(BIN)/pytest -q -n 2 tests/browser $(PYTEST_ARGS)
 
 ##@ Long runs

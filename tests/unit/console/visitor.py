@@ -34,12 +34,12 @@ class Form:
 class Visitor:
     """Asks a console whose background does not run: what it knows is read by `look`."""
 
-    def __init__(self, console: Console, **client: Any) -> None:
+    def __init__(self, console: Console, *, app: Any = None, **client: Any) -> None:
         self.console = console
         console.watcher.start = lambda: None  # type: ignore[method-assign]
         self._runner = asyncio.Runner()
         self._client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(console, raise_app_exceptions=True),
+            transport=httpx.ASGITransport(app or console, raise_app_exceptions=True),
             **({"base_url": BASE} | client),
         )
 
