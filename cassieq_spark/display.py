@@ -28,6 +28,7 @@ _TEXT_ROWS, _HTML_ROWS = 20, 50
 #: Bytes that are decoded at a time.
 _PART = 256
 _KEPT = "\n\t"
+_UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _STYLE = "text-align:{};white-space:pre-wrap"
 #: A notebook sets what is between dollars as a formula: not in elements of these classes, nor,
 #: in notebooks that do not know the classes, in ``code``.
@@ -145,18 +146,19 @@ def visible_bytes(data: bytes) -> str:
 
 
 def shown_age(age: timedelta | None) -> str:
-    """In the two largest units.
+    """In the two largest units, of which the second is left out if it is zero.
 
-    >>> shown_age(timedelta(seconds=3725)), shown_age(timedelta(seconds=5)), shown_age(None)
-    ('1h02m', '5s', '-')
+    >>> shown_age(timedelta(seconds=7505)), shown_age(timedelta(hours=2)), shown_age(None)
+    ('2h 5m', '2h', '-')
     """
     if age is None:
         return "-"
-    seconds = int(age.total_seconds())
-    for unit, length, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60)):
-        if seconds >= length:
-            return f"{seconds // length}{unit}{seconds % length // part:02d}{smaller}"
-    return f"{seconds // 60}m{seconds % 60:02d}s" if seconds >= 60 else f"{seconds}s"  # noqa: PLR2004 (a minute)
+    left = max(0, int(age.total_seconds()))
+    parts: list[str] = []
+    for unit, seconds in _UNITS.items():
+        count, left = divmod(left, seconds)
+        parts += [f"{count}{unit}"] if count or parts else []
+    return " ".join(part for part in parts[:2] if not part.startswith("0")) or "0s"
 
 
 def shown_rate(rate: float | None) -> str:

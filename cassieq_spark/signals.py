@@ -20,10 +20,12 @@ class Stop:
 
     Attributes:
         signal: The last signal; None if there was none.
+        count: How many signals there were.
     """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        self.count = 0
         self._reader, self._writer = os.pipe()
 
     def is_set(self) -> bool:
@@ -43,6 +45,10 @@ class Stop:
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
 
+    def fileno(self) -> int:
+        """A descriptor that can be read once it is to end: for `select`."""
+        return self._reader
+
     def close(self) -> None:
         """Close the pipe."""
         os.close(self._reader)
@@ -51,6 +57,7 @@ class Stop:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
         self.signal = signal.Signals(number)
+        self.count += 1
         self.set()
 
 

@@ -62,3 +62,11 @@ def _same_python_in_spark_workers() -> Iterator[None]:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_node_in_the_background(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands would use the one that a developer has started."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,36 +17,67 @@ from cassieq_spark.cli import (
     messages,
     monitoring,
     node,
+    put,
     queue,
+    receive,
     repair,
     schema,
     spark,
+    top,
 )
-from cassieq_spark.cli.options import configured
-from cassieq_spark.cli.output import INTERRUPTED
-from cassieq_spark.errors import CassieqError
-from cassieq_spark.settings.file import VARIABLE
-from cassieq_spark.terminal import Console, echo
+from cassieq_spark.cli.flags import Config, Verbose
+from cassieq_spark.cli.help import HelpfulGroup, help_of
+from cassieq_spark.cli.options import command
+from cassieq_spark.cli.output import FAILED, INTERRUPTED, WRONG_USAGE, complain
+from cassieq_spark.errors import CassieqError, OptionError
+from cassieq_spark.terminal import echo
 
 app = typer.Typer(
     name="cassieq",
+    cls=HelpfulGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 
-# Every sub-command is a typer app in a module of its own, added here.
-app.add_typer(console.app)
-app.add_typer(copy.app)
-app.add_typer(dead.app, name="dead")
-app.add_typer(gateway.app, name="gateway")
-app.add_typer(group.app, name="group")
+# In the order in which a newcomer needs them; help shows them under these headings.
+_BEGIN, _FAILURES = "Begin", "Groups and failures"
+_WATCH, _OPERATE = "Watch", "Operate"
+app.add_typer(node.app, name="node", rich_help_panel=_BEGIN)
+app.add_typer(schema.app, name="schema", rich_help_panel=_BEGIN)
+app.add_typer(queue.app, name="queue", rich_help_panel=_BEGIN)
+app.add_typer(put.app)
+app.add_typer(receive.app)
 app.add_typer(messages.app)
+app.add_typer(copy.app)
+app.add_typer(group.app, name="group", rich_help_panel=_FAILURES)
+app.add_typer(dead.app, name="dead", rich_help_panel=_FAILURES)
+app.add_typer(top.app)
+app.add_typer(console.app)
 app.add_typer(monitoring.app)
-app.add_typer(node.app, name="node")
-app.add_typer(queue.app, name="queue")
-app.add_typer(repair.app, name="repair")
-app.add_typer(schema.app, name="schema")
-app.add_typer(spark.app, name="spark")
+app.add_typer(repair.app, name="repair", rich_help_panel=_OPERATE)
+app.add_typer(gateway.app, name="gateway", rich_help_panel=_OPERATE)
+app.add_typer(spark.app, name="spark", rich_help_panel=_OPERATE)
+_helping = typer.Typer()
+app.add_typer(_helping)
+
+
+@command(_helping, "help", panel=_OPERATE)
+def help_(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="A command, or 'connection'.", metavar="WORD", show_default=False),
+    ] = None,
+) -> None:
+    """Show the help of a command, or how commands find Cassandra.
+
+    Examples:
+        cassieq help queue create
+        cassieq help connection
+    """
+    echo(help_of(words or [], context.find_root()))
 
 
 def _show_version(is_asked: bool) -> None:
@@ -59,40 +89,38 @@ def _show_version(is_asked: bool) -> None:
 @app.callback()
 def cassieq(
     *,
+    config: Config = None,
+    verbose: Verbose = False,
     version: Annotated[
         bool,
         typer.Option(
             "--version", help="Print the version.", is_eager=True, callback=_show_version
         ),
     ] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with settings, as conf/cassieq.toml; options override them.",
-            envvar=VARIABLE,
-            show_default=False,
-        ),
-    ] = None,
-    context: typer.Context,
 ) -> None:
-    """A durable work queue on Apache Cassandra for Spark."""
-    del version
-    if config is not None:
-        context.default_map = configured(config, context.command)
+    """A durable work queue on Apache Cassandra for Spark.
+
+    Examples:
+        cassieq node up --detach                  # start a Cassandra on this machine
+        cassieq schema apply                      # create the tables
+        cassieq queue create orders
+        cassieq put orders hello
+        cassieq receive orders --group billing    # prints hello, and acks it
+        cassieq queue stats orders
+    """
+    del config, verbose, version
 
 
 def main() -> None:
     """Run the command that the arguments name.
 
-    Exit codes: 0 done, 1 one of our errors, or the system's (a red line, no stack trace), 2 wrong
-    usage, 130 Ctrl-C; some commands have others, and say so.
+    Exit codes: 0 done, 1 it failed (a red line on standard error, no stack trace), 2 wrong usage,
+    130 Ctrl-C; some commands have others, and say so.
     """
     try:
         app(prog_name="cassieq")
     except (CassieqError, OSError) as error:
-        # No markup, no wrapping: the message may hold brackets, and be searched for.
-        console = Console(stderr=True, soft_wrap=True)
-        console.print(f"cassieq: {error}", style="red", markup=False, highlight=False)
-        sys.exit(1)
+        complain("cassieq", error)
+        sys.exit(WRONG_USAGE if isinstance(error, OptionError) else FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -8,14 +8,15 @@ from typing import Annotated
 
 import typer
 
+from cassieq_spark.cli.connection import impatient
 from cassieq_spark.cli.gateway import read_secrets
 from cassieq_spark.cli.options import (
     ADDRESS,
     DEFAULT_CONSOLE,
+    WATCH_PANEL,
     Address,
     Value,
     command,
-    impatient,
 )
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.settings.connection import ConnectionOptions
@@ -27,7 +28,7 @@ app = typer.Typer()
 _READS = 100
 
 
-@command(app)
+@command(app, panel=WATCH_PANEL)
 def console(  # noqa: PLR0913 (one per option)
     *,
     connection: ConnectionOptions,
@@ -76,6 +77,10 @@ def console(  # noqa: PLR0913 (one per option)
 
     It only looks, unless it is told to --allow-changes. On the loopback address there is no
     log-in.
+
+    Examples:
+        cassieq console --open
+        cassieq console --allow-changes
     """
     try:
         from cassieq_spark.console import Console, serve  # noqa: PLC0415 (an extra)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from cassieq_spark.cli.options import AsJson, command
+from cassieq_spark.cli.complete import complete_queues
+from cassieq_spark.cli.options import MESSAGES_PANEL, AsJson, command
 from cassieq_spark.cli.output import progress_bar, tell
 from cassieq_spark.client import Client
 from cassieq_spark.client.files import (
@@ -26,20 +27,25 @@ from cassieq_spark.store import open_store
 app = typer.Typer()
 
 
-@command(app)
+@command(app, panel=MESSAGES_PANEL)
 def copy(  # noqa: PLR0913 (one per option)
-    source: Annotated[str, typer.Argument(help="A queue, or a file.", show_default=False)],
-    target: Annotated[str, typer.Argument(help="A file, or a queue.", show_default=False)],
+    source: Annotated[
+        str, typer.Argument(help="A queue, or a file.", autocompletion=complete_queues)
+    ],
+    target: Annotated[
+        str, typer.Argument(help="A file, or a queue.", autocompletion=complete_queues)
+    ],
     *,
     connection: ConnectionOptions,
     create: Annotated[
-        bool, typer.Option("--create", help="Create the queue with the columns of the file.")
+        bool, typer.Option("--create", help="Create the queue, with the columns of the file.")
     ] = False,
     key: Annotated[
         str | None,
         typer.Option(
             "--key",
-            help="The column whose values become the keys of the messages.",
+            help="Column whose values become the keys of the messages.",
+            metavar="COLUMN",
             show_default=False,
         ),
     ] = None,
@@ -48,9 +54,13 @@ def copy(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Copy the messages of a queue to a file, or the rows of a file to a queue.
 
-    A file is one whose name ends in .parquet, .arrow (a stream) or .jsonl. It has the columns of
-    the queue, with _key and _headers; or value, key and headers, if messages are bytes. Nothing
-    is leased. The rows of a file become visible together, or none does.
+    The name of a file ends in .parquet, .arrow (a stream) or .jsonl. It has the columns of the
+    queue, _key and _headers; or value, key and headers, if messages are bytes. Nothing is leased.
+    The rows of a file become visible together, or none does.
+
+    Examples:
+        cassieq copy orders orders.parquet
+        cassieq copy trips.parquet trips --create --key vendor
     """
     if is_file(source) == is_file(target):
         raise OptionError(

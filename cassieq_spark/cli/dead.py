@@ -1,4 +1,4 @@
-"""``cassieq dead``: what could not be processed; look at it, send it back, or give it up."""
+"""``cassieq dead``: dead letters, the messages that could not be processed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from cassieq_spark.cli.options import AsJson, Value, Yes, command
+from cassieq_spark.cli.complete import complete_queues
+from cassieq_spark.cli.options import WHEN, AsJson, Value, Yes, command, make_app
 from cassieq_spark.cli.output import (
     INTERRUPTED,
     ask,
@@ -23,27 +22,24 @@ from cassieq_spark.cli.output import (
     progress_bar,
     stop_on_interrupt,
 )
+from cassieq_spark.cli.tables import Column, print_record, print_table
 from cassieq_spark.dead_letters.letters import DeadLetterGroup, Filter
 from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.purge import purge as purge_letters
 from cassieq_spark.dead_letters.redrive import RedriveReport, Route, plan_routes
 from cassieq_spark.dead_letters.redrive import redrive as redrive_letters
 from cassieq_spark.dead_letters.survey import Message, Survey, read_message, survey
-from cassieq_spark.display import visible
+from cassieq_spark.display import shown_age
 from cassieq_spark.errors import OptionError
 from cassieq_spark.schemas.to_rows import json_of, json_text
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.settings.kinds import Kind, duration
-from cassieq_spark.settings.position import parse_position
+from cassieq_spark.settings.kinds import Kind
 from cassieq_spark.store import open_store
-from cassieq_spark.terminal import Console, echo
+from cassieq_spark.terminal import echo
 
-app = typer.Typer(
-    help="Look at dead letters, send them back, or give them up.", no_args_is_help=True
-)
+app = make_app("Look at dead letters, send them back, or delete them.")
 
 _CHOICE = "Which dead letters"
-_AGO = duration(timedelta(days=36500))
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _MS = "milliseconds"
 _OTHERWISE = "give --yes, or --dry-run to look first"
@@ -53,12 +49,14 @@ _SHOWN = 1000
 Queue = Annotated[
     str,
     typer.Argument(
-        help="A queue, for the dead letters that come from it; or a dead-letter "
-        "queue, for everything in it.",
-        show_default=False,
+        help="A queue, for its dead letters; or a dead-letter queue, for all that are in it.",
+        metavar="QUEUE",
+        autocompletion=complete_queues,
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")
+]
 
 
 def parse_rate(text: str) -> float:
@@ -76,30 +74,7 @@ def parse_rate(text: str) -> float:
     return int(match[1]) / _SECONDS[match[2]]
 
 
-def parse_instant(text: str, now: datetime | None = None) -> datetime:
-    """Read an instant, or how long it is ago.
-
-    >>> parse_instant("2h", datetime(2026, 11, 20, 12, tzinfo=UTC)).isoformat()
-    '2026-11-20T10:00:00+00:00'
-
-    Raises:
-        ValueError: It is neither.
-    """
-    try:
-        return (now or datetime.now(UTC)) - _AGO.parse(text)
-    except ValueError:
-        instant = parse_position(text)
-    if not isinstance(instant, datetime):
-        raise ValueError(text)  # noqa: TRY004 (the text is wrong, not its type)
-    return instant
-
-
 RATE = Kind("messages per time, such as 50/s or 100/m", parse_rate, metavar="RATE")
-WHEN = Kind(
-    "an instant such as 2026-11-20T12:00:00Z, or how long ago, such as 2h or 30m",
-    parse_instant,
-    metavar="WHEN",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +90,7 @@ def _choose(
     reason: Annotated[
         str | None,
         typer.Option(
-            help="Only those with this text in the reason; case does not matter.",
+            help="Only those with this text in their reason, in upper or lower case.",
             rich_help_panel=_CHOICE,
         ),
     ] = None,
@@ -129,23 +104,23 @@ def _choose(
         datetime | None,
         Value(
             WHEN,
-            "Dead-lettered since then: 2026-11-20T12:00:00Z, or 2h for two hours ago.",
+            "Only those dead-lettered since then: 2h (ago), or 2026-11-20T12:00:00Z.",
             panel=_CHOICE,
         ),
     ] = None,
     until: Annotated[
         datetime | None,
-        Value(WHEN, "Dead-lettered before this instant; written as --since.", panel=_CHOICE),
+        Value(WHEN, "Only those dead-lettered before then; as --since.", panel=_CHOICE),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(help="At most this many, the first ones.", min=1, rich_help_panel=_CHOICE),
+        typer.Option(help="At most this many; the first ones.", min=1, rich_help_panel=_CHOICE),
     ] = None,
 ) -> _Choice:
     if since is not None and until is not None and since >= until:
         raise OptionError(
-            f"--since is not before --until, {instant_text(since)} not before "
-            f"{instant_text(until)}: no dead letter can be from then"
+            f"--since is not before --until ({instant_text(since)} and {instant_text(until)}), so "
+            "no dead letter can be between them"
         )
     return _Choice(Filter(group=group, reason=reason, since=since, until=until), limit)
 
@@ -158,7 +133,12 @@ def list_(
     choice: _Choice,
     as_json: AsJson = False,
 ) -> None:
-    """Count dead letters by origin and reason. Changes nothing."""
+    """Count dead letters by origin and reason. It changes nothing.
+
+    Examples:
+        cassieq dead list orders
+        cassieq dead list orders --since 1h --reason timeout
+    """
     with closing(open_store(connection)) as store, progress_bar() as watch:
         found = survey(store, queue, choice.criteria, limit=choice.limit, watch=watch)
     if as_json:
@@ -171,14 +151,19 @@ def list_(
 def show(
     queue: Queue,
     monoton: Annotated[
-        int, typer.Argument(help="Its monoton in the dead-letter queue.", show_default=False)
+        int, typer.Argument(help="Its monoton in the dead-letter queue: see 'dead list'.")
     ],
     *,
     connection: ConnectionOptions,
-    full: Annotated[bool, typer.Option("--full", help="Cut nothing short.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show all of a long key or value.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a dead letter: headers, key and value. Changes nothing."""
+    """Show a dead letter: its headers, key and value. It changes nothing.
+
+    Examples:
+        cassieq dead show orders 12
+        cassieq dead show orders 12 --json | jq -r .value | base64 -d
+    """
     with closing(open_store(connection)) as store:
         message = read_message(store, queue, monoton)
     if as_json:
@@ -194,30 +179,41 @@ def redrive(  # noqa: PLR0913 (one per option)
     connection: ConnectionOptions,
     choice: _Choice,
     to: Annotated[
-        str | None, typer.Option(help="Queue to send them to.", show_default="where each was")
+        str | None,
+        typer.Option(
+            help="Queue to send them to.",
+            metavar="QUEUE",
+            show_default="the queue that each comes from",
+            autocompletion=complete_queues,
+        ),
     ] = None,
     rate: Annotated[
         float | None,
-        Value(RATE, "At most this many messages per time: 50/s, 100/m.", without="no limit"),
+        Value(RATE, "Messages per time, at most: 50/s, 100/m.", without="no limit"),
     ] = None,
     force: Annotated[
         bool,
         typer.Option(
             "--force",
-            help="Redrive even if other groups of the queue get the messages a second time.",
+            help="Continue even if other groups of the queue get the messages a second time.",
         ),
     ] = False,
     across_accounts: Annotated[
         bool,
-        typer.Option("--across-accounts", help="Allow queues of another account."),
+        typer.Option("--across-accounts", help="Send them also to queues of other accounts."),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish dead letters again, each once, and remove them from the dead-letter queue.
+    """Send dead letters back: publish each once, and remove it from the dead-letter queue.
 
     Ctrl-C stops it after the current batch (exit code 130).
+
+    Examples:
+        cassieq dead redrive orders --dry-run
+        cassieq dead redrive orders --rate 50/s
+        cassieq dead redrive orders --reason timeout --to orders-again
     """
     with closing(open_store(connection)) as store:
         with progress_bar() as watch:
@@ -254,9 +250,12 @@ def purge(  # noqa: PLR0913 (one per option)
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give dead letters up: the repair deletes them.
+    """Delete dead letters for good.
 
     Ctrl-C stops it after the current batch (exit code 130).
+
+    Examples:
+        cassieq dead purge orders --until 30d
     """
     with closing(open_store(connection)) as store:
         with progress_bar() as watch:
@@ -266,7 +265,7 @@ def purge(  # noqa: PLR0913 (one per option)
             _print_plan(found, {}, as_json=as_json)
             return
         if count:
-            question = f"Give up {count:,} dead letter(s) of queue {found.queue.name} for good?"
+            question = f"Delete {count:,} dead letter(s) of queue {found.queue.name} for good?"
             ask(lambda: question, yes=yes, otherwise=_OTHERWISE)
         with progress_bar() as watch, stop_on_interrupt() as wait:
             report = purge_letters(store, found, wait=wait, watch=watch)
@@ -284,22 +283,24 @@ def _print_groups(found: Survey) -> None:
     if not found.groups:
         echo(f"Queue {found.queue.name} has no such dead letters.")
         return
-    table = Table("from queue", "group", "reason", "count", "first", "last", "monoton")
-    for group in found.groups:
-        cells = (
+    now = datetime.now(UTC)
+    rows = [
+        (
             group.origin_queue,
             group.origin_group,
-            group.reason,
-            f"{group.monotons.count:,}",
-            instant_text(group.first, _MS),
-            instant_text(group.last, _MS),
+            group.monotons.count,
+            group.first and f"{shown_age(now - group.first)} ago",
+            group.last and f"{shown_age(now - group.last)} ago",
             str(group.monotons.start),
+            group.reason,
         )
-        table.add_row(*(Text(visible(cell or "-"), overflow="fold") for cell in cells))
-    Console().print(table)
+        for group in found.groups
+    ]
+    columns = ("from queue", "group", "count", "oldest", "newest", "monoton")
+    print_table([*columns, Column("reason", wraps=True)], rows)
     echo(
-        f"{found.monotons.count:,} dead letter(s) in queue {found.queue.name}; the monoton is "
-        f"that of the first of them: cassieq dead show {found.queue.name} MONOTON"
+        f"{found.monotons.count:,} dead letter(s) in queue {found.queue.name}. To see one: "
+        f"cassieq dead show {found.queue.name} MONOTON"
     )
 
 
@@ -315,20 +316,22 @@ def _survey_json(found: Survey) -> dict[str, Any]:
 def _print_message(message: Message, *, full: bool) -> None:
     """Print a dead letter."""
     limit = None if full else _SHOWN
-    table = Table(show_header=False)
-    rows = [("queue", message.queue), ("monoton", str(message.monoton))]
-    rows += [("published at", instant_text(message.published_at, _MS) or "-")]
-    rows += [(name, "-" if value is None else value) for name, value in message.headers or ()]
     value = message.value
     text = json_text(value) if isinstance(value, dict) else value
-    rows += [("key", shown(message.key, limit)), ("value", shown(text, limit))]
-    for name, told in rows:
-        table.add_row(Text(visible(name)), Text(visible(told), overflow="fold"))
-    Console().print(table)
+    print_record(
+        [
+            ("queue", message.queue),
+            ("monoton", str(message.monoton)),
+            ("published", message.published_at),
+            *(message.headers or ()),
+            ("key", shown(message.key, limit)),
+            ("value", shown(text, limit)),
+        ]
+    )
 
 
 def _message_json(message: Message) -> dict[str, Any]:
-    """A dead letter, key and value in base 64; an object, if the queue has a schema."""
+    """A dead letter; key and value are Base64, or the value an object if it has columns."""
     value = message.value
     return {
         "queue": message.queue,
@@ -345,8 +348,8 @@ def _warn_of_strays(found: Survey, routes: Sequence[Route]) -> None:
     strays = found.monotons.count - sum(route.monotons.count for route in routes)
     if strays:
         echo(
-            f"{strays:,} message(s) of queue {found.queue.name} stay where they are: their "
-            "headers do not say where they come from; --to says where they go",
+            f"{strays:,} message(s) of queue {found.queue.name} are left out: their headers do "
+            "not say which queue they come from. To send them somewhere: --to QUEUE",
             err=True,
         )
 
@@ -424,12 +427,11 @@ def shown(data: bytes | None, limit: int | None) -> str:
 def _print_rest(found: Survey, report: RedriveReport | PurgeReport) -> None:
     if report.missed:
         echo(
-            f"{report.missed:,} were left out: another command has or had them. "
-            "Messages of a command that broke off are available again "
-            f"{found.queue.lease.total_seconds():.0f} s later, at the latest."
+            f"{report.missed:,} were left out, as another command has or had them. If it broke "
+            f"off, they are available again after {found.queue.lease.total_seconds():.0f} s."
         )
     if report.is_stopped:
-        echo("Stopped before the end; the rest stays dead.")
+        echo("Stopped before the end; the others are still dead letters.")
 
 
 def _cut(text: str, size: int) -> str:

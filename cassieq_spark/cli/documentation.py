@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,33 +9,50 @@ from typing import Any
 from typer.main import get_command
 
 from cassieq_spark.cli import app
-from cassieq_spark.cli.options import CASSANDRA_PANEL as PANEL
-
-_BEGINNING = (
-    "# Command line",
-    "",
-    "Printed by `python -m cassieq_spark.cli.documentation`; change it there.",
-    "",
-    "`cassieq --install-completion` makes the shell complete commands and options.",
-    "`cassieq --version` prints the release; `--help` of a command prints what is here.",
-    "",
-    "| Exit code | Meaning |",
-    "|---|---|",
-    "| 0 | done |",
-    "| 1 | it failed: a line on standard error says why; or `schema check` found a difference |",
-    "| 2 | wrong usage: unknown command or option, or an impossible value |",
-    "| 3 | `node status`: no node runs in the background |",
-    "| 130 | ended by Ctrl-C |",
-    "",
-    "The settings of Cassandra, and the limits of a gateway, may also come from the environment,",
-    "as CASSIEQ_CONTACT_POINTS for `--contact-points`, or from the file that `--config` names",
-    "([an example](../conf/cassieq.toml)). Options go before the environment, and that before the",
-    "file.",
-    "",
-    "With `--json`, standard output has one JSON value on one line, or one for each message.",
-    "Warnings and questions go to standard error.",
-    "",
+from cassieq_spark.cli.flags import CASSANDRA_PANEL as PANEL
+from cassieq_spark.cli.help import (
+    FINDING,
+    TELLING,
+    VARIABLES,
+    Text,
+    argument_text,
+    default_text,
+    is_option,
+    option_text,
 )
+
+#: Options that many commands have; described once.
+_SHARED = ("config", "verbose", "help")
+
+_BEGINNING = """\
+# Command line
+
+Printed by `python -m cassieq_spark.cli.documentation`; change it there.
+
+- `cassieq --help` lists the commands, and `cassieq COMMAND --help` prints what is here.
+- `cassieq --version` prints the release.
+- `cassieq --install-completion` makes the shell complete commands, options, and the names of
+  queues and groups.
+
+| Exit code | Meaning |
+|---|---|
+| 0 | done |
+| 1 | it failed: a line on standard error says why; or `schema check` found a difference |
+| 2 | wrong usage: an unknown command or option, or a value that cannot be |
+| 3 | `node status`: no node runs in the background |
+| 130 | ended by Ctrl-C |
+
+[`repair run`](#cassieq-repair-run) has exit codes of its own.
+
+With `--json`, standard output has one JSON value on one line, or one for each message. Questions,
+warnings and progress go to standard error. Colours are for terminals only, and the variable
+`NO_COLOR` turns them off.
+"""
+
+_REACHING = """\
+All commands that connect to Cassandra have these options. They also have `--config FILE` and
+`-v, --verbose`, which may stand anywhere on the line.
+"""
 
 
 def documentation() -> str:
@@ -47,8 +63,11 @@ def documentation() -> str:
     """
     commands = list(_commands(get_command(app), ("cassieq",)))
     shared = next(params for _, command in commands if (params := _shared(command)))
-    lines = [*_BEGINNING, f"## Reaching {PANEL}", ""]
-    lines += ["All commands that connect to Cassandra have these options.", "", *_table(shared)]
+    lines = [_BEGINNING, f"## Reaching {PANEL}", ""]
+    lines += ["A command uses the first Cassandra that is named by:", ""]
+    lines += [f"{number}. {step}" for number, step in enumerate(FINDING, 1)]
+    lines += ["", f"{TELLING} {VARIABLES} [An example of a file](../conf/cassieq.toml)."]
+    lines += ["", _REACHING, *_table(shared)]
     for path, command in commands:
         lines += ["", *_section(path, command)]
     return "\n".join(lines) + "\n"
@@ -59,20 +78,26 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
     if inner is None:
         yield path, command
         return
-    for name in sorted(inner):
+    for name in inner:
         yield from _commands(inner[name], (*path, name))
 
 
 def _section(path: tuple[str, ...], command: Any) -> Iterator[str]:
-    arguments = [_argument(each) for each in command.params if not _is_option(each)]
+    arguments = [argument_text(each) for each in command.params if not is_option(each)]
+    text = Text.of(command)
     yield f"## {' '.join((*path, *arguments))}"
     yield ""
-    yield inspect.cleandoc(command.help or "")
+    yield text.meaning
+    if text.examples:
+        yield ""
+        yield "```sh"
+        yield from text.examples
+        yield "```"
     shared = _shared(command)
     own = [
         each
         for each in command.params
-        if each not in shared and not getattr(each, "hidden", False) and each.name != "help"
+        if each not in shared and not getattr(each, "hidden", False) and each.name not in _SHARED
     ]
     if own:
         yield ""
@@ -94,31 +119,16 @@ def _shared(command: Any) -> list[Any]:
     return [each for each in command.params if getattr(each, "rich_help_panel", None) == PANEL]
 
 
-def _is_option(param: Any) -> bool:
-    return bool(param.param_type_name == "option")
-
-
-def _argument(param: Any) -> str:
-    name = param.name.upper() + ("..." if param.nargs < 0 else "")
-    return name if param.required else f"[{name}]"
-
-
 def _name(param: Any) -> str:
-    if not _is_option(param):
-        return _argument(param)
-    names = [name.strip() for name in (*param.opts, *param.secondary_opts) if name.strip()]
-    value = "" if param.is_flag else " " + (param.metavar or "VALUE").replace("|", "\\|")
-    return " / ".join(names) + value
+    text = option_text(param) if is_option(param) else argument_text(param)
+    return text.replace("|", "\\|")
 
 
 def _default(param: Any) -> str:
-    if isinstance(param.show_default, str):
-        return param.show_default
     if param.required:
         return "required"
-    if param.default in (None, ()) or isinstance(param.default, bool) or not param.show_default:
-        return ""
-    return f"`{param.default}`"
+    text = default_text(param)
+    return text if not text or isinstance(param.show_default, str) else f"`{text}`"
 
 
 if __name__ == "__main__":

@@ -14,15 +14,16 @@ from typing import Annotated
 
 import typer
 
+from cassieq_spark.cli.connection import impatient
+from cassieq_spark.cli.flags import LIMITS_PANEL
 from cassieq_spark.cli.options import (
     ADDRESS,
     DEFAULT_GATEWAY,
-    LIMITS_PANEL,
     Address,
     AsJson,
     Value,
     command,
-    impatient,
+    make_app,
 )
 from cassieq_spark.cli.output import tell
 from cassieq_spark.client import AsyncClient
@@ -35,9 +36,7 @@ from cassieq_spark.settings.secret import REFERENCES, check_reference, reveal
 from cassieq_spark.store import open_store
 from cassieq_spark.terminal import echo
 
-app = typer.Typer(
-    help="Serve the queues by HTTP, and create accounts for its users.", no_args_is_help=True
-)
+app = make_app("Serve the queues by HTTP, and create accounts for its users.")
 
 _THREADS = 32
 #: The console of a gateway stops reading so long after the last request for it.
@@ -47,15 +46,11 @@ _OF_OTHERS = stat.S_IRGRP | stat.S_IROTH
 Secret = Annotated[
     str,
     typer.Option(
-        help=f"Where the secret of the gateways is: {REFERENCES}; the same for all of them.",
+        help=f"Secret of the gateways, the same for all of them: {REFERENCES}.",
+        metavar="REFERENCE",
         show_default=False,
     ),
 ]
-
-
-@app.callback()
-def gateway() -> None:
-    """Serve the queues by HTTP, and create accounts for its users."""
 
 
 @command(app)
@@ -69,16 +64,25 @@ def serve(  # noqa: PLR0913 (one per option)
     ] = DEFAULT_GATEWAY,
     tls_cert_file: Annotated[
         str | None,
-        typer.Option(help="PEM file of the server's certificate.", show_default="no encryption"),
+        typer.Option(
+            help="PEM file of the server's certificate.",
+            metavar="FILE",
+            show_default="no encryption",
+        ),
     ] = None,
     tls_key_file: Annotated[
         str | None,
-        typer.Option(help="PEM file of its private key.", show_default="in the certificate file"),
+        typer.Option(
+            help="PEM file of its private key.",
+            metavar="FILE",
+            show_default="in the certificate file",
+        ),
     ] = None,
     cors_origin: Annotated[
         list[str],
         typer.Option(
-            help="Origin of pages that may send requests from a browser; * for any. Repeatable.",
+            help="Origin of pages whose requests are accepted; * for any. Repeatable.",
+            metavar="ORIGIN",
             show_default="none",
         ),
     ] = [],  # noqa: B006 (typer copies it)
@@ -90,6 +94,7 @@ def serve(  # noqa: PLR0913 (one per option)
         typer.Option(
             help="Address or network of a proxy: the gateway trusts its X-Forwarded-For, and does "
             "not limit its connections. Repeatable.",
+            metavar="ADDRESS",
             show_default="none",
         ),
     ] = [],  # noqa: B006 (typer copies it)
@@ -102,7 +107,7 @@ def serve(  # noqa: PLR0913 (one per option)
     threads: Annotated[
         int,
         typer.Option(
-            help="Most calls to Cassandra at a time, except puts.",
+            help="Calls to Cassandra at a time, at most; puts are not counted.",
             min=1,
             rich_help_panel=LIMITS_PANEL,
         ),
@@ -110,9 +115,13 @@ def serve(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Serve the queues by HTTP, until SIGTERM or Ctrl-C.
 
-    Administrators find the console at /console, and log in with the key that 'cassieq gateway
-    admin-key' prints. Run as many gateways as you like side by side. 'cassieq gateway
-    account' creates accounts; so does HTTP, with the same key.
+    Any number of gateways may run side by side. 'cassieq gateway account' creates accounts; so do
+    requests with the key that 'cassieq gateway admin-key' prints. With that key, administrators
+    log in to the console at /console.
+
+    Examples:
+        cassieq gateway serve --secret file:gateway.secret
+        cassieq gateway serve --secret env:SECRET --listen 0.0.0.0:8443 --tls-cert-file cert.pem
     """
     try:
         from cassieq_spark.console import Console  # noqa: PLC0415 (an extra)
@@ -153,19 +162,23 @@ def serve(  # noqa: PLR0913 (one per option)
         )
 
 
-@app.command()
+@command(app)
 def secret(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="File to create; only its user may read it.",
-            show_default="print it instead",
+            help="File to create, for its user alone.",
+            show_default="print the secret",
         ),
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Create a secret for the gateways, in a file that only its user may read, or print it."""
+    """Create a secret for the gateways: in a file for its user alone, or printed.
+
+    Examples:
+        cassieq gateway secret gateway.secret
+    """
     made = new_secret()
     if file is None:
         tell(made, {"secret": made}, as_json=as_json)
@@ -175,8 +188,8 @@ def secret(
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise OptionError(
-            f"file {file} exists: a secret is not overwritten; write a new one to "
-            "another file, and put its line before the old one"
+            f"file {file} exists, and a secret is not overwritten: create the new one in another "
+            "file, and put its line before the old one"
         ) from error
     except OSError as error:
         raise SetupError(f"file {file} cannot be created: {error.strerror}") from error
@@ -185,9 +198,13 @@ def secret(
     tell(f"A secret is in {file}, for its user alone.", {"file": str(file)}, as_json=as_json)
 
 
-@app.command()
+@command(app, "admin-key")
 def admin_key(*, secret: Secret, as_json: AsJson = False) -> None:
-    """Print the key with which programs create accounts by HTTP, at /admin/api/v1."""
+    """Print the key with which programs create accounts by HTTP, at /admin/api/v1.
+
+    Examples:
+        cassieq gateway admin-key --secret file:gateway.secret
+    """
     key = read_secrets(secret).admin_key
     tell(key, {"admin_key": key}, as_json=as_json)
 
@@ -202,7 +219,10 @@ def account(
 ) -> None:
     """Create an account, and print its two keys.
 
-    The names of its queues begin with the name of the account and a colon: NAME:orders.
+    The names of its queues begin with the name of the account and a colon: shop:orders.
+
+    Examples:
+        cassieq gateway account shop --secret file:gateway.secret
     """
     secrets = read_secrets(secret)
     with closing(open_store(connection)) as store:

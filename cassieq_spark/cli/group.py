@@ -4,39 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from cassieq_spark.cli.options import AsJson, QueueName, Value, Yes, command
+from cassieq_spark.cli.options import (
+    PLACE,
+    AsJson,
+    GroupName,
+    QueueName,
+    Value,
+    Yes,
+    command,
+    make_app,
+)
 from cassieq_spark.cli.output import (
     ask,
     group_json,
     instant_text,
+    print_groups,
     print_json,
     tell,
     tell_stopped,
     tell_unexamined,
 )
+from cassieq_spark.cli.tables import Column, print_table
 from cassieq_spark.dead_letters.stopped import Resume, Stopped, find_stopped, resume_group
+from cassieq_spark.display import shown_age
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.partitions import create_groups, delete_groups, seek_groups
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import ledgers_of, read_queue
 from cassieq_spark.queues.stats import GroupStats, read_stats
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.settings.position import POSITION, StartingPosition, show_position
+from cassieq_spark.settings.position import StartingPosition, show_position
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import echo
 
-app = typer.Typer(
-    help="Create, list, move, resume and delete the consumer groups of a queue.",
-    no_args_is_help=True,
-)
+app = make_app("Create, list, move, resume and delete the consumer groups of a queue.")
 
-Group = Annotated[str, typer.Argument(help="Name of the group.", show_default=False)]
 Force = Annotated[
     bool,
     typer.Option(
@@ -48,16 +56,22 @@ Force = Annotated[
 @command(app)
 def create(
     queue: QueueName,
-    group: Group,
+    group: GroupName,
     *,
     connection: ConnectionOptions,
     start: Annotated[
         StartingPosition,
-        Value(POSITION, f"Where the group begins: {POSITION.name}.", name="--from"),
+        Value(PLACE, f"Where the group begins: {PLACE.name}.", name="--from"),
     ] = "earliest",
     as_json: AsJson = False,
 ) -> None:
-    """Create a group before its first reader would."""
+    """Create a consumer group. A reader that starts first creates its group by itself.
+
+    Examples:
+        cassieq group create orders billing
+        cassieq group create orders reports --from latest
+        cassieq group create orders audit --from 2h
+    """
     with _queue(connection, queue) as (store, definition):
         create_groups(ledgers_of(store, definition), group, start)
         (figures,) = _figures(store, definition, group)
@@ -76,20 +90,20 @@ def list_(
     connection: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
-    """List the groups of a queue, their positions and what they are owed."""
+    """List the groups of a queue, and what each of them is owed.
+
+    Examples:
+        cassieq group list orders
+    """
     with _queue(connection, queue) as (store, definition):
         groups = _figures(store, definition)
     if as_json:
         print_json([group_json(each) for each in groups])
         return
-    columns = ("depth", "leased", "due again", "waiting", "dead", "pointer", "floor")
-    table = Table("group", *columns)
-    for each in groups:
-        counts = (each.depth, each.leased, each.due, each.waiting, each.dead)
-        figures = (*counts, each.pointer, each.floor)
-        table.add_row(each.group, *(f"{figure:,}" for figure in figures))
-    nothing = f"Queue {queue} has no groups: cassieq group create {queue} GROUP"
-    Console().print(table if groups else nothing)
+    if groups:
+        print_groups(groups, with_places=True)
+    else:
+        echo(f"Queue {queue} has no groups. To create one: cassieq group create {queue} GROUP")
     tell_unexamined(groups)
     tell_stopped(queue, groups)
 
@@ -97,12 +111,10 @@ def list_(
 @command(app)
 def seek(  # noqa: PLR0913 (one per option)
     queue: QueueName,
-    group: Group,
+    group: GroupName,
     *,
     connection: ConnectionOptions,
-    to: Annotated[
-        StartingPosition, Value(POSITION, f"Where the group continues: {POSITION.name}.")
-    ],
+    to: Annotated[StartingPosition, Value(PLACE, f"Where the group continues: {PLACE.name}.")],
     partition: Annotated[
         int | None,
         typer.Option(help="Move it in this partition only.", min=0, show_default="in all"),
@@ -110,9 +122,15 @@ def seek(  # noqa: PLR0913 (one per option)
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move a group to another position: messages below it are settled, the others delivered.
+    """Move a group to another position.
 
-    What is settled for every group and deleted by the repair can't be had again.
+    Messages before it are settled for the group; those from it on are delivered, also those that
+    were settled. Messages that the repair has deleted are gone.
+
+    Examples:
+        cassieq group seek orders billing --to 2h
+        cassieq group seek orders billing --to latest
+        cassieq group seek orders billing --to 12345
     """
     with _queue(connection, queue) as (store, definition):
         ledgers = ledgers_of(store, definition)
@@ -128,7 +146,7 @@ def seek(  # noqa: PLR0913 (one per option)
 @command(app)
 def resume(  # noqa: PLR0913 (one per option)
     queue: QueueName,
-    group: Group,
+    group: GroupName,
     *,
     connection: ConnectionOptions,
     retry: Annotated[
@@ -150,6 +168,10 @@ def resume(  # noqa: PLR0913 (one per option)
     """Let a group continue that has stopped at a dead message (queues with --on-dead stop).
 
     Without --retry, --dead-letter or --drop, only show where it has stopped, and why.
+
+    Examples:
+        cassieq group resume orders billing
+        cassieq group resume orders billing --retry
     """
     chosen = [how for how, given in zip(Resume, (retry, dead_letter, drop), strict=True) if given]
     if len(chosen) > 1:
@@ -177,14 +199,20 @@ def resume(  # noqa: PLR0913 (one per option)
 @command(app)
 def delete(  # noqa: PLR0913 (one per option)
     queue: QueueName,
-    group: Group,
+    group: GroupName,
     *,
     connection: ConnectionOptions,
     force: Force = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a group and its state; its readers stop, and create it again when they restart."""
+    """Delete a group and its state.
+
+    Its readers stop with an error. When they restart, they create the group again.
+
+    Examples:
+        cassieq group delete orders billing
+    """
     with _queue(connection, queue) as (store, definition):
         ask(
             lambda: (
@@ -224,13 +252,22 @@ def _tell_stopped(queue: str, group: str, found: list[Stopped], *, as_json: bool
             ]
         )
         return
-    table = Table("partition", "messages", "deliveries", "last delivered", "reason")
-    for each in found:
-        partition = "-" if each.partition is None else str(each.partition)
-        last = instant_text(each.last_delivered_at) or "-"
-        table.add_row(partition, each.monotons.short, str(each.deliveries), last, each.reason)
-    nothing = f"Group {group} of queue {queue} has not stopped at a dead message."
-    Console().print(table if found else nothing)
+    if not found:
+        echo(f"Group {group} of queue {queue} has not stopped at a dead message.")
+        return
+    columns = ["partition", "messages", "deliveries", "last delivered"]
+    now = datetime.now(UTC)
+    rows = [
+        (
+            each.partition,
+            each.monotons.short,
+            each.deliveries,
+            each.last_delivered_at and f"{shown_age(now - each.last_delivered_at)} ago",
+            each.reason,
+        )
+        for each in found
+    ]
+    print_table([*columns, Column("reason", wraps=True)], rows)
 
 
 def _figures(store: Store, queue: QueueDefinition, group: str | None = None) -> list[GroupStats]:

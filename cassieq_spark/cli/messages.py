@@ -1,202 +1,242 @@
-"""``cassieq put``, ``receive`` and ``peek``: single messages, from a shell."""
+"""``cassieq peek``, ``ack``, ``release``, ``extend`` and ``reject``; and messages as text."""
 
 from __future__ import annotations
 
-import os
+import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 
-from cassieq_spark.cli.options import AsJson, QueueName, Value, command
-from cassieq_spark.cli.output import tell
-from cassieq_spark.client import Client, Message, NewMessage, StoredMessage
+from cassieq_spark.cli.inlet import STANDARD_INPUT, batches, standard_input
+from cassieq_spark.cli.options import MESSAGES_PANEL, PLACE, AsJson, QueueName, Value, command
+from cassieq_spark.cli.output import print_json
+from cassieq_spark.client import Client, Message, StoredMessage
 from cassieq_spark.display import visible_bytes
-from cassieq_spark.errors import OptionError
-from cassieq_spark.model import Positions
+from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.schemas.to_rows import json_of
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
-from cassieq_spark.settings.position import POSITION, StartingPosition
+from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store import open_store
 from cassieq_spark.terminal import echo, json_line
 
 app = typer.Typer()
 
-_DURATION = duration(timedelta(days=365), zero=True)
+#: How long something waits, or is held.
+DURATION = duration(timedelta(days=365), zero=True)
+_HOLD = duration(timedelta(days=365))
 
-_LinesOfJson = Annotated[
+LinesOfJson = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Print a line of JSON for each message; values and keys that are not "
-        "UTF-8 in base64, as value_base64 and key_base64.",
+        help="Print a line of JSON for each message. A value or key that is not UTF-8 is Base64, "
+        "as value_base64 and key_base64.",
+    ),
+]
+
+_Receipts = Annotated[
+    list[str],
+    typer.Argument(
+        help="Receipts, as 'cassieq receive --receipts' prints them; - reads them from standard "
+        "input: a receipt on each line, or JSON with a receipt.",
+        metavar="RECEIPT",
+        show_default=False,
     ),
 ]
 
 
-@command(app)
-def put(  # noqa: PLR0913 (one per option)
-    queue: QueueName,
-    values: Annotated[
-        list[str] | None, typer.Argument(help="Messages.", show_default=False)
-    ] = None,
-    *,
-    connection: ConnectionOptions,
-    file: Annotated[
-        typer.FileBinaryRead | None,
-        typer.Option(help="Put each line of a file; - for standard input.", show_default=False),
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(help="Key of all messages.", show_default=False)
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(help="Header of all messages: name=value. Repeatable.", show_default=False),
-    ] = None,
-    delay: Annotated[
-        timedelta, Value(_DURATION, "Delay before they are delivered: 10s, 5m.")
-    ] = timedelta(0),
-    as_json: AsJson = False,
-) -> None:
-    """Put messages; they become visible all together, or none does.
-
-    Of a queue with a schema, each is a JSON object with its columns.
-    """
-    if bool(values) == (file is not None):
-        raise OptionError("give either messages to put, or --file with one message in each line")
-    headers = dict(_header(text) for text in header or ())
-    # As the shell gave them, whatever their encoding.
-    bodies: Iterable[bytes] = map(os.fsencode, values or ())
-    if file is not None:
-        bodies = (line.removesuffix(b"\n") for line in file)
-    name = None if key is None else os.fsencode(key)
-    with _client(connection) as client:
-        monotons = client.put_many(
-            queue, (NewMessage(body, name, headers) for body in bodies), delay=delay
-        )
-    if isinstance(monotons, Positions):
-        parts = sorted(monotons.by_partition.items())
-        where: dict[str, Any] = {
-            "partitions": {str(at): {"start": it.start, "stop": it.stop} for at, it in parts}
-        }
-    else:
-        where = {"start": monotons.start, "stop": monotons.stop}
-    tell(
-        f"Put {len(monotons):,} message(s) into queue {queue}: monotons {monotons}.",
-        {"queue": queue, **where},
-        as_json=as_json,
-    )
-
-
-@command(app)
-def receive(  # noqa: PLR0913 (one per option)
-    queue: QueueName,
-    *,
-    connection: ConnectionOptions,
-    group: Annotated[
-        str, typer.Option(help="Consumer group; created if it does not exist.", show_default=False)
-    ],
-    most: Annotated[int, typer.Option("--max", help="Most messages.", min=1)] = 1,
-    wait: Annotated[
-        timedelta, Value(_DURATION, "How long to wait for the first one: 10s.")
-    ] = timedelta(0),
-    ack: Annotated[
-        bool, typer.Option("--ack", help="Ack them once they are printed; the default.")
-    ] = False,
-    release: Annotated[
-        bool, typer.Option("--release", help="Release them once they are printed: only look.")
-    ] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Hold them until their lease runs out.")
-    ] = False,
-    as_json: _LinesOfJson = False,
-) -> None:
-    """Lease messages and print them, one per line; print nothing if none comes in time.
-
-    A file or a pipe gets the exact bytes; on a terminal, control characters are spelled out. Of a
-    queue with a schema, a line is a JSON object.
-
-    Each message is acked after it is printed. If the pipe breaks, or on Ctrl-C, the others are
-    released at once.
-    """
-    if ack + release + keep > 1:
-        raise OptionError("--ack, --release and --keep exclude each other: give one of them")
-    with _client(connection) as client:
-        messages = client.receive(queue, group, max=most, wait=wait)
-        printed: list[Message] = []
-        try:
-            for message in messages:
-                _print(message, as_json=as_json)
-                printed.append(message)
-        finally:
-            done = [] if release or keep else printed
-            kept = printed if keep else []
-            _settle(client, done, messages[len(done) + len(kept) :])
-
-
-@command(app)
+@command(app, panel=MESSAGES_PANEL)
 def peek(
     queue: QueueName,
     *,
     connection: ConnectionOptions,
-    most: Annotated[int, typer.Option("--max", help="Most messages.", min=1)] = 10,
+    most: Annotated[int, typer.Option("--max", help="Messages to print, at most.", min=1)] = 10,
     start: Annotated[
-        StartingPosition, Value(POSITION, f"Where to begin: {POSITION.name}.", name="--from")
+        StartingPosition, Value(PLACE, f"Where to begin: {PLACE.name}.", name="--from")
     ] = "earliest",
-    as_json: _LinesOfJson = False,
+    as_json: LinesOfJson = False,
 ) -> None:
-    """Print messages, one per line, including leased and settled ones; leases nothing.
+    """Print messages without receiving them, one on each line.
 
-    A file or a pipe gets the exact bytes; on a terminal, control characters are spelled out. Of a
-    queue with a schema, a line is a JSON object.
+    Messages that others hold or have settled are printed, too, as long as they are stored. A file
+    or a pipe gets the exact bytes; on a terminal, control characters are spelled out. Of a queue
+    with a schema, a line is a JSON object.
+
+    Examples:
+        cassieq peek orders
+        cassieq peek orders --from 15m --max 100 --json
     """
-    with _client(connection) as client:
+    out = typer.get_binary_stream("stdout")
+    with client_of(connection) as client:
         for message in client.peek(queue, max=most, start=start):
-            _print(message, as_json=as_json)
+            out.write(line_of(message, as_json=as_json, for_people=out.isatty()))
+    out.flush()
+
+
+@command(app, panel=MESSAGES_PANEL)
+def ack(receipts: _Receipts, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+    """Ack messages by their receipts: they are done.
+
+    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before.
+
+    Examples:
+        cassieq ack 'orders@1/billing/0a3c5c1e-8f5f-4a0c-9c39-5d2f7c3a1b11/42'
+        cassieq receive orders --group billing --receipts | ./process | cassieq ack -
+    """
+    _settle(connection, receipts, "acked", lambda client, given: client.ack(*given), as_json)
+
+
+@command(app, panel=MESSAGES_PANEL)
+def release(
+    receipts: _Receipts,
+    *,
+    connection: ConnectionOptions,
+    delay: Annotated[
+        timedelta, Value(DURATION, "Delay before they are delivered again: 10s, 5m.")
+    ] = timedelta(0),
+    as_json: AsJson = False,
+) -> None:
+    """Give messages back by their receipts: they are delivered again.
+
+    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before.
+
+    Examples:
+        cassieq release --delay 5m - < receipts.txt
+    """
+
+    def give_back(client: Client, given: Sequence[str]) -> list[str]:
+        return client.release(*given, delay=delay)
+
+    _settle(connection, receipts, "released", give_back, as_json)
+
+
+@command(app, panel=MESSAGES_PANEL)
+def extend(
+    receipts: _Receipts,
+    *,
+    connection: ConnectionOptions,
+    by: Annotated[timedelta, Value(_HOLD, "How long to hold them from now on: 5m.")],
+    as_json: AsJson = False,
+) -> None:
+    """Hold messages longer by their receipts: nobody else gets them meanwhile.
+
+    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before.
+
+    Examples:
+        cassieq extend --by 10m 'orders@1/billing/0a3c5c1e-8f5f-4a0c-9c39-5d2f7c3a1b11/42'
+    """
+    _settle(
+        connection,
+        receipts,
+        "extended",
+        lambda client, given: client.extend(*given, by=by),
+        as_json,
+    )
+
+
+@command(app, panel=MESSAGES_PANEL)
+def reject(
+    receipts: _Receipts,
+    *,
+    connection: ConnectionOptions,
+    reason: Annotated[
+        str, typer.Option("--reason", help="What is wrong with them; it is in the dead letters.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Dead-letter messages by their receipts, however often they were delivered.
+
+    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before.
+
+    Examples:
+        cassieq reject --reason 'no such customer' - < receipts.txt
+    """
+
+    def refuse(client: Client, given: Sequence[str]) -> list[str]:
+        return client.reject(*given, reason=reason)
+
+    _settle(connection, receipts, "rejected", refuse, as_json)
 
 
 @contextmanager
-def _client(connection: ConnectionOptions) -> Iterator[Client]:
-    store = open_store(connection)
-    try:
+def client_of(connection: ConnectionOptions) -> Iterator[Client]:
+    """A client that is closed with the block."""
+    with closing(open_store(connection)) as store:
         yield Client.from_store(store)
-    finally:
-        store.close()
 
 
-def _settle(client: Client, done: Sequence[Message], back: Sequence[Message]) -> None:
-    try:
-        stale = client.ack(*done)
-    finally:
-        client.release(*back)
+def line_of(message: StoredMessage, *, as_json: bool, for_people: bool) -> bytes:
+    """A message as it is printed, with a newline.
+
+    Args:
+        message: The message.
+        as_json: Whether it is printed with all that is known of it.
+        for_people: Whether nothing in it may do something to a terminal.
+    """
+    if as_json:
+        return json_line(_as_json(message)).encode() + b"\n"
+    data = body_of(message)
+    return (visible_bytes(data).encode() if for_people else data) + b"\n"
+
+
+def body_of(message: StoredMessage) -> bytes:
+    """The value of a message; a JSON object if its queue has a schema."""
+    value = message.value
+    return json_line(json_of(value)).encode() if isinstance(value, dict) else value
+
+
+def _settle(
+    connection: ConnectionOptions,
+    receipts: Sequence[str],
+    done: str,
+    settle: Callable[[Client, Sequence[str]], list[str]],
+    as_json: bool,
+) -> None:
+    """Settle messages as their receipts come; then tell how many, and fail if some are stale."""
+    count, stale = 0, list[str]()
+    with client_of(connection) as client:
+        for given in _given(receipts):
+            stale += settle(client, given)
+            count += len(given)
+    if as_json:
+        print_json({done: count - len(stale), "stale": stale})
+    else:
+        echo(f"{count - len(stale):,} message(s) {done}.")
     if stale:
-        echo(
-            f"cassieq: the lease of {len(stale)} message(s) ran out before they "
-            "were printed: they are delivered again",
-            err=True,
+        raise MessageError(
+            f"{len(stale):,} receipt(s) are stale, the first is {stale[0]}: the lease has run "
+            "out, or the message was settled before"
         )
 
 
-def _print(message: StoredMessage, *, as_json: bool) -> None:
-    """Write and flush; what comes after that happens only if it went through."""
-    out = typer.get_binary_stream("stdout")
-    line = message.value
-    if as_json:
-        line = json_line(_as_json(message)).encode()
-    elif isinstance(line, dict):
-        line = json_line(json_of(line)).encode()
-    elif out.isatty():
-        # A program gets every byte, a terminal nothing that it would act on.
-        line = visible_bytes(line).encode()
-    left = memoryview(line + b"\n")
-    while left:
-        # With PYTHONUNBUFFERED, a write is done when a part of it is.
-        left = left[out.write(left) :]
-    out.flush()
+def _given(receipts: Sequence[str]) -> Iterator[list[str]]:
+    if STANDARD_INPUT not in receipts:
+        yield [*receipts]
+        return
+    if len(receipts) > 1:
+        raise OptionError("give either receipts, or - to read them from standard input")
+    for lines in batches(standard_input()):
+        found = [_receipt(line) for line in lines if line.strip()]
+        if found:
+            yield found
+
+
+def _receipt(line: bytes) -> str:
+    text = line.decode(errors="replace").strip()
+    if not text.startswith("{"):
+        return text
+    try:
+        receipt = json.loads(text).get("receipt")
+    except ValueError as error:
+        raise MessageError(f"{text[:100]!a} is no JSON: {error}") from error
+    if not isinstance(receipt, str):
+        raise MessageError(f"{text[:100]!a} has no receipt: expected a text with that name")
+    return receipt
 
 
 def _as_json(message: StoredMessage) -> dict[str, Any]:
@@ -228,10 +268,3 @@ def _text(name: str, data: bytes | None) -> dict[str, str | None]:
         return {name: None if data is None else data.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": b64encode(data or b"").decode()}
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise OptionError(f"--header must be name=value, not {text!r}")
-    return name, value

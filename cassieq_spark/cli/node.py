@@ -1,301 +1,296 @@
-"""``cassieq node``: a real Cassandra on this machine, in the foreground or the background.
-
-The process that keeps the background cluster holds a lock on a file for as long as it lives, and
-writes its pid beside it. So the pid is its own exactly while the file is locked, and never a
-stranger's.
-"""
+"""``cassieq node``: a real Cassandra on this machine, in the foreground or the background."""
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
+import shlex
 import signal
-import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import typer
 
-from cassieq_spark.cli.options import AsJson
+from cassieq_spark.cli.options import AsJson, command, make_app
 from cassieq_spark.cli.output import print_json, tell
-from cassieq_spark.errors import SetupError
+from cassieq_spark.errors import ConnectError, SetupError
 from cassieq_spark.node import Cluster
+from cassieq_spark.node.background import Background, Running
 from cassieq_spark.node.download import resolve_jars
 from cassieq_spark.node.jars import DEFAULT_RELEASE, Release
-from cassieq_spark.settings.connection import DEFAULT_PORT
+from cassieq_spark.node.java import find_java
+from cassieq_spark.node.security import ADMINISTRATOR, Security
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.terminal import echo
 
-app = typer.Typer(
-    help="Run Cassandra on this machine: for trials, tests and the demo.", no_args_is_help=True
-)
+app = make_app("Run Cassandra on this machine, for trials, tests and the demo.")
 
 NOT_RUNNING = 3
 
-CassandraVersion = Annotated[Release, typer.Option(help="Which Cassandra.")]
+CassandraVersion = Annotated[
+    Release,
+    typer.Option(
+        "--cassandra-version", help="Release of Cassandra.", metavar="|".join(sorted(Release))
+    ),
+]
 
-ALREADY = (
-    "A cluster runs in the background already: see cassieq node status,"
-    " or stop it with cassieq node down."
-)
-
-_POLL_SECONDS = 0.05
-_LOCK_ATTEMPTS = 20
-_TOLD_LINES = 20
 _START_TIMEOUT = timedelta(minutes=4)
 _STOP_TIMEOUT = timedelta(minutes=1)
+#: How long Cassandra may take to create its first role.
+_ROLE_TIMEOUT = timedelta(seconds=30)
 _LOOK_SECONDS = 0.5
+#: The role with which Cassandra begins; its password is the same.
+_FIRST_ROLE = "cassandra"
+_NONE = "No node runs in the background. To start one: cassieq node up --detach"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """A cluster that serves: the process that keeps it, and its address."""
+class Asked:
+    """The cluster that `up` is asked for."""
 
-    pid: int
-    contact_points: list[str]
-    port: int
-    data_dir: str | None = None
+    nodes: int
+    release: Release
+    port: int | None
+    data_dir: Path | None
+    heap_mb: int
+    auth: bool
+    tls: bool
 
+    def words(self) -> list[str]:
+        """The same as arguments of `up`."""
+        words = ["--nodes", str(self.nodes), "--heap-mb", str(self.heap_mb)]
+        words += ["--cassandra-version", self.release]
+        words += ["--port", str(self.port)] if self.port else []
+        words += ["--data-dir", str(self.data_dir.absolute())] if self.data_dir else []
+        return words + ["--auth"] * self.auth + ["--tls"] * self.tls
 
-class Background:
-    """The state of this user's background cluster, as three files in one folder."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        """Keep the files in ``folder``; ``cassieq-spark`` in the user's state folder if None."""
-        home = os.environ.get("XDG_STATE_HOME")
-        self.folder = folder or Path(home or Path.home() / ".local" / "state", "cassieq-spark")
-        self.log = self.folder / "node.log"
-        self._lock = self.folder / "node.lock"
-        self._state = self.folder / "node.json"
-
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Hold the lock of the background cluster until the block ends.
-
-        Raises:
-            SetupError: Another process holds it.
-        """
-        self._make_folder()
-        with self._lock.open("w") as lock:
-            if not _locked(lock):
-                raise SetupError(ALREADY)
-            self._state.unlink(missing_ok=True)
-            try:
-                yield
-            finally:
-                self._state.unlink(missing_ok=True)
-
-    def announce(self, running: Running) -> None:
-        """Note that the cluster serves; for the process that holds it."""
-        fresh = self._state.with_suffix(".new")
-        fresh.write_text(json.dumps(asdict(running)) + "\n")
-        fresh.replace(self._state)
-
-    @property
-    def held(self) -> bool:
-        """Whether some process keeps a cluster now, serving yet or not."""
-        if not self._lock.exists():
-            return False
-        with self._lock.open() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            return False
-
-    def running(self) -> Running | None:
-        """Return the cluster that serves, or None."""
-        return self._read() if self.held else None
-
-    def launch(self, command: Sequence[str], *, timeout: timedelta) -> Running:
-        """Start a program that holds and announces a cluster; return when it has.
-
-        Raises:
-            SetupError: It ended, or took too long and was ended; tells the end of its log.
-        """
-        self._make_folder()
-        with self.log.open("wb") as log:
-            process = subprocess.Popen(  # noqa: S603 (our own command)
-                [sys.executable, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        try:
-            return self._wait_for(process, timeout)
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-
-    def stop(self, *, timeout: timedelta) -> bool:
-        """End the process that keeps the cluster, and with it the cluster; false if none does.
-
-        Raises:
-            SetupError: It still runs after ``timeout``, or is only just starting.
-        """
-        running = self.running()
-        if running is None:
-            if self.held:
-                raise SetupError("The cluster is starting or stopping: try again in a moment.")
-            return False
-        with suppress(ProcessLookupError):
-            os.kill(running.pid, signal.SIGTERM)
-        deadline = time.monotonic() + timeout.total_seconds()
-        while self.held:
-            if time.monotonic() > deadline:
-                raise SetupError(f"Process {running.pid} did not end within {timeout}.")
-            time.sleep(_POLL_SECONDS)
-        return True
-
-    def _wait_for(self, process: subprocess.Popen[bytes], timeout: timedelta) -> Running:
-        deadline = time.monotonic() + timeout.total_seconds()
-        while process.poll() is None and time.monotonic() < deadline:
-            # Not ``running()``: trying the lock could keep the process from taking it.
-            running = self._read()
-            if running and running.pid == process.pid:
-                return running
-            time.sleep(_POLL_SECONDS)
-        lines = self.log.read_text(errors="replace").splitlines()[-_TOLD_LINES:]
-        raise SetupError("The cluster did not start:\n  " + "\n  ".join(lines))
-
-    def _read(self) -> Running | None:
-        # Without the file, or with one of another version, there is no process to signal.
-        with suppress(OSError, ValueError, TypeError):
-            return Running(**json.loads(self._state.read_text()))
-        return None
-
-    def _make_folder(self) -> None:
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as exc:
-            raise SetupError(f"Cannot write {self.folder} ({exc.strerror}).") from exc
+    def cluster(self, security: Security | None) -> Cluster:
+        """The cluster, not started yet; with TLS, its certificates are made first."""
+        return Cluster(
+            nodes=self.nodes,
+            release=self.release,
+            port=self.port,
+            data_dir=self.data_dir,
+            heap_mb=self.heap_mb,
+            authentication=self.auth,
+            tls=security.make_tls(find_java()) if security and self.tls else None,
+        )
 
 
-@app.command()
+@command(app)
 def up(  # noqa: PLR0913 (one per option)
     *,
-    nodes: Annotated[int, typer.Option(help="How many nodes.", min=1, max=3)] = 1,
+    nodes: Annotated[
+        int, typer.Option("--nodes", help="Number of nodes.", min=1, max=3, metavar="NUMBER")
+    ] = 1,
     cassandra_version: CassandraVersion = DEFAULT_RELEASE,
     port: Annotated[
         int | None,
         typer.Option(
-            help="CQL port; 9042, or another if that is in use.",
+            "--port",
+            help="Port for clients (CQL).",
             min=1,
             max=65535,
-            show_default=False,
+            show_default="9042, or another one if that is in use",
+            metavar="PORT",
         ),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Keep the data here.", file_okay=False, show_default="nowhere"),
+        typer.Option(
+            "--data-dir",
+            help="Folder for the data, which are kept there when the node stops.",
+            file_okay=False,
+            show_default="a temporary folder",
+            metavar="FOLDER",
+        ),
     ] = None,
-    heap_mb: Annotated[int, typer.Option(help="Java heap of each node, in MiB.", min=256)] = 512,
+    heap_mb: Annotated[
+        int,
+        typer.Option("--heap-mb", help="Java heap of each node, in MiB.", min=256, metavar="MIB"),
+    ] = 512,
+    auth: Annotated[
+        bool,
+        typer.Option(
+            "--auth", help="Ask clients for a user name and a password; create an administrator."
+        ),
+    ] = False,
+    tls: Annotated[
+        bool,
+        typer.Option("--tls", help="Accept encrypted connections only; create the certificates."),
+    ] = False,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Run in the background, until `cassieq node down`.")
+        bool, typer.Option("--detach", help="Run it in the background, until 'cassieq node down'.")
     ] = False,
     kept: Annotated[bool, typer.Option("--kept", hidden=True)] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start Cassandra, and run it until Ctrl-C."""
-    background = Background()
-    if detach:
-        running = _detach(
-            background,
-            nodes=nodes,
-            release=cassandra_version,
-            port=port,
-            data_dir=data_dir,
-            heap_mb=heap_mb,
-        )
-        _show(running, "cassieq node down stops it.", as_json=as_json)
-        return
-    # SIGTERM ends it like Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cluster = Cluster(
-        nodes=nodes, release=cassandra_version, port=port, data_dir=data_dir, heap_mb=heap_mb
+    """Start Cassandra, and run it until Ctrl-C, or in the background.
+
+    The first start downloads Cassandra (64 MB); later ones need no network. The commands of
+    cassieq find a node that runs in the background, whatever its port, and log in by themselves.
+
+    Examples:
+        cassieq node up --detach
+        cassieq node up --detach --auth --tls --data-dir ~/cassandra
+        cassieq node up --nodes 3
+    """
+    asked = Asked(
+        nodes=nodes,
+        release=cassandra_version,
+        port=port,
+        data_dir=data_dir,
+        heap_mb=heap_mb,
+        auth=auth,
+        tls=tls,
     )
+    background = Background()
+    if not detach:
+        _run(asked, background if kept else None, as_json=as_json)
+        return
+    background.refuse_second()
+    # In this process, so that the user sees the progress of the download.
+    Cluster(nodes=nodes, release=cassandra_version, data_dir=data_dir).prepare()
+    words = ["-m", "cassieq_spark.cli", "node", "up", "--kept", *asked.words()]
+    running = background.launch(words, timeout=_START_TIMEOUT)
+    _show(running, "To stop it: cassieq node down", as_json=as_json)
+
+
+@command(app)
+def down(*, as_json: AsJson = False) -> None:
+    """Stop the Cassandra that runs in the background.
+
+    Examples:
+        cassieq node down
+    """
+    stopped = Background().stop(timeout=_STOP_TIMEOUT)
+    tell(
+        "Stopped." if stopped else "No node runs in the background.",
+        {"stopped": stopped},
+        as_json=as_json,
+    )
+
+
+@command(app)
+def status(*, as_json: AsJson = False) -> None:
+    """Show whether Cassandra runs in the background, and how to reach it.
+
+    The exit code is 3 if it does not run.
+
+    Examples:
+        cassieq node status
+        cassieq node status --json | jq -r .port
+    """
+    running = Background().running()
+    if running:
+        _show(running, as_json=as_json)
+        return
+    tell(_NONE, {"running": False}, as_json=as_json)
+    raise typer.Exit(NOT_RUNNING)
+
+
+@command(app)
+def download(
+    *, cassandra_version: CassandraVersion = DEFAULT_RELEASE, as_json: AsJson = False
+) -> None:
+    """Download Cassandra, as the first 'node up' does, and check every file.
+
+    Examples:
+        cassieq node download
+    """
+    jars = resolve_jars(release=cassandra_version)
+    version = cassandra_version.version
+    folder = jars[0].parent
+    tell(
+        f"Cassandra {version} is in {folder}: {len(jars)} files, all of them checked.",
+        {"version": version, "jars": len(jars), "folder": str(folder)},
+        as_json=as_json,
+    )
+
+
+def _run(asked: Asked, background: Background | None, *, as_json: bool) -> None:
+    """Run the cluster until SIGTERM or Ctrl-C; with a background, as its cluster."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as held:
-        if kept:
+        if background:
             held.enter_context(background.hold())
-        held.enter_context(cluster)
-        running = _running(cluster, data_dir)
-        if kept:
+        security = _security(asked, held)
+        cluster = held.enter_context(asked.cluster(security))
+        running = Running(
+            pid=os.getpid(),
+            contact_points=cluster.contact_points,
+            port=cluster.port,
+            data_dir=str(asked.data_dir) if asked.data_dir else None,
+            username=ADMINISTRATOR if asked.auth else None,
+            password_file=str(security.password_file) if security and asked.auth else None,
+            ca_file=str(security.ca) if security and asked.tls else None,
+        )
+        if security and asked.auth:
+            _make_administrator(running, security.make_password())
+        if background:
             background.announce(running)
         _watch(cluster, running, as_json=as_json)
     if not as_json:
         echo("Stopped.")
 
 
-@app.command()
-def down(*, as_json: AsJson = False) -> None:
-    """Stop the Cassandra that runs in the background."""
-    stopped = Background().stop(timeout=_STOP_TIMEOUT)
-    tell(
-        "Stopped." if stopped else "No node is running in the background.",
-        {"stopped": stopped},
-        as_json=as_json,
+def _security(asked: Asked, held: ExitStack) -> Security | None:
+    if not (asked.auth or asked.tls):
+        return None
+    if asked.data_dir:
+        return Security.beside(asked.data_dir.absolute())
+    return Security(
+        Path(held.enter_context(tempfile.TemporaryDirectory(prefix="cassieq-security-")))
     )
 
 
-@app.command()
-def status(*, as_json: AsJson = False) -> None:
-    """Show whether Cassandra runs in the background, and where; exit code 3 if not."""
-    running = Background().running()
-    if running:
-        _show(running, as_json=as_json)
-        return
-    tell("No node is running in the background.", {"running": False}, as_json=as_json)
-    raise typer.Exit(NOT_RUNNING)
+def _make_administrator(running: Running, password: str) -> None:
+    """Create the administrator, unless it exists, and lock the role that everybody knows."""
+    # The driver takes a while to import.
+    from cassieq_spark.store.cassandra.session import connect  # noqa: PLC0415
 
+    def execute(role: str, password: str, *statements: str) -> None:
+        options = ConnectionOptions(
+            contact_points=tuple(running.contact_points),
+            port=running.port,
+            username=role,
+            password=password,
+            ssl_ca_file=running.ca_file,
+        )
+        cluster, session = connect(options)
+        try:
+            for statement in statements:
+                session.execute(statement)
+        finally:
+            cluster.shutdown()
 
-@app.command()
-def download(
-    *, cassandra_version: CassandraVersion = DEFAULT_RELEASE, as_json: AsJson = False
-) -> None:
-    """Download Cassandra, as `up` does the first time; does nothing if it is there."""
-    jars = resolve_jars(release=cassandra_version)
-    version = cassandra_version.version
-    tell(
-        f"Cassandra {version} is here: {len(jars)} jars.",
-        {"version": version, "jars": len(jars)},
-        as_json=as_json,
-    )
-
-
-def _detach(  # noqa: PLR0913 (one per option)
-    background: Background,
-    *,
-    nodes: int,
-    release: Release,
-    port: int | None,
-    data_dir: Path | None,
-    heap_mb: int,
-) -> Running:
-    if background.held:
-        raise SetupError(ALREADY)
-    # In this process, so that the user sees the progress.
-    Cluster(nodes=nodes, release=release, data_dir=data_dir).prepare()
-    command = ["-m", "cassieq_spark.cli", "node", "up", "--kept"]
-    command += ["--nodes", str(nodes), "--heap-mb", str(heap_mb)]
-    command += ["--cassandra-version", release]
-    if port:
-        command += ["--port", str(port)]
-    if data_dir:
-        command += ["--data-dir", str(data_dir.absolute())]
-    return background.launch(command, timeout=_START_TIMEOUT)
+    rights = f"SUPERUSER = true AND LOGIN = true AND PASSWORD = '{password}'"
+    deadline = time.monotonic() + _ROLE_TIMEOUT.total_seconds()
+    while True:
+        try:
+            lock = f"ALTER ROLE {_FIRST_ROLE} WITH SUPERUSER = false AND LOGIN = false"
+            execute(ADMINISTRATOR, password, lock)
+        except ConnectError as error:
+            if time.monotonic() > deadline:
+                raise SetupError(
+                    f"the administrator of the data in {running.data_dir} has another password "
+                    f"than the one in {running.password_file}: put that one there ({error})"
+                ) from error
+        else:
+            return
+        try:
+            execute(_FIRST_ROLE, _FIRST_ROLE, f"CREATE ROLE {ADMINISTRATOR} WITH {rights}")
+        except ConnectError:
+            time.sleep(_LOOK_SECONDS)
 
 
 def _watch(cluster: Cluster, running: Running, *, as_json: bool) -> None:
     try:
-        _show(running, "Ctrl-C stops it.", as_json=as_json)
+        _show(running, "Ctrl-C stops it.", as_json=as_json, is_found=False)
         while True:
             for number in range(len(cluster.contact_points)):
                 if not cluster.is_running(number):
@@ -306,36 +301,38 @@ def _watch(cluster: Cluster, running: Running, *, as_json: bool) -> None:
             echo("Stopping.")
 
 
-def _running(cluster: Cluster, data_dir: Path | None) -> Running:
-    return Running(
-        pid=os.getpid(),
-        contact_points=cluster.contact_points,
-        port=cluster.port,
-        data_dir=str(data_dir) if data_dir else None,
-    )
+def _show(running: Running, *hints: str, as_json: bool, is_found: bool = True) -> None:
+    """Print how to reach the cluster.
 
-
-def _show(running: Running, *hints: str, as_json: bool) -> None:
+    Args:
+        running: The cluster.
+        hints: Lines for people, at the end.
+        as_json: Print it for programs.
+        is_found: Whether other commands find it by themselves.
+    """
     if as_json:
-        print_json({"running": True} | asdict(running))
+        print_json({"running": True, **asdict(running)})
         return
-    points = ",".join(f"{point}:{running.port}" for point in running.contact_points)
-    kept = f"data in {running.data_dir}" if running.data_dir else "data are temporary"
-    echo(f"Cassandra serves at {points} (process {running.pid}, {kept}).")
-    if running.port != DEFAULT_PORT:
-        echo(
-            f"That is not the default port {DEFAULT_PORT}: give other commands "
-            f"--contact-points {points}"
-        )
+    data = f"the data are in {running.data_dir}" if running.data_dir else "the data are temporary"
+    echo(f"Cassandra serves at {running.address} (process {running.pid}; {data}).")
+    if running.username:
+        echo(f"Administrator: {running.username}; password: in {running.password_file}")
+    if running.ca_file:
+        echo(f"CA of its certificates: {running.ca_file}")
+    if is_found:
+        echo("The commands of cassieq use it, unless you name another one.")
+    elif running.username or running.ca_file or running.port != ConnectionOptions().port:
+        echo(f"In another terminal: export {_exports(running)}")
     for hint in hints:
         echo(hint)
 
 
-def _locked(lock: IO[str]) -> bool:
-    # ``held`` in another process takes the lock for an instant, too.
-    for _ in range(_LOCK_ATTEMPTS):
-        with suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        time.sleep(_POLL_SECONDS)
-    return False
+def _exports(running: Running) -> str:
+    """What makes commands use a cluster that is not in the background."""
+    variables = {"CASSIEQ_CONTACT_POINTS": running.address}
+    if running.username:
+        variables["CASSIEQ_USERNAME"] = running.username
+        variables["CASSIEQ_PASSWORD"] = f"file:{running.password_file}"
+    if running.ca_file:
+        variables["CASSIEQ_SSL_CA_FILE"] = running.ca_file
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())

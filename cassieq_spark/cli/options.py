@@ -1,49 +1,65 @@
-"""How commands get their options: from the settings, from the kinds of values, and from a file."""
+"""How commands are declared: their options, of kinds of values and of settings."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
+from typer.models import ArgumentInfo, OptionInfo
 
-from cassieq_spark.errors import OptionError
+from cassieq_spark.cli.complete import complete_groups, complete_queues
+from cassieq_spark.cli.connection import CONNECTION, tell_where, telling_where
+from cassieq_spark.cli.flags import LIMITS_PANEL, Config, Verbose, flags_of
+from cassieq_spark.cli.help import HelpfulCommand, HelpfulGroup
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.settings.declaration import Setting, explain, parse_value, settings_of
-from cassieq_spark.settings.file import CASSANDRA, GATEWAY, REPAIR, read_settings
+from cassieq_spark.settings.declaration import parse_value
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.settings.kinds import Kind, duration
+from cassieq_spark.settings.position import StartingPosition, parse_position, show_position
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
-#: The options of reaching Cassandra are shown together under this heading.
-CASSANDRA_PANEL = "Cassandra"
-#: So are the limits of a gateway.
-LIMITS_PANEL = "Limits"
-#: So are the options of the repair that a configuration file may set.
-REPAIR_PANEL = "Repair"
-#: Under which heading help shows the options that a table of the configuration file sets.
-_PANELS = {CASSANDRA: CASSANDRA_PANEL, GATEWAY: LIMITS_PANEL, REPAIR: REPAIR_PANEL}
-#: Which tables have the settings of a class.
-_DECLARED = {CASSANDRA: ConnectionOptions, GATEWAY: Limits}
-
-#: How long a program that shows figures or answers requests waits for Cassandra.
-_PATIENCE = timedelta(seconds=5)
+_OF_CLASSES = {
+    ConnectionOptions: CONNECTION,
+    Limits: flags_of(Limits, Limits, LIMITS_PANEL, {}),
+}
+_AGO = duration(timedelta(days=36_500))
 _ADDRESS = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\s]+)):(?P<port>[0-9]{1,5})")
 _HIGHEST_PORT = 65_535
 
+#: Headings of the list of commands, for those that are in no group.
+MESSAGES_PANEL, WATCH_PANEL = "Messages", "Watch"
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-QueueName = Annotated[str, typer.Argument(help="Name of the queue.", show_default=False)]
+QueueName = Annotated[
+    str,
+    typer.Argument(help="Name of the queue.", metavar="QUEUE", autocompletion=complete_queues),
+]
+GroupName = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the consumer group.", metavar="GROUP", autocompletion=complete_groups
+    ),
+]
 OnlyQueues = Annotated[
     list[str],
-    typer.Option("--queue", help="Only this one; may be repeated.", show_default="all queues"),
+    typer.Option(
+        "--queue",
+        help="Only this queue. Repeatable.",
+        metavar="QUEUE",
+        show_default="all queues",
+        autocompletion=complete_queues,
+    ),
 ]
 
 
@@ -101,8 +117,25 @@ def _dashed(parameter: str) -> str:
     return "--" + parameter.replace("_", "-")
 
 
+def make_app(meaning: str) -> typer.Typer:
+    """A group of commands.
+
+    Args:
+        meaning: For ``--help``: what its commands do.
+    """
+    app = typer.Typer(cls=HelpfulGroup, no_args_is_help=True, rich_markup_mode=None)
+    # With a callback, a group of a single command stays a group; and --config may come before the
+    # name of the command.
+    app.callback(help=meaning)(_shared)
+    return app
+
+
 def command(
-    app: typer.Typer, name: str | None = None, **groups: Callable[..., Any]
+    app: typer.Typer,
+    name: str | None = None,
+    *,
+    panel: str | None = None,
+    **groups: Callable[..., Any],
 ) -> Callable[[_Command], _Command]:
     """Make a function a command of an app.
 
@@ -115,15 +148,17 @@ def command(
     Args:
         app: Gets the command.
         name: Of the command; that of the function if None.
+        panel: Heading under which the help of the group shows it.
         groups: For other parameters: a function whose parameters are options of the command, and
             which makes the value of them.
     """
 
-    def register(function: _Command) -> _Command:
-        app.command(name)(with_options(function, **groups))
+    def declare(function: _Command) -> _Command:
+        register = app.command(name, cls=HelpfulCommand, rich_help_panel=panel)
+        register(with_options(function, **groups))
         return function
 
-    return register
+    return declare
 
 
 def with_options(function: Callable[..., Any], **groups: Callable[..., Any]) -> Callable[..., Any]:
@@ -131,10 +166,11 @@ def with_options(function: Callable[..., Any], **groups: Callable[..., Any]) -> 
     own: dict[str, inspect.Parameter] = {}
     grouped: dict[str, inspect.Parameter] = {}
     readers: dict[str, Callable[[dict[str, Any]], Any]] = {}
-    of_classes = {ConnectionOptions: _connection, Limits: _limits}
+    uses_settings = False
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
-        group = groups.get(parameter.name) or of_classes.get(parameter.annotation)
-        if group is not None:
+        of_class = _OF_CLASSES.get(parameter.annotation)
+        uses_settings |= of_class is not None
+        if (group := groups.get(parameter.name) or of_class) is not None:
             inner = with_options(group)
             theirs = inspect.signature(inner).parameters
             grouped |= theirs
@@ -143,14 +179,22 @@ def with_options(function: Callable[..., Any], **groups: Callable[..., Any]) -> 
             own[parameter.name] = value.parameter(parameter)
             readers[parameter.name] = functools.partial(_read, value, parameter.name)
         else:
-            own[parameter.name] = parameter
+            own[parameter.name] = _named(parameter)
 
     @functools.wraps(function)
     def run(**given: Any) -> Any:
         values = {name: each for name, each in given.items() if name in own}
-        return function(**values | {name: read(given) for name, read in readers.items()})
+        values |= {name: read(given) for name, read in readers.items()}
+        context = given.get("context")
+        if not uses_settings or context is None:
+            return function(**values)
+        tell_where(context)
+        with telling_where(context):
+            return function(**values)
 
     seen = own | grouped
+    if uses_settings:
+        seen |= inspect.signature(_shared, eval_str=True).parameters
     # typer reads both; `functools.wraps` has pointed them at the function.
     run.__annotations__ = {name: one.annotation for name, one in seen.items()}
     vars(run)["__signature__"] = inspect.Signature(
@@ -158,6 +202,37 @@ def with_options(function: Callable[..., Any], **groups: Callable[..., Any]) -> 
     )
     del vars(run)["__wrapped__"]
     return run
+
+
+def _named(parameter: inspect.Parameter) -> inspect.Parameter:
+    """The same parameter, with a word for its value."""
+    if get_origin(parameter.annotation) is not Annotated:
+        return parameter
+    kind, info, *_ = get_args(parameter.annotation)
+    if not isinstance(info, (OptionInfo, ArgumentInfo)) or kind is bool or info.metavar:
+        return parameter
+    info = copy(info)
+    info.metavar = _word_for(kind)
+    if isinstance(info, ArgumentInfo):
+        info.metavar = parameter.name.upper()
+    elif not info.param_decls:
+        # typer 0.27 would take a metavar that spells the name for it.
+        info.param_decls = (_dashed(parameter.name),)
+    return parameter.replace(annotation=Annotated[kind, info])
+
+
+def _word_for(kind: Any) -> str:
+    """What stands for a value of a type, or a list of such values, or None."""
+    inner = [each for each in get_args(kind) if each is not type(None)]
+    if inner:
+        return _word_for(inner[0])
+    if issubclass(kind, Enum):
+        return "|".join(str(each.value) for each in kind)
+    return {int: "NUMBER", Path: "FILE"}.get(kind, "TEXT")
+
+
+def _shared(*, config: Config = None, verbose: Verbose = False, context: typer.Context) -> None:
+    """What every command that uses settings takes, too."""
 
 
 def _value_of(annotation: Any) -> Value | None:
@@ -174,137 +249,48 @@ def _read(value: Value, name: str, given: dict[str, Any]) -> Any:
     return value.read(name, given[name])
 
 
-def _flags(
-    cls: type[Any], build: Callable[..., Any], panel: str, without: Mapping[str, str]
-) -> Callable[..., Any]:
-    """A function whose parameters are the settings of a class as flags.
+def parse_instant(text: str, now: datetime | None = None) -> datetime:
+    """Read an instant, or how long it is ago.
 
-    Args:
-        cls: A dataclass; each of its settings has a default.
-        build: Makes the value, of values by attribute.
-        panel: Heading under which the flags are shown.
-        without: What commands do if a setting is left out, where that is their own.
-    """
-    settings = {str(item.flag).replace("-", "_"): item for item in settings_of(cls)}
-
-    def read(**given: Any) -> Any:
-        return build(
-            **{
-                settings[name].attribute: _parsed(settings[name], value)
-                for name, value in given.items()
-            }
-        )
-
-    vars(read)["__signature__"] = inspect.Signature(
-        [_flag(name, item, panel, without.get(name)) for name, item in settings.items()]
-    )
-    return read
-
-
-def _parsed(item: Setting, value: Any) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
-    return parse_value(f"--{item.flag}", item.kind, str(value), secret=item.secret)
-
-
-def _flag(name: str, item: Setting, panel: str, without: str | None) -> inspect.Parameter:
-    default, names = item.default, f"--{item.flag}"
-    least, most = item.kind.bounds or (None, None)
-    kind: Any = str
-    if isinstance(default, bool):
-        kind = bool
-        names = f"{names}/--no-{item.flag}" if default else names
-    elif least is not None:
-        kind = int
-    elif default is not None:
-        default = item.kind.show(default)
-    info = typer.Option(
-        names,
-        help=item.meaning,
-        metavar=item.kind.metavar if kind is str else None,
-        min=least,
-        max=most,
-        envvar=item.variable,
-        show_envvar=False,
-        show_default=default is not None or without or item.without or False,
-        rich_help_panel=panel,
-    )
-    annotation = kind | None if default is None else kind
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[annotation, info],
-    )
-
-
-def _connect_with(**given: Any) -> ConnectionOptions:
-    if given["username"] is not None and given["password"] is None:
-        question = f"Password of {given['username']}"
-        given["password"] = typer.prompt(question, hide_input=True)
-    return ConnectionOptions(**given)
-
-
-_connection = _flags(ConnectionOptions, _connect_with, CASSANDRA_PANEL, {"password": "asked for"})
-_limits = _flags(Limits, Limits, LIMITS_PANEL, {})
-
-
-def impatient(connection: ConnectionOptions) -> ConnectionOptions:
-    """The same, but calls give up soon: the command reports an outage instead of waiting."""
-    return replace(connection, request_timeout=_PATIENCE, patience=_PATIENCE)
-
-
-def configured(path: Path, root: Any) -> dict[str, Any]:
-    """The defaults of a command, and of those below it, that a configuration file makes.
-
-    A table of the file has the options that help shows under the heading of `_PANELS`.
+    >>> parse_instant("2h", datetime(2026, 11, 20, 12, tzinfo=UTC)).isoformat()
+    '2026-11-20T10:00:00+00:00'
 
     Raises:
-        OptionError: The file can't be read, or has a setting or a value that is none.
+        ValueError: It is neither.
     """
-    known: dict[str, Collection[str]] = {
-        table: [str(item.flag) for item in settings_of(cls)] for table, cls in _DECLARED.items()
-    }
-    known[REPAIR] = _names_under(_PANELS[REPAIR], root)
-    found = read_settings(path, known)
-    for table, cls in _DECLARED.items():
-        items = {str(item.flag): item for item in settings_of(cls)}
-        found[table] = {
-            name: _text(f"configuration {path}: {name!r} of [{table}]", items[name], value)
-            for name, value in found[table].items()
-        }
-    return _defaults(found, root)
+    instant = parse_place(text, now)
+    if not isinstance(instant, datetime):
+        raise ValueError(text)  # noqa: TRY004 (the text is wrong, not its type)
+    return instant
 
 
-def _text(where: str, item: Setting, value: str | int | bool) -> str | bool:
-    """A value of a file as a command takes it: checked, and a text unless it is a flag."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+def parse_place(text: str, now: datetime | None = None) -> StartingPosition:
+    """Read a position; an instant may be given as how long it is ago.
+
+    Raises:
+        ValueError: It is no position.
+    """
     try:
-        parsed = item.kind.parse(text)
-    except ValueError as error:
-        shown = "what is there" if item.secret else repr(value)
-        raise OptionError(where + explain(item.kind, shown, error)) from error
-    return parsed if isinstance(parsed, bool) else text
+        ago = _AGO.parse(text)
+    except ValueError:
+        return parse_position(text)
+    return (now or datetime.now(UTC)) - ago
 
 
-def _names_under(panel: str, command: Any) -> list[str]:
-    """The options of a command, and of those below it, that help shows under a heading."""
-    if hasattr(command, "commands"):
-        return [name for it in command.commands.values() for name in _names_under(panel, it)]
-    named = (it for it in command.params if getattr(it, "rich_help_panel", None) == panel)
-    return [str(each.name).replace("_", "-") for each in named]
-
-
-def _defaults(settings: Mapping[str, Mapping[str, Any]], command: Any) -> dict[str, Any]:
-    if hasattr(command, "commands"):
-        return {name: _defaults(settings, it) for name, it in command.commands.items()}
-    return {
-        each.name: values[name]
-        for table, values in settings.items()
-        for each in command.params
-        if getattr(each, "rich_help_panel", None) == _PANELS[table]
-        and (name := str(each.name).replace("_", "-")) in values
-    }
+#: An instant.
+WHEN = Kind(
+    "an instant such as 2026-11-20T12:00:00Z, or how long ago, such as 2h or 30m",
+    parse_instant,
+    metavar="WHEN",
+)
+#: A position in a queue.
+PLACE: Kind[StartingPosition] = Kind(
+    "earliest, latest, a monoton, an instant such as 2026-11-20T12:00:00Z, or how long ago, such "
+    "as 2h or 30m",
+    parse_place,
+    show_position,
+    "POSITION",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,16 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from cassieq_spark.cli.tables import Column, print_table
 from cassieq_spark.dead_letters.survey import Wait, Watch
+from cassieq_spark.display import shown_rate
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues.stats import BLOCKS_EXAMINED, GroupStats
 from cassieq_spark.terminal import Console, confirm, echo, json_line
 
-#: Exit code of a command that Ctrl-C has ended.
-INTERRUPTED = 130
+#: Exit codes of a command that failed, that was used wrongly, and that Ctrl-C has ended.
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 
 
 def print_json(value: Any) -> None:
@@ -34,6 +36,26 @@ def tell(sentence: str, values: Mapping[str, Any], *, as_json: bool) -> None:
         print_json(values)
     else:
         echo(sentence)
+
+
+def tell_rate(count: int, seconds: float, more: str = "") -> None:
+    """Say on standard error how many messages a command has handled, and how fast.
+
+    Args:
+        count: Messages.
+        seconds: Time that it took.
+        more: What became of them.
+    """
+    each_second = shown_rate(count / max(seconds, 0.001))
+    echo(f"{count:,} message(s) in {seconds:.1f} s ({each_second}/s){more}", err=True)
+
+
+def complain(program: str, error: BaseException) -> None:
+    """Print an error, and the notes that were added to it, as one red line on standard error."""
+    notes = "".join(f" [{note}]" for note in getattr(error, "__notes__", ()))
+    # No wrapping: the line may be searched for.
+    console = Console(stderr=True, soft_wrap=True)
+    console.print(f"{program}: {error}{notes}", style="red", highlight=False)
 
 
 def ask(question: Callable[[], str], *, yes: bool, otherwise: str) -> None:
@@ -59,14 +81,25 @@ def is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
+def print_groups(groups: Iterable[GroupStats], *, with_places: bool = False) -> None:
+    """Print what groups are owed; with their pointers and floors if asked."""
+    columns = ["depth", "leased", "due again", "waiting", "dead", "oldest"]
+    columns += ["pointer", "floor"] if with_places else []
+    rows = []
+    for each in groups:
+        figures = (each.depth, each.leased, each.due, each.waiting, each.dead, each.oldest_age)
+        places = (each.pointer, each.floor) if with_places else ()
+        rows.append((each.group, *figures, *places))
+    print_table([Column("group", wraps=True), *columns], rows)
+
+
 def tell_unexamined(groups: Iterable[GroupStats]) -> None:
     """Name the groups of which only the first blocks were examined."""
     for group in groups:
         if group.unexamined:
             echo(
-                f"Group {group.group}: after the first {BLOCKS_EXAMINED:,} blocks there "
-                f"are {group.unexamined:,} more messages, some of them delayed; waiting "
-                "does not count them."
+                f"Group {group.group}: waiting and oldest leave out {group.unexamined:,} messages "
+                f"after the first {BLOCKS_EXAMINED:,} blocks, some of them delayed."
             )
 
 

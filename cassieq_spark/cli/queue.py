@@ -1,26 +1,28 @@
-"""``cassieq queue``: create, alter, pause, purge and delete queues, and see what is in them."""
+"""``cassieq queue``: create, list, alter and delete queues, and see what is in them."""
 
 from __future__ import annotations
 
 from contextlib import closing, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from cassieq_spark.cli.options import AsJson, QueueName, Value, Yes, command
+from cassieq_spark.cli.options import AsJson, QueueName, Value, Yes, command, make_app
 from cassieq_spark.cli.output import (
     ask,
     definition_json,
     group_json,
     instant_text,
+    print_groups,
     print_json,
     tell,
     tell_stopped,
     tell_unexamined,
 )
+from cassieq_spark.cli.tables import Column, print_record, print_table
+from cassieq_spark.display import shown_age
 from cassieq_spark.errors import InvariantError, NotFoundError, OptionError
 from cassieq_spark.model import (
     DEFAULT_BUCKET_SIZE,
@@ -56,15 +58,17 @@ from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
-from cassieq_spark.terminal import Console, echo
+from cassieq_spark.terminal import echo
 
-app = typer.Typer(
-    help="Create, alter, pause, purge and delete queues, and see what is in them.",
-    no_args_is_help=True,
-)
+app = make_app("Create, list, alter and delete queues, and see what is in them.")
 
-_EXPIRE_AFTER = "Drop messages that are this old and were not consumed, as in 14d"
-_KEEP_SETTLED = "Keep messages for this long after all groups have settled them, as in 7d"
+_EXPIRE_AFTER = "Discard messages that were not consumed within this time, such as 14d"
+_KEEP_SETTLED = "Keep settled messages for this time, so that groups can go back to them: 7d"
+_LEASE = "Seconds for which a reader that died keeps its messages from others."
+_DELIVERIES = "Deliveries after which a message is dead; 0: it never is."
+_DEAD_LETTERS = "Queue for dead messages; created if it does not exist."
+_DROP_DEAD = "Discard dead messages; there is no dead-letter queue."
+_ON_DEAD = "With an order: continue behind a dead message, or stop there until 'group resume'."
 _PERIOD = duration(timedelta(days=20_000), zero=True)
 #: What the store takes.
 _LONGEST_LEASE_SECONDS = 20_000 * 86_400
@@ -72,7 +76,7 @@ _LONGEST_LEASE_SECONDS = 20_000 * 86_400
 _Schema = Annotated[
     str | None,
     typer.Option(
-        help="Columns of its messages, in Spark's DDL: 'vendor string not null, fare "
+        help="Columns of its messages, in Spark's DDL, such as 'vendor string not null, fare "
         "decimal(10,2)'.",
         show_default="messages are bytes",
     ),
@@ -80,7 +84,7 @@ _Schema = Annotated[
 _SchemaFile = Annotated[
     Path | None,
     typer.Option(
-        help="The same as a file: DDL, Spark's JSON, an Avro schema (.avsc), or a Parquet file.",
+        help="File with the schema: DDL, Spark's JSON, Avro (.avsc), or a Parquet file.",
         show_default=False,
     ),
 ]
@@ -89,11 +93,10 @@ _SchemaFile = Annotated[
 _Fixed = Annotated[int | None, typer.Option(hidden=True)]
 
 _WARNING = (
-    "Warning: before the fence is lowered, stop all writers that began "
-    "under the wrong clock. A repair run may have deleted blocks that they "
-    "have begun, and the lower fence does not refuse these any more: a "
-    "writer that publishes them publishes messages that are not in the "
-    "store. Let such writers write again."
+    "Warning: before the fence is lowered, stop all writers that began under the wrong clock. A "
+    "repair run may have deleted blocks that they had begun, and the lower fence does not refuse "
+    "these blocks any more. A writer that publishes such a block publishes messages that are not "
+    "in the store. Start these writers again, so that they write anew."
 )
 
 
@@ -105,59 +108,52 @@ def create(  # noqa: PLR0913 (one per option)
     bucket_size: Annotated[
         int | None,
         typer.Option(
-            help="Messages per Cassandra partition; a multiple of --chunk-size.",
+            help="Messages in a partition of Cassandra; a multiple of --chunk-size.",
             show_default=f"{DEFAULT_BUCKET_SIZE}; {TYPED_BUCKET_SIZE} with a schema",
         ),
     ] = None,
     chunk_size: Annotated[
         int | None,
         typer.Option(
-            help="Most messages per row.",
+            help="Messages in a row of Cassandra, at most.",
             show_default=f"{DEFAULT_CHUNK_SIZE}; {TYPED_CHUNK_SIZE} with a schema",
         ),
     ] = None,
     lease_seconds: Annotated[
         int,
         typer.Option(
-            help="How long a reader that died keeps its messages from others.",
+            help=_LEASE,
             max=_LONGEST_LEASE_SECONDS,
         ),
     ] = int(DEFAULT_LEASE.total_seconds()),
     max_deliveries: Annotated[
         int,
-        typer.Option(
-            help="A message is dead-lettered after this many deliveries; 0: never.", min=0
-        ),
+        typer.Option(help=_DELIVERIES, min=0),
     ] = 5,
     dead_letter_queue: Annotated[
         str | None,
-        typer.Option(
-            help="Queue for dead messages; created if it does not exist.", show_default="NAME.dead"
-        ),
+        typer.Option(help=_DEAD_LETTERS, show_default="NAME.dead"),
     ] = None,
-    drop_dead: Annotated[
-        bool, typer.Option("--drop-dead", help="Have no dead-letter queue: drop dead messages.")
-    ] = False,
+    drop_dead: Annotated[bool, typer.Option("--drop-dead", help=_DROP_DEAD)] = False,
     partitions: Annotated[
         int,
         typer.Option(
-            help="Ledgers of the queue: each is published to and read by itself, and messages of "
-            "one key go to the same one. Can't be altered.",
+            help="Number of partitions. Each is published to and read by itself; messages with "
+            "the same key go to the same one. It can't be altered.",
             max=MOST_PARTITIONS,
         ),
     ] = 1,
     order: Annotated[
         Order,
         typer.Option(
-            help="key: deliver no message to a group before it has settled all earlier ones of "
-            "its partition. strict: of the queue, which has one partition.",
+            help="key: a group gets no message before it has settled all earlier ones of the "
+            "partition, which has all messages of a key. strict: all earlier ones of the queue.",
         ),
     ] = Order.NONE,
     on_dead: Annotated[
         OnDead,
         typer.Option(
-            help="With an order: deliver the messages behind a dead one, or stop there until "
-            "cassieq group resume.",
+            help=_ON_DEAD,
         ),
     ] = OnDead.CONTINUE,
     expire_after: Annotated[
@@ -170,7 +166,14 @@ def create(  # noqa: PLR0913 (one per option)
     schema_file: _SchemaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a queue, and its dead-letter queue."""
+    """Create a queue, and its dead-letter queue.
+
+    Examples:
+        cassieq queue create orders
+        cassieq queue create trips --schema 'vendor string not null, fare double'
+        cassieq queue create events --partitions 16 --order key
+        cassieq queue create mail --max-deliveries 3 --expire-after 14d
+    """
     columns = _columns(schema, schema_file)
     if dead_letter_queue and (drop_dead or not max_deliveries):
         raise OptionError(
@@ -196,9 +199,9 @@ def create(  # noqa: PLR0913 (one per option)
     if as_json:
         print_json({"queue_id": queue.queue_id, **definition_json(queue)})
         return
-    echo(f"Queue {queue.name} is ready ({queue.queue_id}).")
+    echo(f"Queue {queue.name} is created ({queue.queue_id}).")
     if target:
-        echo(f"What fails {max_deliveries} times goes to queue {target}.")
+        echo(f"A message that fails {max_deliveries} times goes to queue {target}.")
 
 
 @command(app, "list")
@@ -208,67 +211,96 @@ def list_(
     every: Annotated[bool, typer.Option("--all", help="Include deleted queues.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List all queues."""
+    """List all queues.
+
+    Examples:
+        cassieq queue list
+        cassieq queue list --json | jq -r '.[].queue'
+    """
     with closing(open_store(connection)) as store:
         found = read_records(store)
-    records = found.readable.values()
-    queues = [_record(each) for each in records if every or each.status is not Status.DELETED]
-    queues += [
-        {"queue": name, "status": "unreadable", "error": str(error)}
-        for name, error in found.unreadable.items()
+    records = [
+        each for each in found.readable.values() if every or each.status is not Status.DELETED
     ]
     if as_json:
-        print_json(queues)
+        unreadable = [
+            {"queue": name, "status": "unreadable", "error": str(error)}
+            for name, error in found.unreadable.items()
+        ]
+        print_json([_record(each) for each in records] + unreadable)
         return
-    shown = ("queue", "status", "lease_seconds", "max_deliveries", "dead_letter_queue")
-    table = Table()
-    for column in shown:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for queue in queues:
-        table.add_row(*(_cell(queue.get(name)) for name in shown))
-    Console().print(table if queues else "There are no queues: cassieq queue create NAME")
+    rows = [_row(each) for each in records]
+    rows += [(name, "unreadable", *[None] * 4) for name in found.unreadable]
+    if rows:
+        columns = ("queue", "status", "lease", "deliveries", "dead letters to", "created")
+        print_table([Column("queue", wraps=True), *columns[1:]], rows)
+    else:
+        echo("There are no queues. To create one: cassieq queue create NAME")
     for name, error in found.unreadable.items():
         echo(f"cassieq: queue {name!a}: {error}", err=True)
 
 
 @command(app)
 def show(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Show the definition of a queue, and whether it is paused."""
+    """Show the settings of a queue, and whether it is paused.
+
+    Examples:
+        cassieq queue show orders
+    """
     with closing(open_store(connection)) as store:
         record = known(name, read_record(store, name))
         paused = is_paused(store, name) if record.status is Status.ACTIVE else None
-    definition = _record(record) | {"paused": paused}
     if as_json:
-        print_json(definition)
+        print_json(_record(record) | {"paused": paused})
         return
-    table = Table(show_header=False)
-    for key, value in definition.items():
-        table.add_row(key, _cell(value))
-    Console().print(table)
+    queue = record.definition
+    print_record(
+        [
+            ("queue", queue.name),
+            ("version", queue.version),
+            ("status", record.status.value),
+            ("paused", paused),
+            ("created", queue.created_at),
+            ("lease", _PERIOD.show(queue.lease)),
+            ("max deliveries", queue.max_deliveries or "no limit"),
+            ("dead letters to", queue.dead_letter_queue),
+            ("partitions", queue.partitions),
+            ("order", queue.order.value),
+            ("on dead", queue.on_dead.value),
+            ("expire after", queue.expire_after and _PERIOD.show(queue.expire_after)),
+            ("keep settled", queue.keep_settled and _PERIOD.show(queue.keep_settled)),
+            ("bucket size", queue.bucket_size),
+            ("chunk size", queue.chunk_size),
+            ("schema", queue.schema or "none: messages are bytes"),
+        ]
+    )
 
 
 @command(app)
 def stats(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Show exact figures: what a queue holds, and what each consumer group is owed."""
+    """Show exact figures: what a queue holds, and what each consumer group is owed.
+
+    Examples:
+        cassieq queue stats orders
+        cassieq queue stats orders --json | jq '.groups[] | {group, depth}'
+    """
     with closing(open_store(connection)) as store:
         figures = read_stats(store, read_queue(store, name))
     if as_json:
         print_json(_figures(figures))
         return
-    console = Console()
-    console.print(
+    echo(
         f"{figures.queue_id}: {figures.next:,} messages published, "
         f"{figures.next - figures.finalised:,} of them still stored, {figures.settled:,} of these "
-        "settled by every group"
+        "settled by every group."
     )
-    table = Table("group", "depth", "leased", "due again", "waiting", "dead", "oldest age")
-    for group in figures.groups:
-        counts = (group.depth, group.leased, group.due, group.waiting, group.dead)
-        age = "-" if group.oldest_age is None else str(group.oldest_age)
-        table.add_row(group.group, *(f"{count:,}" for count in counts), age)
-    console.print(table if figures.groups else "No group has read from it yet.")
+    if figures.groups:
+        print_groups(figures.groups)
+    else:
+        echo("No group has read from it yet.")
     if figures.partitions:
-        console.print(_by_partition(figures))
+        echo()
+        _print_partitions(figures)
     tell_unexamined(figures.groups)
     tell_stopped(name, figures.groups)
 
@@ -281,27 +313,20 @@ def alter(  # noqa: PLR0913 (one per option)
     lease_seconds: Annotated[
         int | None,
         typer.Option(
-            help="How long a reader that died keeps its messages from others.",
+            help=_LEASE,
             max=_LONGEST_LEASE_SECONDS,
         ),
     ] = None,
     max_deliveries: Annotated[
         int | None,
-        typer.Option(
-            help="A message is dead-lettered after this many deliveries; 0: never.", min=0
-        ),
+        typer.Option(help=_DELIVERIES, min=0),
     ] = None,
-    dead_letter_queue: Annotated[
-        str | None, typer.Option(help="Queue for dead messages; created if it does not exist.")
-    ] = None,
-    drop_dead: Annotated[
-        bool, typer.Option("--drop-dead", help="Have no dead-letter queue: drop dead messages.")
-    ] = False,
+    dead_letter_queue: Annotated[str | None, typer.Option(help=_DEAD_LETTERS)] = None,
+    drop_dead: Annotated[bool, typer.Option("--drop-dead", help=_DROP_DEAD)] = False,
     on_dead: Annotated[
         OnDead | None,
         typer.Option(
-            help="With an order: deliver the messages behind a dead one, or stop there until "
-            "cassieq group resume.",
+            help=_ON_DEAD,
         ),
     ] = None,
     expire_after: Annotated[
@@ -318,10 +343,15 @@ def alter(  # noqa: PLR0913 (one per option)
     order: Annotated[Order | None, typer.Option(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Alter a queue; settings that are not given stay. Readers and writers see it when they start.
+    """Alter settings of a queue; the others stay as they are.
 
-    Bucket size, chunk size, partitions and order can't be altered. A schema is given whole.
-    Columns that may be null can be added and dropped, types widened, and not null taken away.
+    Readers and writers see the change when they start. Bucket size, chunk size, partitions and
+    order can't be altered. A schema is given whole: columns that may be null can be added and
+    dropped, types widened, and not null taken away.
+
+    Examples:
+        cassieq queue alter orders --lease-seconds 120
+        cassieq queue alter trips --schema 'vendor string not null, fare double, tip double'
     """
     columns = _columns(schema, schema_file)
     _refuse_fixed(bucket_size, chunk_size, partitions, order)
@@ -330,7 +360,7 @@ def alter(  # noqa: PLR0913 (one per option)
     periods = (expire_after, keep_settled)
     settings = (lease_seconds, max_deliveries, dead_letter_queue, on_dead, *periods, columns)
     if not drop_dead and all(each is None for each in settings):
-        raise OptionError("nothing to alter: give a setting, as in --lease-seconds 120")
+        raise OptionError("there is nothing to alter: give a setting, such as --lease-seconds 120")
     with closing(open_store(connection)) as store:
         altered = alter_queue(
             store,
@@ -344,8 +374,7 @@ def alter(  # noqa: PLR0913 (one per option)
             schema=columns,
         )
     tell(
-        f"Queue {name} is altered: cassieq queue show {name}. Restart its "
-        "readers and writers to apply the change.",
+        f"Queue {name} is altered. Restart its readers and writers, so that they see the change.",
         definition_json(altered),
         as_json=as_json,
     )
@@ -353,7 +382,11 @@ def alter(  # noqa: PLR0913 (one per option)
 
 @command(app)
 def pause(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Pause a queue: readers lease nothing more, but ack what they hold; writers go on."""
+    """Pause a queue: readers get no more messages, and ack those they have; writers continue.
+
+    Examples:
+        cassieq queue pause orders
+    """
     with closing(open_store(connection)) as store:
         changed = pause_queue(store, name)
     was = "" if changed else " already"
@@ -366,11 +399,15 @@ def pause(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = F
 
 @command(app)
 def resume(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Resume a paused queue."""
+    """Resume a paused queue.
+
+    Examples:
+        cassieq queue resume orders
+    """
     with closing(open_store(connection)) as store:
         changed = resume_queue(store, name)
     tell(
-        f"Queue {name} goes on." if changed else f"Queue {name} was not paused.",
+        f"Queue {name} is resumed." if changed else f"Queue {name} was not paused.",
         {"queue": name, "paused": False, "changed": changed},
         as_json=as_json,
     )
@@ -390,18 +427,20 @@ def purge(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete all messages of a queue; groups and settings stay.
+    """Delete all messages of a queue; its groups and settings stay.
 
-    Running readers and writers stop with an error: start them again, readers with a new
-    checkpoint location. Repeat a purge that broke off to finish it.
+    Running readers and writers stop with an error. Start them again, queries that read with a new
+    checkpoint location. To finish a purge that broke off, repeat it.
+
+    Examples:
+        cassieq queue purge orders
     """
     with closing(open_store(connection)) as store:
         _confirm(store, name, "Purge", yes=yes)
         purged = purge_queue(store, name, force=force)
     tell(
-        f"Queue {name} is empty ({purged.queue_id}). Restart its writers, and "
-        "restart its readers with a new checkpoint location. The next repair "
-        "run deletes what was stored.",
+        f"Queue {name} is empty ({purged.queue_id}). Restart its writers; restart queries that "
+        "read it with a new checkpoint location. The next repair run frees the disk space.",
         {"queue": name, "version": purged.version, "queue_id": purged.queue_id},
         as_json=as_json,
     )
@@ -416,7 +455,8 @@ def delete(
         bool,
         typer.Option(
             "--force",
-            help="Delete even if readers hold messages, or other queues send dead letters to it.",
+            help="Delete it even if readers hold messages, or if it gets the dead letters of "
+            "other queues.",
         ),
     ] = False,
     yes: Yes = False,
@@ -424,13 +464,16 @@ def delete(
 ) -> None:
     """Delete a queue, its groups and its messages; its dead-letter queue stays.
 
-    A new queue may have the same name at once. Repeat a deletion that broke off to finish it.
+    A new queue may have the same name at once. To finish a deletion that broke off, repeat it.
+
+    Examples:
+        cassieq queue delete orders
     """
     with closing(open_store(connection)) as store:
         _confirm(store, name, "Delete", yes=yes)
         delete_queue(store, name, force=force)
     tell(
-        f"Queue {name} is deleted. The next repair run deletes what was stored.",
+        f"Queue {name} is deleted. The next repair run frees the disk space.",
         {"queue": name, "deleted": True},
         as_json=as_json,
     )
@@ -445,7 +488,7 @@ def fix(
         timedelta | None,
         Value(
             _PERIOD,
-            "Longest lease, or delay of a release, that your programs use.",
+            "Longest lease, or delay of a release, that your programs use: 1h.",
             without="a day, or ten leases of the queue if that is more",
         ),
     ] = None,
@@ -454,16 +497,21 @@ def fix(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Undo what a server's clock that was ahead has done to a queue.
+    """Repair a queue after the clock of a Cassandra node was ahead.
 
-    First set it right, and restart Cassandra there: its time does not go back while it runs.
+    First set that clock right, and restart Cassandra there: its time does not go back while it
+    runs.
 
-    A fence that is ahead goes down, so that puts are taken again after two minutes. Before that,
-    stop all writers that began under the wrong clock: a repair run may have deleted what they have
-    begun and not yet published, and the fence then refuses it no more. They write it again.
+    If the fence of the queue is ahead, it is lowered, and after two minutes the queue takes puts
+    again. Before that, stop all writers that began under the wrong clock: a repair run may have
+    deleted blocks that they had begun, and the lower fence does not refuse these any more.
 
-    What was handed out before and would wait for longer than --longest is due at once; what was
-    delayed when it was put keeps its time.
+    Messages that were delivered and would be held for longer than --longest are due at once.
+    Messages that were put with a delay keep their time.
+
+    Examples:
+        cassieq queue fix-clocks orders --dry-run
+        cassieq queue fix-clocks orders
     """
     with closing(open_store(connection)) as store:
         done = fix_clocks(store, name, longest=longest, dry_run=dry_run)
@@ -479,7 +527,7 @@ def fix(
     for group, count in done.due.items():
         echo(f"Group {group}: {count:,} message(s) {'would be' if dry_run else 'are'} due now.")
     if done.fence is None and not done.due:
-        echo(f"Nothing in queue {name} is ahead of its time.")
+        echo(f"Nothing in queue {name} is ahead of time.")
 
 
 def _columns(schema: str | None, file: Path | None) -> str | None:
@@ -498,15 +546,28 @@ def _record(record: QueueRecord) -> dict[str, Any]:
     }
 
 
-def _by_partition(stats: QueueStats) -> Table:
-    """What each partition holds, and how much of it each group is owed."""
+def _row(record: QueueRecord) -> tuple[Any, ...]:
+    queue = record.definition
+    age = None if queue.created_at is None else datetime.now(UTC) - queue.created_at
+    return (
+        queue.name,
+        record.status.value,
+        _PERIOD.show(queue.lease),
+        queue.max_deliveries or "no limit",
+        queue.dead_letter_queue,
+        None if age is None else f"{shown_age(age)} ago",
+    )
+
+
+def _print_partitions(stats: QueueStats) -> None:
+    """Print what each partition holds, and how much of it each group is owed."""
     names = [group.group for group in stats.groups]
-    table = Table("partition", "published", "stored", *(f"depth of {name}" for name in names))
+    rows = []
     for number, each in enumerate(stats.partitions):
         depths = {group.group: group.depth for group in each.groups}
-        counts = (each.next, each.next - each.finalised, *(depths.get(name, 0) for name in names))
-        table.add_row(str(number), *(f"{count:,}" for count in counts))
-    return table
+        stored = each.next - each.finalised
+        rows.append((number, each.next, stored, *(depths.get(name, 0) for name in names)))
+    print_table(["partition", "published", "stored", *(f"depth of {it}" for it in names)], rows)
 
 
 def _figures(stats: QueueStats) -> dict[str, Any]:
@@ -524,18 +585,13 @@ def _figures(stats: QueueStats) -> dict[str, Any]:
     }
 
 
-def _cell(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
 def _refuse_fixed(
     bucket_size: int | None, chunk_size: int | None, partitions: int | None, order: Order | None
 ) -> None:
     if bucket_size is not None or chunk_size is not None:
         raise OptionError(
-            "bucket size and chunk size can't be altered, because the keys of all "
-            "stored messages depend on them; create another queue, and copy the "
-            "remaining messages with a query"
+            "bucket size and chunk size can't be altered, because the keys of all stored messages "
+            "depend on them; create another queue, and copy the remaining messages with a query"
         )
     if partitions is not None:
         raise OptionError(
@@ -544,9 +600,8 @@ def _refuse_fixed(
         )
     if order is not None:
         raise OptionError(
-            "the order can't be altered, because running readers would use the "
-            "old order beside new readers; create another queue, and copy the "
-            "remaining messages with a query"
+            "the order can't be altered, because running readers would use the old order beside "
+            "new readers; create another queue, and copy the remaining messages with a query"
         )
 
 

@@ -9,28 +9,30 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.progress import Progress
-from rich.table import Table
 from typer.main import get_command
 
+from cassieq_spark.cli.flags import REPAIR_PANEL
+from cassieq_spark.cli.help import HelpfulCommand
 from cassieq_spark.cli.options import (
-    REPAIR_PANEL,
     AsJson,
     OnlyQueues,
     Value,
     command,
-    configured,
+    make_app,
     with_options,
 )
-from cassieq_spark.cli.output import print_json
+from cassieq_spark.cli.output import complain, instant_text, print_json
+from cassieq_spark.cli.tables import Column, print_table
+from cassieq_spark.display import shown_age
 from cassieq_spark.errors import (
     CassieqError,
     ConnectError,
@@ -54,12 +56,11 @@ from cassieq_spark.repair.runs import (
 from cassieq_spark.repair.scan import DriverScan, Scan
 from cassieq_spark.repair.steps import SCANNING, Step, Watch, run_once
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.settings.file import VARIABLE
 from cassieq_spark.settings.kinds import Kind, choice, duration
 from cassieq_spark.signals import Stop, stopped_by_signals
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
-from cassieq_spark.terminal import Console, log_to_stderr
+from cassieq_spark.terminal import Console, echo, log_to_stderr
 
 WHOLE = 0
 LOSS = 1
@@ -71,9 +72,7 @@ SOME_FAILED = 5
 #: Who reads the table of chunks: Spark with its connector, or this process.
 BY_CONNECTOR, BY_DRIVER = "connector", "driver"
 
-app = typer.Typer(
-    help="Run the repair without Spark, and see what its runs did.", no_args_is_help=True
-)
+app = make_app("Delete messages that nobody needs, and check that no other is missing.")
 
 _STATUS = {Outcome.DONE: WHOLE, Outcome.SOME_FAILED: SOME_FAILED}
 #: What is told at the end of many runs, the worst first; other errors a later run makes good.
@@ -125,18 +124,11 @@ def main(arguments: Sequence[str]) -> int:
         run_command().main(args=list(arguments), prog_name="repair.py", default_map=by_spark)
     except SystemExit as ended:
         return int(ended.code or WHOLE)
+    except OptionError as error:
+        # Of the configuration file, which is read before the command begins.
+        complain("repair", error)
+        return USAGE
     return WHOLE
-
-
-def _configure(context: typer.Context, path: Path | None) -> Path | None:
-    """Take the settings of a file as defaults."""
-    if path is not None:
-        try:
-            found = configured(path, context.command)
-        except OptionError as error:
-            raise typer.BadParameter(str(error)) from error
-        context.default_map = {**(context.default_map or {}), **found}
-    return path
 
 
 def _with_exit_status(command: Callable[..., None]) -> Callable[..., None]:
@@ -148,7 +140,7 @@ def _with_exit_status(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(**given)
         except CassieqError as error:
-            _complain(error)
+            complain("repair", error)
             raise typer.Exit(USAGE if isinstance(error, _BY_THE_CALLER) else FAILED) from error
         except typer.Abort as error:
             # Nobody is there to be asked for a password.
@@ -161,10 +153,11 @@ def job_of(  # noqa: PLR0913 (one per option)
     *,
     queue: OnlyQueues = [],  # noqa: B006 (typer copies it)
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what it would do.")
+        bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")
     ] = False,
     steps: Annotated[
-        tuple[Step, ...], Value(_STEPS, "Which steps to take, with commas.", panel=REPAIR_PANEL)
+        tuple[Step, ...],
+        Value(_STEPS, f"Steps to take, with commas: {', '.join(Step)}.", panel=REPAIR_PANEL),
     ] = tuple(Step),
     write_timeout: Annotated[
         timedelta,
@@ -178,7 +171,7 @@ def job_of(  # noqa: PLR0913 (one per option)
         str,
         Value(
             choice(BY_CONNECTOR, BY_DRIVER),
-            "Who reads the table of chunks: Spark with its connector, or this process.",
+            "What reads the table of chunks: Spark with its connector, or this process.",
             panel=REPAIR_PANEL,
         ),
     ] = BY_DRIVER,
@@ -186,8 +179,7 @@ def job_of(  # noqa: PLR0913 (one per option)
         str,
         Value(
             choice("keys", "data"),
-            "What the audit reads: the keys of the chunks, or all data as well, through this "
-            "process.",
+            "What the audit reads: the keys of the chunks, or all data, too, in this process.",
             panel=REPAIR_PANEL,
         ),
     ] = "keys",
@@ -195,8 +187,8 @@ def job_of(  # noqa: PLR0913 (one per option)
         bool,
         typer.Option(
             "--repair-report",
-            help="Explain each finding: what happened, which groups have not settled "
-            "the messages, what to do.",
+            help="Explain each finding: what happened, which groups have not settled the "
+            "messages, what to do.",
             rich_help_panel=REPAIR_PANEL,
         ),
     ] = False,
@@ -204,7 +196,7 @@ def job_of(  # noqa: PLR0913 (one per option)
         timedelta | None,
         Value(
             duration(timedelta(days=30)),
-            "Run again and again, one run so long after another; SIGTERM or Ctrl-C ends it.",
+            "Repeat it with this pause, such as 5m, until SIGTERM or Ctrl-C.",
             panel=REPAIR_PANEL,
         ),
     ] = None,
@@ -212,7 +204,7 @@ def job_of(  # noqa: PLR0913 (one per option)
         timedelta,
         Value(
             duration(timedelta(days=3650)),
-            "How long the history remembers a run; in whole seconds.",
+            "How long the history keeps a run; in whole seconds.",
             panel=REPAIR_PANEL,
         ),
     ] = DEFAULT_KEPT,
@@ -220,7 +212,7 @@ def job_of(  # noqa: PLR0913 (one per option)
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Write the report there; - for standard output.",
+            help="Write the report to this file as JSON; - for standard output.",
             show_default=False,
             rich_help_panel=REPAIR_PANEL,
         ),
@@ -255,30 +247,25 @@ def run(
     *,
     connection: ConnectionOptions,
     job: Job,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with settings, as conf/cassieq.toml; options override them.",
-            envvar=VARIABLE,
-            show_default=False,
-            is_eager=True,
-            callback=_configure,
-        ),
-    ] = None,
 ) -> None:
-    """Delete what is settled or was never published, and audit what is left.
+    """Delete messages that are settled or were never published, and audit the others.
 
-    `jobs/repair.py` does the same under spark-submit, where Spark reads the table of chunks unless
-    --scan says otherwise. Exit codes of its own: 0 done, or ended by a signal with --every;
-    1 messages lost or stored wrongly; 2 wrong usage, or no such cluster, schema or queue; 3
-    failed, or stopped half way, as by Ctrl-C; 4 another repair run is at work; 5 some queues
-    failed, all others are done.
+    One run at a time works on a keyspace. Under spark-submit, jobs/repair.py does the same, and
+    Spark reads the table of chunks unless --scan says otherwise.
+
+    Exit codes: 0 done, or ended by a signal with --every; 1 messages are lost or stored wrongly;
+    2 wrong usage, or no such cluster, keyspace or queue; 3 failed, or stopped half way, as by
+    Ctrl-C; 4 another run is at work; 5 some queues failed, and all others are done.
+
+    Examples:
+        cassieq repair run
+        cassieq repair run --dry-run
+        cassieq repair run --steps redeliver,expire,finalise --every 5m
     """
-    del config
     raise typer.Exit(_run(job, connection))
 
 
-app.command()(_with_exit_status(with_options(run, job=job_of)))
+app.command(cls=HelpfulCommand)(_with_exit_status(with_options(run, job=job_of)))
 
 
 def _run(job: Job, connection: ConnectionOptions) -> int:
@@ -304,7 +291,7 @@ def _again_and_again(repair: Callable[[], int], every: timedelta, stop: Stop) ->
         except CassieqError as error:
             if number == 0 and isinstance(error, _BY_THE_CALLER):
                 raise
-            _complain(error)
+            complain("repair", error)
             continue
         worst = next((each for each in _KEPT_STATUS if each in (status, worst)), WHOLE)
     return worst
@@ -360,14 +347,11 @@ def _tell_who_is_at_work(console: Console, store: Store, stop: Stop) -> None:
     if stop.is_set():
         return
     holder = read_holder(store, REPAIR)
-    who = "another one" if holder is None else f"{holder.owner}, since {holder.entered_at}"
+    who = "its runner is not known"
+    if holder is not None:
+        who = f"{holder.owner}, since {instant_text(holder.entered_at)}"
     text = f"repair: another repair run is at work ({who}); nothing was done"
     console.print(text, style="yellow", markup=False, soft_wrap=True)
-
-
-def _complain(error: CassieqError) -> None:
-    console = Console(stderr=True)
-    console.print(f"repair: {error}", style="red", markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -413,43 +397,47 @@ def _progress(console: Console) -> Iterator[Watch]:
 def history(
     *,
     connection: ConnectionOptions,
-    limit: Annotated[int, typer.Option(help="Most runs to show.", min=1)] = 20,
+    limit: Annotated[int, typer.Option(help="Runs to show, at most.", min=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last runs of the repair, the latest first."""
-    store = open_store(connection)
-    try:
+    """Show the last runs of the repair, the latest first.
+
+    Examples:
+        cassieq repair history
+        cassieq repair history --limit 1 --json | jq '.[0].problems'
+    """
+    with closing(open_store(connection)) as store:
         runs = read_history(store, limit)
-    finally:
-        store.close()
     if as_json:
         print_json([_to_json(run) for run in runs])
         return
-    console = Console()
     if not runs:
-        console.print("There is no repair run in the history; to start one: cassieq repair run")
+        echo("The history has no repair run. To start one: cassieq repair run")
         return
-    table = Table("run", "started", "by", "outcome", "took", "steps", "queues", "did")
-    for run in runs:
-        table.add_row(*_cells(run), style="" if run.outcome in _GOOD else "yellow")
-    console.print(table)
+    now = datetime.now(UTC)
+    columns = ("run", "started", "by", "outcome", "took", "steps", "queues", "did")
+    rows = [_cells(run, now) for run in runs]
+    styles = ["" if run.outcome in _GOOD else "yellow" for run in runs]
+    wrapping = {"steps", "did"}
+    print_table([Column(each, wraps=each in wrapping) for each in columns], rows, style_of=styles)
     for run in runs:
         for problem in run.problems:
-            # Not wrapped, so that it can be searched for.
-            console.print(f"run {run.epoch}: {problem}", markup=False, soft_wrap=True)
+            # On one line, so that it can be searched for.
+            echo(f"run {run.epoch}: {problem}")
 
 
-def _cells(run: PastRun) -> tuple[str, ...]:
+def _cells(run: PastRun, now: datetime) -> tuple[Any, ...]:
     counts = ", ".join(f"{name} {count:,}" for name, count in (run.counts or {}).items())
+    is_whole = set(run.steps) == set(Step)
     return (
-        str(run.epoch),
-        run.started_at.astimezone(UTC).isoformat(timespec="seconds"),
+        run.epoch,
+        f"{shown_age(now - run.started_at)} ago",
         run.runner,
         run.outcome,
-        "-" if run.duration is None else f"{run.duration.total_seconds():.1f} s",
-        ", ".join(run.steps),
-        f"{run.queues:,}",
-        counts or "-",
+        None if run.duration is None else f"{run.duration.total_seconds():.1f} s",
+        "all" if is_whole else ", ".join(run.steps),
+        run.queues,
+        counts,
     )
 
 

@@ -6,25 +6,17 @@ from typing import Annotated
 
 import typer
 
-from cassieq_spark.cli.options import AsJson, Value, command
+from cassieq_spark.cli.options import AsJson, Value, command, make_app
 from cassieq_spark.cli.output import print_json, tell
 from cassieq_spark.settings.connection import DEFAULT_KEYSPACE, KEYSPACE, ConnectionOptions
 from cassieq_spark.store.cassandra.upgrade import KNOWN_VERSION, Difference
 from cassieq_spark.store.grants import User, grant_statements
 from cassieq_spark.terminal import echo
 
-app = typer.Typer(
-    help="Create or upgrade the keyspace and its tables; print the grants of roles.",
-    no_args_is_help=True,
-)
+app = make_app("Create or upgrade the keyspace and its tables; print the grants of roles.")
 
 #: The tables are not those that this release needs.
 DIFFERENT = 1
-
-
-@app.callback()
-def schema() -> None:
-    """Create or upgrade the keyspace and its tables; say who may use them."""
 
 
 @command(app)
@@ -34,20 +26,24 @@ def apply(
     replication: Annotated[
         str | None,
         typer.Option(
-            help="Replicas: a number for the data centre connected to, dc1=3,dc2=3, or "
-            "SimpleStrategy=1.",
+            help="Number of replicas in this data centre; or dc1=3,dc2=3; or SimpleStrategy=1.",
             show_default="3, or as many as there are nodes",
         ),
     ] = None,
     only_print: Annotated[
-        bool, typer.Option("--print", help="Show the statements for this cluster, change nothing.")
+        bool, typer.Option("--print", help="Print the statements, and change nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create the keyspace and the tables, or add the columns that this release needs.
 
-    Safe to repeat. Nothing is ever dropped or changed, so programs of earlier releases go on
-    meanwhile. Records the schema version at the end, and refuses tables of another version.
+    It is safe to repeat. It drops and changes nothing, so programs of earlier releases continue to
+    work. It refuses tables of another schema version.
+
+    Examples:
+        cassieq schema apply
+        cassieq schema apply --replication dc1=3,dc2=3
+        cassieq schema apply --print
     """
     # The driver takes a while to import, and `--help` needs none.
     from cassieq_spark.store.cassandra.schema import apply_schema, plan_schema  # noqa: PLC0415
@@ -65,9 +61,13 @@ def apply(
 
 @command(app)
 def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Check that the tables are those that this release needs; exit code 1 if not.
+    """Check that the tables are those that this release needs.
 
-    Warns of settings of nodes that can lose messages; a warning does not change the exit code.
+    The exit code is 1 if they are not. Settings of nodes that can lose messages are reported as
+    warnings, which do not change the exit code.
+
+    Examples:
+        cassieq schema check
     """
     from cassieq_spark.store.cassandra.schema import check_schema  # noqa: PLC0415
 
@@ -92,18 +92,23 @@ def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
 
 @command(app)
 def grants(
-    user: Annotated[User, typer.Argument(help="What the role is for.", show_default=False)],
+    user: Annotated[
+        User, typer.Argument(help=f"What the role is for: {', '.join(User)}.", show_default=False)
+    ],
     role: Annotated[
         str,
-        typer.Argument(
-            help="Name of the role, which must exist in Cassandra.", show_default=False
-        ),
+        typer.Argument(help="Name of the role; it must exist in Cassandra.", show_default=False),
     ],
     *,
     keyspace: Annotated[str, Value(KEYSPACE, "Keyspace of the tables.")] = DEFAULT_KEYSPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Print the GRANT statements that a role needs, and no more; connects to nothing."""
+    """Print the GRANT statements that a role needs, and no others. It connects to nothing.
+
+    Examples:
+        cassieq schema grants consumer billing
+        cassieq schema grants producer loader | cqlsh
+    """
     statements = grant_statements(user, role, keyspace)
     if as_json:
         print_json(statements)

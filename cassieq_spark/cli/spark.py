@@ -8,38 +8,43 @@ from typing import Annotated
 
 import typer
 
-from cassieq_spark.cli.options import AsJson
+from cassieq_spark.cli.options import AsJson, command, make_app
 from cassieq_spark.cli.output import tell
 from cassieq_spark.errors import SetupError
 from cassieq_spark.spark.bytecode import archives_of, compile_archive
 
-app = typer.Typer(help="Prepare an installation of Spark.", no_args_is_help=True)
+app = make_app("Prepare an installation of Spark.")
 
 
-@app.command(name="compile")
+@command(app, "compile")
 def compile_(
     *,
     spark_home: Annotated[
         Path | None,
         typer.Option(
-            help="Which installation.",
+            help="Folder of the installation; also SPARK_HOME.",
+            metavar="FOLDER",
             envvar="SPARK_HOME",
             file_okay=False,
             exists=True,
+            show_envvar=False,
             show_default="that of the package pyspark",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compile Spark's Python modules once, so that its processes need not.
+    """Compile Spark's Python modules once, so that its Python processes start sooner.
 
-    Run it with the Python of the workers (PYSPARK_PYTHON), where Spark is installed, before Spark
-    starts. Spark's sources stay, and other versions of Python use them; only Spark's own tests
+    Run it where Spark is installed, with the Python of the workers (PYSPARK_PYTHON), before Spark
+    starts. Spark's sources stay as they are, for other versions of Python; only Spark's own tests
     can't be imported from there any more.
+
+    Examples:
+        cassieq spark compile
     """
     compiled = {each: compile_archive(each) for each in archives_of(spark_home or _pyspark())}
     names = [str(each) for each, is_new in compiled.items() if is_new]
-    done = f"Compiled {' and '.join(names)}." if names else "It is compiled already."
+    done = f"Compiled {' and '.join(names)}." if names else "Spark's modules are compiled already."
     tell(done, {"compiled": names}, as_json=as_json)
 
 
@@ -47,7 +52,6 @@ def _pyspark() -> Path:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SetupError(
-            "this Python has no pyspark: name the installation with --spark-home, or set "
-            "SPARK_HOME"
+            "this Python has no pyspark: name the installation with --spark-home or SPARK_HOME"
         )
     return Path(spec.origin).parent

@@ -21,6 +21,7 @@ class Line:
         settled: Messages that the group settled per second; None if not known.
         readers: Leases of the group that have not run out.
         error: Why the queue could not be read.
+        has_dead_letters: Whether other queues send dead letters to it.
     """
 
     queue: str
@@ -30,6 +31,13 @@ class Line:
     settled: float | None = None
     readers: int = 0
     error: str | None = None
+    has_dead_letters: bool = False
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether messages wait, and nobody reads them. Dead letters wait for a person."""
+        owed = self.group is not None and self.group.depth > self.group.waiting
+        return owed and not (self.readers or self.settled or self.has_dead_letters or self.paused)
 
 
 def lines(before: Snapshot | None, now: Snapshot, *, by_partition: bool = False) -> list[Line]:
@@ -40,11 +48,12 @@ def lines(before: Snapshot | None, now: Snapshot, *, by_partition: bool = False)
         now: The reading to show.
         by_partition: Whether each of several partitions has lines of its own.
     """
+    targets = {queue.name for queue in now.queues if queue.dead_letters is not None}
     was = {part.name: part for _, part in _parts(before, by_partition=by_partition)}
     found = [
         (place, line)
         for place, part in _parts(now, by_partition=by_partition)
-        for line in _of_queue(was.get(part.name), part)
+        for line in _of_queue(was.get(part.name), part, has_dead_letters=place[0] in targets)
     ]
     errors = now.errors.items()
     found += [((name, 0), Line(queue=name, error=str(error))) for name, error in errors]
@@ -62,7 +71,9 @@ def _parts(
             yield (queue.name, number), part
 
 
-def _of_queue(before: QueueSnapshot | None, queue: QueueSnapshot) -> Iterator[Line]:
+def _of_queue(
+    before: QueueSnapshot | None, queue: QueueSnapshot, *, has_dead_letters: bool
+) -> Iterator[Line]:
     change = rates(before, queue)
     published = change.published if change else None
     for group in queue.stats.groups:
@@ -73,9 +84,15 @@ def _of_queue(before: QueueSnapshot | None, queue: QueueSnapshot) -> Iterator[Li
             group=group,
             settled=change.settled[group.group] if change else None,
             readers=queue.leases.get(group.group, 0),
+            has_dead_letters=has_dead_letters,
         )
     if not queue.stats.groups:
-        yield Line(queue=queue.name, paused=queue.paused, published=published)
+        yield Line(
+            queue=queue.name,
+            paused=queue.paused,
+            published=published,
+            has_dead_letters=has_dead_letters,
+        )
 
 
 @dataclass(frozen=True, slots=True)

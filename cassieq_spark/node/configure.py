@@ -11,7 +11,7 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -26,14 +26,18 @@ class NodeTls:
     """TLS for clients, which then must use it; between nodes there is no encryption.
 
     Attributes:
-        identity: PEM file of a node's private key and certificate, with those up to the CA.
+        identity: File of a node's private key and certificate, with those up to the CA: PEM, or a
+            PKCS 12 key store if there is a password.
         ca: PEM file of the CA.
-        client_certificates: Whether clients must have a certificate of the CA.
+        client_certificates: Whether clients must have a certificate of the CA; not with a key
+            store.
+        password: Of the key store.
     """
 
     identity: Path
     ca: Path
     client_certificates: bool = False
+    password: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,18 +127,22 @@ def cassandra_yaml(settings: NodeSettings) -> str:
     if settings.authentication:
         values |= {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
     if settings.tls:
-        values["client_encryption_options"] = {
-            "enabled": True,
-            "optional": False,
-            "ssl_context_factory": {
-                "class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory"
-            },
-            "keystore": str(settings.tls.identity.absolute()),
-            "truststore": str(settings.tls.ca.absolute()),
-            "require_client_auth": settings.tls.client_certificates,
-        }
+        values["client_encryption_options"] = _encryption(settings.tls)
     # JSON is YAML, and json.dumps quotes and nests correctly.
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
+
+
+def _encryption(tls: NodeTls) -> dict[str, object]:
+    keys = {"enabled": True, "optional": False, "keystore": str(tls.identity.absolute())}
+    if tls.password is not None:
+        return keys | {"keystore_password": tls.password, "store_type": "PKCS12"}
+    return keys | {
+        "ssl_context_factory": {
+            "class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory"
+        },
+        "truststore": str(tls.ca.absolute()),
+        "require_client_auth": tls.client_certificates,
+    }
 
 
 #: ``logback.xml``: one line per event, to standard output. Without it, logback would print all of

@@ -25,7 +25,7 @@ from typing import IO, Any, cast
 
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node import supervise
-from cassieq_spark.node.configure import LOGBACK_XML, NodeSettings, cassandra_yaml
+from cassieq_spark.node.configure import LOGBACK_XML, NodeSettings, NodeTls, cassandra_yaml
 
 _LOOK_SECONDS = 0.05
 _TOLD_LINES = 15
@@ -54,10 +54,7 @@ class Node:
     @property
     def serving(self) -> bool:
         """Whether it answers on its CQL port now."""
-        tls = self._settings.tls
-        return answers_cql(
-            self.address, self._settings.native_port, identity=tls.identity if tls else None
-        )
+        return answers_cql(self.address, self._settings.native_port, tls=self._settings.tls)
 
     def launch(self) -> None:
         """Start the process; the node serves later.
@@ -199,17 +196,14 @@ _ANSWER_SECONDS = 2.0
 _UP = re.compile(r"InetAddress /(?P<address>[\d.]+):\d+ is now UP")
 
 
-def answers_cql(address: str, port: int, *, identity: Path | None = None) -> bool:
-    """Whether a node tells which protocol options it supports.
-
-    ``identity`` is the PEM file of a key and certificate to ask by TLS.
-    """
+def answers_cql(address: str, port: int, *, tls: NodeTls | None = None) -> bool:
+    """Whether a node tells which protocol options it supports; asked by TLS if it speaks TLS."""
     try:
         with ExitStack() as held:
             plain = socket.create_connection((address, port), timeout=_ANSWER_SECONDS)
             connection = held.enter_context(plain)
-            if identity:
-                connection = held.enter_context(_wrapped(connection, identity))
+            if tls:
+                connection = held.enter_context(_wrapped(connection, tls))
             connection.sendall(_HEADER.pack(_REQUEST, 0, 0, _OPTIONS, 0))
             header = held.enter_context(connection.makefile("rb")).read(_HEADER.size)
     except OSError:
@@ -238,10 +232,11 @@ def has_superuser(log: str) -> bool:
     return "Created default superuser role" in log
 
 
-def _wrapped(connection: socket.socket, identity: Path) -> ssl.SSLSocket:
+def _wrapped(connection: socket.socket, tls: NodeTls) -> ssl.SSLSocket:
     # The question is whether the node answers, not who it is, and sends no secret.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    context.load_cert_chain(identity)
+    if tls.client_certificates:
+        context.load_cert_chain(tls.identity)
     return context.wrap_socket(connection)

@@ -177,7 +177,8 @@ class Report:
 
     def show(self, console: Console) -> None:
         """Print a row for each queue that needed something, then what was planned and found."""
-        table = Table(title="Repair (dry run)" if self.dry_run else "Repair")
+        title = "Repair (dry run)" if self.dry_run else "Repair"
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         table.add_column("queue", overflow="fold")
         for heading in _HEADINGS:
             table.add_column(heading, justify="right")

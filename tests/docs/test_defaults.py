@@ -121,7 +121,7 @@ def rows() -> dict[str, list[str]]:
             client("receive", "lease"),
             http("receive", "lease"),
             gateway("ReceiveParameters", "invisibility_time_seconds"),
-            "none",
+            cassieq("receive", "lease"),
             spark(SourceOptions, "leaseSeconds"),
         ],
         "group": [
@@ -135,7 +135,8 @@ def rows() -> dict[str, list[str]]:
             client("receive", "max"),
             http("receive", "max"),
             gateway("ReceiveManyParameters", "max"),
-            cassieq("receive", "most"),
+            # With --follow or --exec there is no limit.
+            {"none": "1"}[cassieq("receive", "most")],
             spark(SourceOptions, "maxMessagesPerTrigger"),
         ],
         "wait for the first message": [
@@ -170,21 +171,21 @@ def rows() -> dict[str, list[str]]:
             client("release", "delay"),
             http("release", "delay"),
             gateway("ReleasedReceipts", "delay_seconds", "s"),
-            NOTHING,
+            cassieq("release", "delay"),
             spark(SinkOptions, "delay"),
         ],
         "length of an extension": [
             client("extend", "by"),
             http("extend", "by"),
             gateway("ExtendedReceipts", "seconds"),
-            NOTHING,
+            cassieq("extend", "by"),
             {"none": "the queue's lease"}[spark(SinkOptions, "seconds")],
         ],
         "reason of a reject": [
             client("reject", "reason"),
             http("reject", "reason"),
             gateway("RejectedReceipts", "reason"),
-            NOTHING,
+            cassieq("reject", "reason"),
             spark(SinkOptions, "reason"),
         ],
         "force: delete a queue": [

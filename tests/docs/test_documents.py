@@ -24,7 +24,10 @@ LANGUAGES = {"bash", "python", "sh", "console", "yaml", ""}
 BLOCKS = [block for page in pages() for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language in {"sh", "console"}]
 #: Programs of others, whose options are theirs.
-NOT_OURS = {".", "cd", "cqlsh", "export", "git", "nodetool", "pip", "printf", "python3"}
+NOT_OURS = {
+    *(".", "./process", "base64", "cd", "cqlsh", "export", "git", "head", "jq", "nodetool", "pip"),
+    *("printf", "python3", "seq", "tail"),
+}
 TARGETS = re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 _LINK = re.compile(r"(?<!\\)\]\((?P<target>[^)\s]+)\)")
 _TEST_LINK = re.compile(r"\]\(\.\./(?P<path>tests/[\w/]+\.py)#(?P<name>\w+)\)")

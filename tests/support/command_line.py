@@ -33,12 +33,16 @@ _ARGUMENTS = {
     "user": "repair",
     "role": "repairer",
     "values": "hello",
+    "words": "put",
+    "receipts": "orders@1/billing/6a9ff0e4-5d6a-4e5b-8f43-37a2ad64e2a4/5",
     "file": "/nowhere/gateway.secret",
 }
 _SECRET, _ANY_SECRET = "GATEWAY_SECRET", "a-secret-of-at-least-32-characters"
 _REQUIRED = {
     "to": "--to latest",
     "group": "--group billing",
+    "by": "--by 5m",
+    "reason": "--reason bad",
     "secret": f"--secret env:{_SECRET}",
 }
 
@@ -52,14 +56,14 @@ class Ended:
     err: str
 
 
-def cassieq(*arguments: str) -> Ended:
-    """Run it in this process, without a terminal."""
+def cassieq(*arguments: str, said: bytes = b"") -> Ended:
+    """Run it in this process, without a terminal; ``said`` is its standard input."""
     out, err = io.TextIOWrapper(io.BytesIO()), io.TextIOWrapper(io.BytesIO())
     code: object = None
     with (
         patch.object(sys, "argv", ["cassieq", *arguments]),
         patch.dict(os.environ, {_SECRET: os.environ.get(_SECRET, _ANY_SECRET)}),
-        patch.object(sys, "stdin", io.StringIO()),
+        patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(said))),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

@@ -123,6 +123,8 @@ _MISSING = re.compile(
 _OTHER_COLUMNS = re.compile(r"undefined column name|unknown identifier", re.IGNORECASE)
 #: The driver turns an error of TLS into another one, which happens to be about permissions.
 _OF_TLS = re.compile(r"\[SSL: .*")
+#: The driver wraps what the system said.
+_OF_SYSTEM = re.compile(r"Tried connecting to .* Last error: (?P<reason>.*)", re.DOTALL)
 _REASON_LENGTH = 300
 _NEVER_SENT = ("Host has been marked down or removed", "Pool is shutdown")
 
@@ -239,4 +241,6 @@ def _reason(error: BaseException) -> str:
         return "these names cannot be resolved"
     if isinstance(error, OSError) and (of_tls := _OF_TLS.search(str(error))):
         return of_tls[0][:_REASON_LENGTH]
+    if isinstance(error, OSError) and (of_system := _OF_SYSTEM.search(str(error))):
+        return of_system["reason"][:_REASON_LENGTH]
     return f"{type(error).__name__}: {error}"[:_REASON_LENGTH]

@@ -277,9 +277,8 @@ def test_the_shell_keeps_or_gives_back_what_it_is_told_to(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["put", "q"], "give either messages to put, or --file"),
-        (["put", "q", "a", "--file", "-"], "give either messages"),
-        (["put", "q", "a", "--header", "no"], "name=value"),
+        (["put", "q", "a", "--file", "-"], "only one of them"),
+        (["put", "q", "a", "--header", "no"], "NAME=VALUE"),
         (["put", "q", "a", "--delay", "soon"], "--delay must be a duration"),
         (["receive", "q", "--group", "g", "--keep", "--ack"], "exclude each other"),
         (["receive", "q", "--group", "g", "--wait", "1"], "--wait must be a duration"),
@@ -338,11 +337,12 @@ def test_a_broken_pipe_gives_back_what_was_not_printed(
     receiving.read_into_the_second_line()
 
     receiving.process.stdout.close()
-    assert receiving.process.wait(60) == 1
+    assert receiving.process.wait(60) == 0
     assert receiving.process.stderr.read() == b""
     receiving.process.stderr.close()
 
-    assert receiving.came_back() == [(b"b", 2), (b"c", 2)]
+    # Of the last one, the reader has not seen anything.
+    assert sorted(receiving.came_back()) == [(b"b", 2), (b"c", 1)]
 
 
 def test_ctrl_c_gives_back_what_was_not_printed(client: Client, queue: str, reach: list[str]):
@@ -353,4 +353,5 @@ def test_ctrl_c_gives_back_what_was_not_printed(client: Client, queue: str, reac
     receiving.process.communicate(timeout=60)
     assert receiving.process.returncode == 130
 
-    assert receiving.came_back() == [(b"b", 2), (b"c", 2)]
+    # Of the last one, the reader has not seen anything.
+    assert sorted(receiving.came_back()) == [(b"b", 2), (b"c", 1)]

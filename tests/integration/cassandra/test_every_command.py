@@ -107,7 +107,7 @@ def test_without_a_terminal_nothing_is_deleted_unasked(
 
     for words in (("queue", "purge", name), ("queue", "delete", name)):
         ended = cassieq(*words, *reach, *keyspace)
-        assert (ended.code, ended.out) == (1, "")
+        assert (ended.code, ended.out) == (2, "")
         assert "give --yes" in ended.err
     ended = cassieq("group", "delete", name, "billing", *reach, *keyspace)
     assert "give --yes" in ended.err

@@ -110,7 +110,7 @@ def test_a_paused_queue_gives_nothing_out_until_it_is_resumed(
     assert lease(cassandra_store, queue, 10) == []
     publish(Ledger(cassandra_store, queue.queue_id), [PendingBlock(new_block_id(), 5)])
 
-    assert "goes on" in queue_command("resume", queue.name).stdout
+    assert "is resumed" in queue_command("resume", queue.name).stdout
     assert "was not paused" in queue_command("resume", queue.name).stdout
     assert shown(queue_command, queue.name)["paused"] is False
     assert list(map(str, lease(cassandra_store, queue, 10))) == ["0-10"]

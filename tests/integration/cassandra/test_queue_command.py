@@ -134,6 +134,7 @@ def test_figures_are_exact(queue_command: Command, name: str, cassandra_store: S
         "pointer": 300,
         "floor": 0,
         "unexamined": 0,
+        "stopped": 0,
     }
     assert "1,000 messages published" in queue_command("stats", name).stdout
 

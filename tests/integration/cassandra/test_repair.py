@@ -97,7 +97,7 @@ def test_people_see_the_history_as_a_table(connection: ConnectionOptions, queue:
 
     assert shown.exit_code == 0, shown.output
     (row,) = (line for line in shown.output.splitlines() if "finalised 20" in line)
-    assert [cell.strip() for cell in row.split("│")[1:2]] == [str(epoch)]
+    assert row.split()[0] == str(epoch)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cassieq_spark.cli.node import Background, Running
 from cassieq_spark.errors import SetupError
+from cassieq_spark.node.background import Background, Running
 from tests.support.command_line import cassieq
 
 PATIENCE = timedelta(seconds=20)
@@ -19,7 +20,7 @@ PATIENCE = timedelta(seconds=20)
 KEEPER = """\
 import os, signal, sys
 from pathlib import Path
-from cassieq_spark.cli.node import Background, Running
+from cassieq_spark.node.background import Background, Running
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 background = Background(Path(sys.argv[1]))
 with background.hold():
@@ -49,19 +50,23 @@ def test_a_launched_cluster_runs_until_it_is_stopped(background: Background):
     assert background.running() is None
 
 
-@pytest.mark.parametrize(("port", "hints"), [(9042, 0), (19042, 1)])
-def test_a_port_that_other_commands_would_not_try_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int, hints: int
-):
+def test_status_says_how_to_reach_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     background = Background()
+    secured = {"username": "admin", "password_file": "/keys/password", "ca_file": "/keys/ca.pem"}
     with background.hold():
-        background.announce(replace(make_running(os.getpid()), port=port))
+        background.announce(replace(make_running(os.getpid()), port=19042, **secured))
 
-        said = cassieq("node", "status").out
+        said = cassieq("node", "status").out.splitlines()
+        told = json.loads(cassieq("node", "status", "--json").out)
 
-    assert f"Cassandra serves at 127.0.0.1:{port} " in said
-    assert said.count(f"--contact-points 127.0.0.1:{port}") == hints
+    assert said == [
+        f"Cassandra serves at 127.0.0.1:19042 (process {os.getpid()}; the data are temporary).",
+        "Administrator: admin; password: in /keys/password",
+        "CA of its certificates: /keys/ca.pem",
+        "The commands of cassieq use it, unless you name another one.",
+    ]
+    assert (told["running"], told["port"], told["username"]) == (True, 19042, "admin")
 
 
 def test_nothing_runs_and_nothing_is_stopped_at_first(background: Background):
@@ -122,7 +127,7 @@ def test_the_command_exits_with_3_when_nothing_runs(tmp_path: Path):
     done = run_cassieq("node", "status", state=tmp_path)
 
     assert (done.returncode, done.stderr) == (3, "")
-    assert done.stdout == "No node is running in the background.\n"
+    assert done.stdout.startswith("No node runs in the background.")
 
 
 def run_cassieq(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:

@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from cassieq_spark.cli import app as cassieq
+from cassieq_spark.cli import app as program
+from cassieq_spark.cli.connection import choose
 from cassieq_spark.cli.options import command
 from cassieq_spark.cli.repair import USAGE, main
-from cassieq_spark.errors import OptionError
+from cassieq_spark.errors import ConnectError, OptionError
+from cassieq_spark.node.background import Background, Running
 from cassieq_spark.settings.connection import ConnectionOptions, Consistency
+from tests.support.command_line import cassieq
+from tests.support.terminal import on_terminal
 
 
 def connection_of(*arguments: str, said: str | None = None) -> ConnectionOptions:
@@ -101,6 +110,150 @@ def test_the_repair_job_refuses_the_same_before_anything_is_touched(
 def test_grants_are_printed_without_a_cluster():
     arguments = ["schema", "grants", "producer", "loader", "--keyspace", "queues"]
 
-    result = CliRunner().invoke(cassieq, arguments)
+    result = CliRunner().invoke(program, arguments)
 
     assert result.output.splitlines()[-1] == 'GRANT MODIFY ON TABLE queues.chunk TO "loader";'
+
+
+# -- which Cassandra it is ------------------------------------------------------------------------
+
+NOTHING: dict[str, Any] = {
+    "contact_points": ("127.0.0.1",),
+    "port": 9042,
+    "username": None,
+    "password": None,
+    "ssl_ca_file": None,
+}
+PLAIN = Running(pid=1, contact_points=["127.0.0.1"], port=19042)
+SECURED = Running(
+    pid=1,
+    contact_points=["127.0.0.1", "127.0.0.2"],
+    port=19043,
+    username="admin",
+    password_file="/keys/password",
+    ca_file="/keys/ca.pem",
+)
+
+
+def test_without_a_name_it_is_the_node_in_the_background():
+    chosen, named_by = choose(NOTHING, lambda _: None, PLAIN)
+
+    assert chosen == {**NOTHING, "port": 19042}
+    assert named_by == "started by 'cassieq node up'"
+
+
+def test_without_a_node_it_is_the_default():
+    assert choose(NOTHING, lambda _: None, None) == (NOTHING, None)
+
+
+@pytest.mark.parametrize("given", ["contact_points", "port", "secure_connect_bundle"])
+def test_a_name_goes_before_the_node(given: str):
+    values = {**NOTHING, "secure_connect_bundle": None, given: "x"}
+
+    chosen, named_by = choose(values, lambda name: "--it" if name == given else None, SECURED)
+
+    assert (chosen, named_by) == (values, "--it")
+
+
+def test_a_node_that_asks_for_it_is_given_its_administrator_and_its_ca():
+    chosen, _ = choose(NOTHING, lambda _: None, SECURED)
+
+    assert chosen["contact_points"] == ("127.0.0.1", "127.0.0.2")
+    assert (chosen["username"], chosen["password"]) == ("admin", "file:/keys/password")
+    assert chosen["ssl_ca_file"] == "/keys/ca.pem"
+
+
+def test_a_user_of_your_own_logs_in_at_the_node():
+    own = {"username": "ann", "password": "env:PW", "ssl_ca_file": "/own.pem"}
+
+    chosen, _ = choose({**NOTHING, **own}, lambda _: None, SECURED)
+
+    assert {name: chosen[name] for name in own} == own
+    assert chosen["port"] == 19043
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """One that is announced; nobody answers at its port."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for name in ("CASSIEQ_CONTACT_POINTS", "CASSIEQ_CONFIG", "CASSIEQ_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    background = Background()
+    with background.hold():
+        running = Running(pid=os.getpid(), contact_points=["127.0.0.1"], port=2)
+        background.announce(running)
+        yield running
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "own.toml"
+    found.write_text('[cassandra]\ncontact-points = "127.0.0.1:3"\nkeyspace = "of_the_file"\n')
+    return found
+
+
+def test_an_option_goes_before_a_variable_that_before_the_file_that_before_the_node(
+    node: Running, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    words = ["queue", "list"]
+
+    of_the_node = cassieq(*words).err
+    of_the_file = cassieq(*words, "--config", str(file)).err
+    monkeypatch.setenv("CASSIEQ_CONTACT_POINTS", "127.0.0.1:4")
+    of_the_variable = cassieq(*words, "--config", str(file)).err
+    of_the_option = cassieq(*words, "--contact-points", "127.0.0.1:5").err
+
+    assert "at 127.0.0.1:2:" in of_the_node
+    assert of_the_node.endswith("[the node is started by 'cassieq node up']\n")
+    assert "at 127.0.0.1:3:" in of_the_file
+    assert of_the_file.endswith(f"[the address comes from {file}]\n")
+    assert "at 127.0.0.1:4:" in of_the_variable
+    assert of_the_variable.endswith("[the address comes from CASSIEQ_CONTACT_POINTS]\n")
+    assert "at 127.0.0.1:5:" in of_the_option
+    assert of_the_option.endswith("[the address comes from --contact-points]\n")
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_the_file_may_be_named_anywhere_on_the_line(file: Path, at: int):
+    words = ["queue", "list"]
+    words[at:at] = ["--config", str(file)]
+
+    assert "at 127.0.0.1:3:" in cassieq(*words).err
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_if_asked_a_command_says_which_cassandra_it_uses(node: Running, at: int):
+    words = ["queue", "list"]
+    words[at:at] = ["-v"]
+
+    told, _ = cassieq(*words).err.splitlines()
+
+    assert told == "Cassandra at 127.0.0.1:2 (started by 'cassieq node up'), keyspace cassieq"
+
+
+def test_unasked_it_says_so_on_a_terminal_only(node: Running):
+    piped = cassieq("queue", "list").err.splitlines()
+    seen = on_terminal("queue", "list", columns=300)
+
+    assert len(piped) == 1
+    assert seen.lines[0].startswith("Cassandra at 127.0.0.1:2 (started by 'cassieq node up')")
+
+
+def test_without_any_name_the_error_says_how_to_start_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("CASSIEQ_CONTACT_POINTS", raising=False)
+    nobody = "no node answers"
+    monkeypatch.setattr(
+        "cassieq_spark.cli.queue.open_store", lambda _: (_ for _ in ()).throw(ConnectError(nobody))
+    )
+
+    told = cassieq("queue", "list").err
+
+    assert told.startswith(f"cassieq: {nobody} [this is the default address")
+    assert "cassieq node up --detach" in told
+
+
+def test_an_error_of_the_arguments_does_not_name_a_cassandra(node: Running):
+    assert "Cassandra" not in cassieq("queue", "alter", "orders").err

@@ -14,7 +14,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from cassieq_spark.cli import app, dead, output
-from cassieq_spark.cli.dead import RATE, WHEN, parse_instant
+from cassieq_spark.cli.dead import RATE
+from cassieq_spark.cli.options import PLACE, WHEN, parse_instant
 from cassieq_spark.dead_letters import redrive as redrive_module
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.display import visible
@@ -71,6 +72,15 @@ def test_what_is_no_instant_is_refused(text: str):
         OptionError, match=r"--until must be an instant such as .* or how long ago"
     ):
         parse_value("--until", WHEN, text)
+
+
+def test_a_position_may_be_how_long_ago_it_was():
+    earliest = datetime.now(UTC) - timedelta(hours=2)
+    found = PLACE.parse("2h")
+
+    assert isinstance(found, datetime)
+    assert earliest <= found <= datetime.now(UTC) - timedelta(hours=2)
+    assert (PLACE.parse("latest"), PLACE.parse("12")) == ("latest", 12)
 
 
 def test_an_instant_without_a_time_zone_is_refused():
@@ -181,7 +191,7 @@ def test_letters_are_redriven_and_purged_when_it_is_confirmed(
     assert "Redrive 1 message(s): 1 to queue payments?" in asked.stderr
     assert "Redrove 1 message(s): 1 to queue payments." in asked.stdout
     asked = dead_command("purge", "dead", said="y\n")
-    assert "Give up 2 dead letter(s) of queue dead for good?" in asked.stderr
+    assert "Delete 2 dead letter(s) of queue dead for good?" in asked.stderr
     assert "Purged 2 message(s) from queue dead." in asked.stdout
     assert queue.left() == []
 
@@ -198,7 +208,7 @@ def test_programs_get_a_summary(dead_command: Command, queue: DeadQueue):
         "stopped": False,
     }
     strays = dead_command("redrive", "dead", "--yes")
-    assert "1 message(s) of queue dead stay where they are" in strays.stderr
+    assert "1 message(s) of queue dead are left out" in strays.stderr
     purged = json.loads(dead_command("purge", "dead", "--yes", "--json").stdout)
     assert (purged["purged"], purged["stopped"]) == (1, False)
 
@@ -213,8 +223,8 @@ def test_what_another_run_holds_is_told(dead_command: Command, queue: DeadQueue)
     done = dead_command("redrive", "orders", "--yes").stdout
 
     assert "Redrove 1 message(s): 1 to queue orders." in done
-    assert "1 were left out: another command has or had them." in done
-    assert "60 s later" in done
+    assert "1 were left out, as another command has or had them." in done
+    assert "after 60 s" in done
 
 
 def test_a_terminal_gets_a_bar_and_nothing_else_does(
@@ -240,7 +250,7 @@ def test_ctrl_c_stops_a_run_after_its_batch_and_tells_what_was_done(
 
     assert stopped.exit_code == 130
     assert "Redrove 1 message(s): 1 to queue orders." in stopped.stdout
-    assert "Stopped before the end; the rest stays dead." in stopped.stdout
+    assert "Stopped before the end; the others are still dead letters." in stopped.stdout
     assert (queue.arrived("orders"), queue.left(), queue.held()) == ([0], [1, 2], [])
     assert signal.getsignal(signal.SIGINT) is before
 

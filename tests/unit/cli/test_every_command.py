@@ -15,8 +15,8 @@ from tests.support.command_line import cassieq, commands, likely_words, options_
 
 DOCS = Path(__file__).parents[3] / "docs" / "cli.md"
 COMMANDS = commands()
-#: They print no result: they serve until they are stopped, or show figures.
-WITHOUT_RESULT = {"console", "exporter", "gateway serve", "top"}
+#: They print no result: they serve until they are stopped, show figures, or help.
+WITHOUT_RESULT = {"console", "exporter", "gateway serve", "help", "top"}
 #: The options are those of the repair job, which are tested there.
 OF_THE_JOB = {"repair run"}
 NOWHERE = ["--contact-points", "127.0.0.1:1"]
@@ -54,24 +54,75 @@ def test_without_a_cluster_a_command_says_so_in_one_line(name: str):
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "complaint", "code"),
     [
-        (["--contact-points", "host:port"], "contact point 'host:port' is not valid"),
-        (["--keyspace", "No-Such"], "keyspace 'No-Such' is not valid"),
-        (["--consistency", "ONE"], "ONE"),
-        (["--password", "env:NOPE"], "a password needs a user name"),
-        ([*NOWHERE, "--username", "anna", "--password", "env:CASSIEQ_NO_SUCH"], "NO_SUCH"),
-        ([*NOWHERE, "--ssl-ca-file", "/nowhere.pem"], "/nowhere.pem"),
-        (["--secure-connect-bundle", "/nowhere.zip"], "/nowhere.zip"),
+        (["--contact-points", "host:port"], "contact point 'host:port' is not valid", 2),
+        (["--keyspace", "No-Such"], "keyspace 'No-Such' is not valid", 2),
+        (["--consistency", "ONE"], "ONE", 2),
+        (["--password", "env:NOPE"], "a password needs a user name", 2),
+        ([*NOWHERE, "--username", "anna", "--password", "env:CASSIEQ_NO_SUCH"], "NO_SUCH", 1),
+        ([*NOWHERE, "--ssl-ca-file", "/nowhere.pem"], "/nowhere.pem", 1),
+        (["--secure-connect-bundle", "/nowhere.zip"], "/nowhere.zip", 1),
     ],
 )
-def test_what_is_wrong_with_the_way_to_the_cluster_is_one_line(options: list[str], complaint: str):
+def test_what_is_wrong_with_the_way_to_the_cluster_is_one_line(
+    options: list[str], complaint: str, code: int
+):
     ended = cassieq("queue", "list", *options)
 
-    assert (ended.code, ended.out) == (1, "")
+    assert (ended.code, ended.out) == (code, "")
     assert ended.err.startswith("cassieq: ")
     assert complaint in ended.err
     assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_an_example_and_its_help_fits_a_narrow_terminal(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "40")
+
+    ended = cassieq(*name.split(), "--help")
+
+    assert (ended.code, ended.err) == (0, "")
+    prose, _, rest = ended.out.partition("\nExamples:\n")
+    assert f"  cassieq {name}" in rest.partition("\n\n")[0], "an example"
+    # Examples are there to be copied, so they are not wrapped.
+    text = (prose.partition("\n")[2] + rest.partition("\n\n")[2]).splitlines()
+    names = {word for param in COMMANDS[name].params for word in param.opts}
+    assert [line for line in text if len(line) > 40 and line.split()[0] not in names] == []
+    assert not any("─" <= each <= "╿" for each in ended.out), "boxes"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_with_a_value_says_what_the_value_is(name: str):
+    without = [
+        each.name
+        for each in COMMANDS[name].params
+        if each.param_type_name == "option" and not each.is_flag and not each.metavar
+    ]
+
+    assert without == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_tells_of_every_command_what_its_own_option_tells(name: str):
+    assert cassieq("help", *name.split()).out == cassieq(*name.split(), "--help").out
+
+
+def test_help_tells_how_a_command_finds_cassandra():
+    told = cassieq("help", "connection").out
+
+    assert "the node that 'cassieq node up --detach' runs" in " ".join(told.split())
+    assert "--contact-points" in told
+    assert "CASSIEQ_SSL_CA_FILE" in told
+
+
+def test_help_of_what_there_is_not_is_wrong_usage():
+    ended = cassieq("help", "queue", "crate")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "did you mean 'create'?" in ended.err
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -114,7 +165,7 @@ def test_what_can_not_be_a_value_is_wrong_usage(arguments: str, complaint: str):
     [
         ("queue create orders --expire-after soon", "--expire-after must be a duration"),
         ("queue create orders --drop-dead --dead-letter-queue x", "--dead-letter-queue cannot"),
-        ("queue alter orders", "nothing to alter"),
+        ("queue alter orders", "there is nothing to alter"),
         ("queue alter orders --bucket-size 10", "bucket size and chunk size can't be altered"),
         ("group create orders billing --from noon", "--from must be"),
         ("group seek orders billing --to noon", "--to must be"),
@@ -122,13 +173,17 @@ def test_what_can_not_be_a_value_is_wrong_usage(arguments: str, complaint: str):
         ("dead redrive orders --rate fast", "--rate must be messages per time"),
         ("dead list orders --since tomorrow", "--since must be an instant"),
         ("dead list orders --since 1h --until 2h", "--since is not before --until"),
-        ("put orders", "give either messages to put"),
-        ("put orders hello --header colour", "--header must be name=value"),
+        ("put orders hello --file pyproject.toml", "only one of them"),
+        ("put orders hello -", "only one of them"),
+        ("put orders hello --follow", "--follow is for standard input"),
+        ("put orders hello --header colour", "--header must be NAME=VALUE"),
         ("put orders hello --delay soon", "--delay must be a duration"),
         ("receive orders --group g --wait soon", "--wait must be a duration"),
         ("receive orders --group g --keep --release", "exclude each other"),
+        ("receive orders --group g --parallel 2", "are for --exec"),
+        ("receive orders --group g --exec cat --json", "--exec decides itself"),
+        ("group seek orders billing --to 2w", "--to must be"),
         ("peek orders --from noon", "--from must be"),
-        ("node up --data-dir /proc/no/such", "/proc/no/such"),
     ],
 )
 def test_what_contradicts_itself_is_told_in_one_line_before_anything_is_asked(
@@ -136,7 +191,7 @@ def test_what_contradicts_itself_is_told_in_one_line_before_anything_is_asked(
 ):
     ended = cassieq(*arguments.split())
 
-    assert (ended.code, ended.out) == (1, "")
+    assert (ended.code, ended.out) == (2, "")
     assert complaint in ended.err
     assert ended.err.count("\n") == 1
 

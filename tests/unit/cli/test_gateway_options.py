@@ -42,7 +42,7 @@ def test_limits_are_read_as_they_are_declared():
 def test_a_limit_that_is_none_is_refused_before_anything_is_reached():
     done = cassieq("gateway", "serve", "--secret", SECRET, "--max-head", "many")
 
-    assert done.code == 1
+    assert done.code == 2
     assert "--max-head must be a size such as 64k or 1m" in done.err
     with pytest.raises(OptionError, match="at least 1"):
         Limits(key_polls=0)

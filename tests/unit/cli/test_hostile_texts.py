@@ -12,7 +12,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from cassieq_spark.cli import app, dead, messages, queue
+from cassieq_spark.cli import app, dead, messages, queue, receive
 from cassieq_spark.client import Client
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.queues import create_queue
@@ -39,7 +39,7 @@ def command(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 
 def command_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> Command:
-    for module in (dead, messages, queue):
+    for module in (dead, messages, queue, receive):
         monkeypatch.setattr(module, "open_store", lambda _: store)
     monkeypatch.setenv("COLUMNS", "300")
 

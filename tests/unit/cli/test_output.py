@@ -15,6 +15,6 @@ def test_people_are_told_of_the_messages_that_stats_did_not_look_at(
     tell_unexamined([whole, cut])
 
     assert capsys.readouterr().out == (
-        "Group shipping: after the first 10,000 blocks there are 9,999 more messages, some of "
-        "them delayed; waiting does not count them.\n"
+        "Group shipping: waiting and oldest leave out 9,999 messages after the first 10,000 "
+        "blocks, some of them delayed.\n"
     )

@@ -23,7 +23,7 @@ def test_it_tells_what_it_has_compiled_and_that_nothing_was_left_to_do(spark_hom
     again = cassieq("spark", "compile", "--spark-home", str(spark_home))
 
     assert (first.code, first.out) == (0, f"Compiled {spark_home}/python/lib/pyspark.zip.\n")
-    assert (again.code, again.out) == (0, "It is compiled already.\n")
+    assert (again.code, again.out) == (0, "Spark's modules are compiled already.\n")
 
 
 def test_the_environment_names_the_installation(spark_home: Path, monkeypatch: pytest.MonkeyPatch):

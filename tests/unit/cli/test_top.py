@@ -8,15 +8,16 @@ from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
-from cassieq_spark.cli import app, monitoring
-from cassieq_spark.cli.monitoring import Frame, render
+from cassieq_spark.cli import app
+from cassieq_spark.cli import top as top_command
+from cassieq_spark.cli.top import Frame, View, keys_of, press, render, settled_view
 from cassieq_spark.errors import ConnectError, NotAppliedError, OptionError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import create_queue, pause_queue
 from cassieq_spark.store.memory import MemoryStore
-from tests.support.builders import make_clocked_store, make_pending
+from tests.support.builders import make_clocked_store, make_group, make_pending
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
 
@@ -28,11 +29,13 @@ def store() -> MemoryStore:
     return store
 
 
-def drawn(frame: Frame, width: int, height: int | None = None) -> list[str]:
+def drawn(
+    frame: Frame, width: int, height: int | None = None, view: View | None = None
+) -> list[str]:
     """The frame as lines of text, as wide as the terminal at the most."""
     console = Console(width=width, height=height or 50, color_system=None)
     with console.capture() as capture:
-        console.print(render(frame, width, height))
+        console.print(render(frame, view or View(), width, height))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
@@ -88,15 +91,106 @@ def test_long_names_are_cut_and_the_figures_stay():
     assert "…" in line
 
 
-def test_what_does_not_fit_is_counted():
+@pytest.fixture
+def many() -> MemoryStore:
+    """Thirty queues; the n-th has n messages that a group is owed."""
     store = MemoryStore()
     for number in range(30):
-        create_queue(store, f"q{number:02d}")
+        queue = create_queue(store, f"q{number:02d}")
+        make_group(store, queue.queue_id)
+        if number:
+            publish(Ledger(store, queue.queue_id), make_pending([number]))
+    return store
 
-    found = drawn(Frame(read_snapshot(store)), 80, 16)
 
-    assert len(found) <= 16
-    assert found[-1] == "and 20 more: choose with --queue NAME"
+def queues_in(found: list[str]) -> list[str]:
+    return [line.split()[0] for line in found[2:-1]]
+
+
+@pytest.mark.parametrize("height", [4, 8, 24])
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_frame_fits_a_small_terminal_and_tells_the_keys(
+    many: MemoryStore, width: int, height: int
+):
+    found = drawn(Frame(read_snapshot(many)), width, height)
+
+    assert len(found) == height
+    assert all(len(line) <= width for line in found)
+    assert found[-1].startswith(f"1-{height - 3} of 30  ↑↓ scroll  s sort")
+
+
+def test_keys_scroll_no_further_than_there_are_lines(many: MemoryStore):
+    frame, view = Frame(read_snapshot(many)), View()
+
+    def shown_after(key: str) -> str:
+        nonlocal view
+        view = settled_view(press(view, key, 80, 10), 30, 10)
+        found = queues_in(drawn(frame, 80, 13, view))
+        assert len(found) == 10
+        return found[0]
+
+    keys = ["down", "page down", "page down", "down", "up", "home", "up", "end", "page up"]
+    assert [shown_after(key) for key in keys] == [
+        *("q01", "q11", "q20", "q20", "q19", "q00", "q00", "q20", "q10"),
+    ]
+
+
+def test_keys_sort_by_one_column_after_the_other_and_turn_the_order_round(many: MemoryStore):
+    frame, view = Frame(read_snapshot(many)), View()
+    for key in "sss":
+        view = press(view, key, 80, 10)
+
+    largest = drawn(frame, 80, 13, view)
+    smallest = drawn(frame, 80, 13, press(view, "r", 80, 10))
+
+    assert "depth↓" in largest[1]
+    assert queues_in(largest)[:3] == ["q29", "q28", "q27"]
+    assert "depth↑" in smallest[1]
+    assert queues_in(smallest)[:3] == ["q00", "q01", "q02"]
+
+
+def test_after_the_last_column_they_are_sorted_by_name_again():
+    view = View()
+    for _ in range(4):
+        view = press(view, "s", 40, 10)
+
+    assert view == View()
+
+
+def test_a_key_that_means_nothing_changes_nothing():
+    assert press(View(first=3), "x", 80, 10) == View(first=3)
+
+
+@pytest.mark.parametrize(
+    ("sent", "keys"),
+    [
+        (b"sq", ["s", "q"]),
+        (b"\x1b[A\x1b[B", ["up", "down"]),
+        (b"\x1b[5~\x1b[6~ ", ["page up", "page down", "page down"]),
+        (b"\x1b[24~q", ["unknown"]),
+    ],
+)
+def test_keys_are_told_apart(sent: bytes, keys: list[str]):
+    assert keys_of(sent) == keys
+
+
+@pytest.mark.parametrize(("is_target", "style"), [(False, "33"), (True, "2")])
+def test_a_group_that_nobody_reads_alarms_unless_it_is_of_a_dead_letter_queue(
+    is_target: bool, style: str
+):
+    store = MemoryStore()
+    queue = create_queue(store, "letters")
+    if is_target:
+        create_queue(store, "orders", dead_letter_queue="letters", max_deliveries=5)
+    make_group(store, queue.queue_id)
+    publish(Ledger(store, queue.queue_id), make_pending([3]))
+    console = Console(width=80, force_terminal=True, color_system="standard")
+
+    with console.capture() as capture:
+        console.print(render(Frame(read_snapshot(store, ["letters"])), View(), 80, None))
+
+    line = next(each for each in capture.get().splitlines() if "letters" in each)
+    assert f"\x1b[{style}m" in line
 
 
 def test_paused_and_broken_queues_and_an_absent_cassandra_are_seen(store: MemoryStore):
@@ -114,7 +208,7 @@ def test_paused_and_broken_queues_and_an_absent_cassandra_are_seen(store: Memory
 
 @pytest.fixture
 def command(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr(monitoring, "open_store", lambda _: store)
+    monkeypatch.setattr(top_command, "open_store", lambda _: store)
 
     def run(*arguments: str) -> Result:
         result = CliRunner().invoke(app, ["top", *arguments])
@@ -129,7 +223,9 @@ def test_one_frame_can_be_had_without_a_terminal(command: Callable[..., Result])
     result = command("--once")
 
     assert result.exit_code == 0
-    assert "orders" in result.stdout
+    titles, line = result.stdout.splitlines()
+    cells = dict(zip(titles.split(), line.split(), strict=True))
+    assert (cells["queue"], cells["depth"], cells["oldest"]) == ("orders", "7", "30s")
 
 
 def test_without_a_terminal_it_says_how_to_have_one_frame(command: Callable[..., Result]):

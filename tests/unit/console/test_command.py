@@ -31,7 +31,7 @@ print("ended", flush=True)
 def test_where_others_could_reach_it_it_does_not_start_without_a_key(host: str):
     ended = cassieq("console", "--listen", f"{host}:8081", *NOWHERE)
 
-    assert ended.code == 1
+    assert ended.code == 2
     assert "it needs a log-in: give --secret" in ended.err
     assert ended.out == ""
 
@@ -39,7 +39,7 @@ def test_where_others_could_reach_it_it_does_not_start_without_a_key(host: str):
 def test_a_secret_is_given_by_reference_only():
     ended = cassieq("console", "--listen", "0.0.0.0:0", "--secret", "s" * 40, *NOWHERE)
 
-    assert ended.code == 1
+    assert ended.code == 2
     assert "env:NAME" in ended.err
 
 

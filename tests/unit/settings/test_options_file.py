@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cassieq_spark.cli import app
-from cassieq_spark.cli.options import configured
+from cassieq_spark.cli.flags import configured
 from cassieq_spark.cli.repair import USAGE, main
 from cassieq_spark.errors import OptionError
 from cassieq_spark.repair.steps import Step
@@ -99,13 +99,13 @@ def test_commands_have_the_file_as_their_defaults(config: Path):
     config.write_text('[cassandra]\nlocal-dc = "dc9"\n[repair]\nevery = "5m"\n')
     command = CliRunner()
 
-    defaults = configured(config, _main_command())
+    defaults = configured(config, _main_command(), root=_main_command())
 
     assert defaults["queue"]["list"] == {"local_dc": "dc9"}
     assert defaults["repair"]["run"] == {"local_dc": "dc9", "every": "5m"}
-    assert defaults["node"]["up"] == {}
+    assert "node" not in defaults
     config.write_text("[cassandra]\nport = 9043\nssl = true\n[gateway]\nmax-polls = 7\n")
-    defaults = configured(config, _main_command())
+    defaults = configured(config, _main_command(), root=_main_command())
     assert defaults["gateway"]["serve"] == {"port": "9043", "ssl": True, "max_polls": "7"}
     assert defaults["gateway"]["account"] == {"port": "9043", "ssl": True}
     config.write_text("[cassandra]\nlocal = 'x'")
@@ -129,7 +129,7 @@ def test_a_value_that_can_not_be_one_is_told_with_the_file(
     config.write_text(text)
 
     with pytest.raises(OptionError, match=complaint) as caught:
-        configured(config, _main_command())
+        configured(config, _main_command(), root=_main_command())
     assert str(config) in str(caught.value)
 
 
@@ -144,7 +144,7 @@ def test_a_command_goes_by_the_file(config: Path):
 def test_the_file_that_comes_with_it_is_understood():
     file = ROOT / "conf" / "cassieq.toml"
 
-    reach = configured(file, _main_command())["queue"]["list"]
+    reach = configured(file, _main_command(), root=_main_command())["queue"]["list"]
     assert reach == {"contact_points": "127.0.0.1", "keyspace": "cassieq"}
     repair_job(["--config", str(file)])
 

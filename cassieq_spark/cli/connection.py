@@ -1,0 +1,196 @@
+"""Which Cassandra a command uses: the one that is named, or the one that `cassieq node up` runs.
+
+The first of these that names one wins: an option, an environment variable, the configuration
+file, the node that runs in the background, 127.0.0.1:9042.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import typer
+
+from cassieq_spark.cli.flags import CASSANDRA_PANEL, file_of, flags_of, is_verbose
+from cassieq_spark.errors import (
+    CassieqError,
+    ConnectError,
+    MessageError,
+    OptionError,
+    SchemaError,
+    SetupError,
+)
+from cassieq_spark.node.background import Background, Running
+from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.declaration import settings_of
+from cassieq_spark.terminal import Console
+
+#: Each of them names a cluster: with one of them, the node in the background is not used.
+_NAMING = ("contact_points", "port", "secure_connect_bundle")
+_NODE_UP = "started by 'cassieq node up'"
+#: Errors that do not depend on which Cassandra it is.
+_ANYWHERE = (OptionError, SetupError, MessageError, SchemaError)
+#: How long a program that shows figures or answers requests waits for Cassandra.
+_PATIENCE = timedelta(seconds=5)
+_DEFAULTS = {item.attribute: item.default for item in settings_of(ConnectionOptions)}
+#: In the meta data of a context.
+_TARGET = "cassieq.target"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The Cassandra that a command uses.
+
+    Attributes:
+        options: How it is reached.
+        named_by: What names it: ``--contact-points``, ``CASSIEQ_CONTACT_POINTS``, a file, ...;
+            None: nothing does.
+    """
+
+    options: ConnectionOptions
+    named_by: str | None
+
+    @property
+    def address(self) -> str:
+        """Contact points with their ports, or the bundle."""
+        bundle = self.options.secure_connect_bundle
+        return bundle or ", ".join(f"{host}:{port}" for host, port in self.options.endpoints)
+
+    def __str__(self) -> str:
+        how = "the default address"
+        if self.named_by is not None:
+            how = self.named_by if self.named_by == _NODE_UP else f"named by {self.named_by}"
+        return f"Cassandra at {self.address} ({how}), keyspace {self.options.keyspace}"
+
+    def explain(self, error: CassieqError) -> str | None:
+        """What to add to an error; None: it has nothing to do with this Cassandra."""
+        if isinstance(error, _ANYWHERE):
+            return None
+        if not isinstance(error, ConnectError):
+            return str(self)
+        if self.named_by is None:
+            return (
+                "this is the default address, as none is named; to start a Cassandra here: "
+                "cassieq node up --detach; to name yours: --contact-points"
+            )
+        how = "the node is" if self.named_by == _NODE_UP else "the address comes from"
+        return f"{how} {self.named_by}"
+
+
+def choose(
+    values: Mapping[str, Any], named_by: Callable[[str], str | None], running: Running | None
+) -> tuple[dict[str, Any], str | None]:
+    """Which Cassandra these settings mean. Pure.
+
+    Args:
+        values: Settings of `ConnectionOptions`, by attribute.
+        named_by: Tells what gave a setting its value; None: it has its default.
+        running: The node in the background.
+
+    Returns:
+        The settings to use, and what names the Cassandra; see `Target`.
+    """
+    names = [name for each in _NAMING if (name := named_by(each)) is not None]
+    if names or running is None:
+        return {**values}, names[0] if names else None
+    found: dict[str, Any] = {
+        **values,
+        "contact_points": tuple(running.contact_points),
+        "port": running.port,
+    }
+    if running.username and values["username"] is None and values["password"] is None:
+        found |= {"username": running.username, "password": f"file:{running.password_file}"}
+    if running.ca_file and values["ssl_ca_file"] is None:
+        found["ssl_ca_file"] = running.ca_file
+    return found, _NODE_UP
+
+
+def find_running() -> Running | None:
+    """The node in the background; None also if this user's folder cannot be read."""
+    with suppress(OSError):
+        return Background().running()
+    return None
+
+
+def _build(*, context: typer.Context, **values: Any) -> ConnectionOptions:
+    values = {**_DEFAULTS, **values}
+    chosen, named_by = choose(values, lambda name: _named_by(context, name), find_running())
+    if chosen["username"] is not None and chosen["password"] is None:
+        question = f"Password of {chosen['username']}"
+        chosen["password"] = typer.prompt(question, hide_input=True, err=True)
+    target = Target(ConnectionOptions(**chosen), named_by)
+    context.meta[_TARGET] = target
+    return target.options
+
+
+def _named_by(context: typer.Context, attribute: str) -> str | None:
+    """What gave a setting its value; None: it has its default."""
+    item = next(each for each in settings_of(ConnectionOptions) if each.attribute == attribute)
+    source = context.get_parameter_source(str(item.flag).replace("-", "_"))
+    match source.name if source else None:
+        case "COMMANDLINE":
+            return f"--{item.flag}"
+        case "ENVIRONMENT":
+            return item.variable
+        case "DEFAULT_MAP":
+            return str(file_of(context))
+        case _:
+            return None
+
+
+#: The parameters of a command that connects, and what makes its `ConnectionOptions` of them.
+CONNECTION = flags_of(
+    ConnectionOptions,
+    _build,
+    CASSANDRA_PANEL,
+    {
+        "contact_points": "the node that 'cassieq node up' runs, else 127.0.0.1",
+        "password": "asked for",
+    },
+    takes_context=True,
+)
+
+
+def read_connection(context: typer.Context) -> ConnectionOptions | None:
+    """The connection that a line means which is not complete yet; None: it would ask for more.
+
+    Raises:
+        OptionError: A setting is malformed, or some contradict each other.
+    """
+    names = inspect.signature(CONNECTION).parameters.keys() - {"context"}
+    given = {name: context.params[name] for name in names if name in context.params}
+    if given.get("username") and not given.get("password"):
+        return None
+    found: ConnectionOptions = CONNECTION(context=context, **given)
+    return found
+
+
+@contextmanager
+def telling_where(context: typer.Context) -> Iterator[None]:
+    """Add to each error of the block which Cassandra it comes from, and what names that one."""
+    try:
+        yield
+    except CassieqError as error:
+        target: Target | None = context.meta.get(_TARGET)
+        if target is not None and (note := target.explain(error)) is not None:
+            error.add_note(note)
+        raise
+
+
+def tell_where(context: typer.Context) -> None:
+    """Say which Cassandra a command uses, on standard error, if someone looks or has asked."""
+    target: Target | None = context.meta.get(_TARGET)
+    is_watched = sys.stdout.isatty() and sys.stderr.isatty()
+    if target is not None and (is_watched or is_verbose(context)):
+        console = Console(stderr=True, soft_wrap=True)
+        console.print(str(target), style="dim", highlight=False)
+
+
+def impatient(connection: ConnectionOptions) -> ConnectionOptions:
+    """The same, but calls give up soon: the command reports an outage instead of waiting."""
+    return replace(connection, request_timeout=_PATIENCE, patience=_PATIENCE)

@@ -1,0 +1,214 @@
+"""The settings as flags of commands, and a configuration file as the defaults of these flags."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.declaration import Setting, explain, parse_value, settings_of
+from cassieq_spark.settings.file import CASSANDRA, GATEWAY, REPAIR, VARIABLE, read_settings
+from cassieq_spark.settings.gateway import Limits
+
+#: Help shows the options of reaching Cassandra under this heading.
+CASSANDRA_PANEL = "Cassandra"
+#: The limits of a gateway.
+LIMITS_PANEL = "Limits"
+#: The options of the repair that a configuration file may set.
+REPAIR_PANEL = "Repair"
+#: Which heading has the options that a table of the configuration file sets.
+_PANELS = {CASSANDRA: CASSANDRA_PANEL, GATEWAY: LIMITS_PANEL, REPAIR: REPAIR_PANEL}
+#: Which tables have the settings of a class.
+_DECLARED = {CASSANDRA: ConnectionOptions, GATEWAY: Limits}
+
+#: In the meta data of a context: the configuration file, and whether -v was given.
+_FILE, _VERBOSE = "cassieq.file", "cassieq.verbose"
+
+
+def flags_of(
+    cls: type[Any],
+    build: Callable[..., Any],
+    panel: str,
+    without: Mapping[str, str],
+    *,
+    takes_context: bool = False,
+) -> Callable[..., Any]:
+    """A function whose parameters are the settings of a class as flags.
+
+    Args:
+        cls: A dataclass; each of its settings has a default.
+        build: Makes the value, of values by attribute.
+        panel: Heading under which the flags are shown.
+        without: What commands do if a setting is left out, where that differs from its default.
+        takes_context: Whether ``build`` and the function also take the context of the command.
+    """
+    settings = {str(item.flag).replace("-", "_"): item for item in settings_of(cls)}
+
+    def read(**given: Any) -> Any:
+        rest = {"context": given.pop("context")} if takes_context else {}
+        values = {
+            settings[name].attribute: _parsed(settings[name], value)
+            for name, value in given.items()
+        }
+        return build(**values, **rest)
+
+    parameters = [_flag(name, item, panel, without.get(name)) for name, item in settings.items()]
+    if takes_context:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter("context", keyword, annotation=typer.Context))
+    vars(read)["__signature__"] = inspect.Signature(parameters)
+    return read
+
+
+def is_verbose(context: typer.Context) -> bool:
+    """Whether ``--verbose`` was given, anywhere on the line."""
+    return bool(context.meta.get(_VERBOSE))
+
+
+def file_of(context: typer.Context) -> Path | None:
+    """The configuration file that was named last on the line, or in the environment."""
+    path: Path | None = context.meta.get(_FILE)
+    return path
+
+
+def _configure(context: typer.Context, path: Path | None) -> Path | None:
+    """Take the settings of a file as defaults of the command, and of those below it."""
+    if path is None and context.parent is None and (named := os.environ.get(VARIABLE)):
+        path = Path(named)
+    if path is not None:
+        found = configured(path, context.command, root=context.find_root().command)
+        context.default_map = {**(context.default_map or {}), **found}
+        context.meta[_FILE] = path
+    return path
+
+
+def _tell_more(context: typer.Context, is_asked: bool) -> bool:
+    if is_asked:
+        context.meta[_VERBOSE] = True
+    return is_asked
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help=f"File with settings; options and variables override it. Also {VARIABLE}.",
+        metavar="FILE",
+        show_default=False,
+        is_eager=True,
+        callback=_configure,
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Say which Cassandra is used, and what names it.",
+        is_eager=True,
+        callback=_tell_more,
+    ),
+]
+
+
+def _parsed(item: Setting, value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    return parse_value(f"--{item.flag}", item.kind, str(value), secret=item.secret)
+
+
+def _flag(name: str, item: Setting, panel: str, without: str | None) -> inspect.Parameter:
+    default, names = item.default, f"--{item.flag}"
+    least, most = item.kind.bounds or (None, None)
+    kind: Any = str
+    if isinstance(default, bool):
+        kind = bool
+        names = f"{names}/--no-{item.flag}" if default else names
+    elif least is not None:
+        kind = int
+    elif default is not None:
+        default = item.kind.show(default)
+    info = typer.Option(
+        names,
+        help=item.meaning,
+        metavar=None if kind is bool else item.kind.metavar,
+        min=least,
+        max=most,
+        envvar=item.variable,
+        show_envvar=False,
+        show_default=without or default is not None or item.without or False,
+        rich_help_panel=panel,
+    )
+    annotation = kind | None if default is None else kind
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[annotation, info],
+    )
+
+
+def configured(path: Path, command: Any, *, root: Any) -> dict[str, Any]:
+    """The defaults of a command, and of those below it, that a configuration file makes.
+
+    A table of the file has the options that help shows under the heading of `_PANELS`.
+
+    Args:
+        path: The file.
+        command: The command.
+        root: The program; the file may have settings of all of its commands.
+
+    Raises:
+        OptionError: The file can't be read, or has an unknown setting or an impossible value.
+    """
+    known: dict[str, Collection[str]] = {
+        table: [str(item.flag) for item in settings_of(cls)] for table, cls in _DECLARED.items()
+    }
+    known[REPAIR] = _names_under(REPAIR_PANEL, root)
+    found = read_settings(path, known)
+    for table, cls in _DECLARED.items():
+        items = {str(item.flag): item for item in settings_of(cls)}
+        found[table] = {
+            name: _text(f"configuration {path}: {name!r} of [{table}]", items[name], value)
+            for name, value in found[table].items()
+        }
+    return _defaults(found, command)
+
+
+def _text(where: str, item: Setting, value: str | int | bool) -> str | bool:
+    """A value of a file as a command takes it: checked, and a text unless it is a flag."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    try:
+        parsed = item.kind.parse(text)
+    except ValueError as error:
+        shown = "what is there" if item.secret else repr(value)
+        raise OptionError(where + explain(item.kind, shown, error)) from error
+    return parsed if isinstance(parsed, bool) else text
+
+
+def _names_under(panel: str, command: Any) -> list[str]:
+    """The options of a command, and of those below it, that help shows under a heading."""
+    if hasattr(command, "commands"):
+        return [name for it in command.commands.values() for name in _names_under(panel, it)]
+    named = (it for it in command.params if getattr(it, "rich_help_panel", None) == panel)
+    return [str(each.name).replace("_", "-") for each in named]
+
+
+def _defaults(settings: Mapping[str, Mapping[str, Any]], command: Any) -> dict[str, Any]:
+    if hasattr(command, "commands"):
+        below = {name: _defaults(settings, it) for name, it in command.commands.items()}
+        # One that has none is left out: 'help' is the name of an option, too.
+        return {name: found for name, found in below.items() if found}
+    return {
+        each.name: values[name]
+        for table, values in settings.items()
+        for each in command.params
+        if getattr(each, "rich_help_panel", None) == _PANELS[table]
+        and (name := str(each.name).replace("_", "-")) in values
+    }

@@ -1,0 +1,258 @@
+"""``cassieq put``: messages from the command line, a file or a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from cassieq_spark.arguments import abridged
+from cassieq_spark.cli.inlet import (
+    STANDARD_INPUT,
+    batches,
+    is_piped,
+    lines_of,
+    standard_input,
+)
+from cassieq_spark.cli.messages import DURATION, client_of
+from cassieq_spark.cli.options import MESSAGES_PANEL, AsJson, QueueName, Value, command
+from cassieq_spark.cli.output import INTERRUPTED, tell, tell_rate
+from cassieq_spark.client import NewMessage
+from cassieq_spark.errors import MessageError, OptionError
+from cassieq_spark.model import Positions, Range
+from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.signals import stopped_by_signals
+
+app = typer.Typer()
+
+#: What a line of JSON may say of a message that is put.
+_TAKEN = {"key", "key_base64", "value", "value_base64", "headers"}
+#: What 'receive --json' says besides, of the message that it was.
+_LEFT_OUT = {
+    "delivery_count",
+    "group",
+    "lease_until",
+    "monoton",
+    "partition",
+    "published_at",
+    "queue",
+    "receipt",
+}
+
+
+@command(app, panel=MESSAGES_PANEL)
+def put(  # noqa: PLR0913 (one per option)
+    queue: QueueName,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Messages; - reads them from standard input, one from each line.",
+            metavar="MESSAGE",
+            show_default="what comes from a pipe",
+        ),
+    ] = None,
+    *,
+    connection: ConnectionOptions,
+    file: Annotated[
+        typer.FileBinaryRead | None,
+        typer.Option(
+            "--file",
+            help="Put each line of a file; - is standard input.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="Key of the messages.", show_default=False)
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header",
+            help="Header of the messages. Repeatable.",
+            metavar="NAME=VALUE",
+            show_default=False,
+        ),
+    ] = None,
+    delay: Annotated[
+        timedelta, Value(DURATION, "Delay before they are delivered: 10s, 5m.")
+    ] = timedelta(0),
+    json_lines: Annotated[
+        bool,
+        typer.Option(
+            "--json-lines",
+            help="Each line is a JSON object: value, perhaps key and headers, as 'receive --json' "
+            "and 'peek --json' print them.",
+        ),
+    ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Publish lines as they come, at least every second, and not all together.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put messages into a queue.
+
+    They become visible all together, or none does; in a queue with several partitions, those of
+    each partition. Of a queue with a schema, a message is a JSON object with its columns.
+
+    Examples:
+        cassieq put orders hello world
+        cassieq put orders --key customer-7 --header source=web '{"total": 12}'
+        seq 1000 | cassieq put orders -
+        cassieq peek orders --max 100 --json | cassieq put copies --json-lines -
+        tail -f app.log | cassieq put logs - --follow
+    """
+    source = _source(values, file)
+    if follow and source is None:
+        raise OptionError("--follow is for standard input and files: give - or --file")
+    made = _Maker(
+        key=None if key is None else os.fsencode(key),
+        headers=dict(_header(text) for text in header or ()),
+        reads_json=json_lines,
+    )
+    # As the shell gave them, whatever their encoding.
+    lines = map(os.fsencode, values or ()) if source is None else lines_of(source)
+    put = _Put(queue)
+    is_stopped = False
+    with client_of(connection) as client:
+        if not follow:
+            put.add(client.put_many(queue, made.messages(lines), delay=delay))
+        else:
+            with stopped_by_signals() as stop:
+                for several in batches(source, stop):
+                    put.add(client.put_many(queue, made.messages(several), delay=delay))
+                is_stopped = stop.signal is signal.SIGINT
+    tell(put.sentence, put.values, as_json=as_json)
+    if source is not None:
+        tell_rate(put.count, time.monotonic() - put.begun)
+    if is_stopped:
+        raise typer.Exit(INTERRUPTED)
+
+
+class _Put:
+    """What was put into a queue, by one publication or several."""
+
+    def __init__(self, queue: str) -> None:
+        self.begun = time.monotonic()
+        self.count = 0
+        self._queue = queue
+        self._published: list[Range | Positions] = []
+
+    def add(self, monotons: Range | Positions) -> None:
+        """Count what was published together."""
+        self.count += len(monotons)
+        self._published.append(monotons)
+
+    @property
+    def sentence(self) -> str:
+        """The same for people."""
+        is_one = self.count and len(self._published) == 1
+        where = f": monotons {self._published[0]}" if is_one else ""
+        return f"Put {self.count:,} message(s) into queue {self._queue}{where}."
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The same for programs."""
+        match self._published:
+            case [Range() as one]:
+                return {"queue": self._queue, "start": one.start, "stop": one.stop}
+            case [Positions() as one]:
+                parts = sorted(one.by_partition.items())
+                found = {str(at): {"start": it.start, "stop": it.stop} for at, it in parts}
+                return {"queue": self._queue, "partitions": found}
+            case _:
+                return {
+                    "queue": self._queue,
+                    "count": self.count,
+                    "publications": len(self._published),
+                }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Maker:
+    """Makes messages of lines.
+
+    Attributes:
+        key: Of messages that have none of their own.
+        headers: Of all messages; one of their own of that name goes before it.
+        reads_json: Whether a line is JSON that says key, value and headers.
+    """
+
+    key: bytes | None
+    headers: Mapping[str, str]
+    reads_json: bool
+
+    def messages(self, lines: Iterable[bytes]) -> Iterator[NewMessage]:
+        """A message of each line; of JSON, empty lines are left out."""
+        for number, line in enumerate(lines, 1):
+            if not self.reads_json:
+                yield NewMessage(line, self.key, self.headers)
+            elif line.strip():
+                yield self._read(line, f"line {number}")
+
+    def _read(self, line: bytes, where: str) -> NewMessage:
+        try:
+            given = json.loads(line)
+        except ValueError as error:
+            raise MessageError(f"{where} is no JSON: {error}; nothing was put") from error
+        if not isinstance(given, dict):
+            raise MessageError(f"{where} is no JSON object, but {type(given).__name__}")
+        if unknown := sorted(given.keys() - _TAKEN - _LEFT_OUT):
+            raise MessageError(
+                f"{where} has unknown names: {abridged(unknown)}; a message has "
+                f"{', '.join(sorted(_TAKEN))}"
+            )
+        value = given.get("value", _decoded(given, "value_base64", where))
+        if not isinstance(value, (str, bytes, dict)):
+            raise MessageError(f"{where} has no value: expected a text, an object or value_base64")
+        key = given.get("key", _decoded(given, "key_base64", where))
+        headers = given.get("headers") or {}
+        if not isinstance(key, (str, bytes, type(None))) or not isinstance(headers, dict):
+            raise MessageError(f"{where}: key must be a text, and headers an object of texts")
+        return NewMessage(value, self.key if key is None else key, {**self.headers, **headers})
+
+
+def _source(values: list[str] | None, file: Any) -> Any | None:
+    """The stream with messages; None: they are arguments."""
+    from_input = values == [STANDARD_INPUT]
+    if (bool(values) and file is not None) or (
+        not from_input and STANDARD_INPUT in (values or ())
+    ):
+        raise OptionError("give messages, or - for standard input, or --file; only one of them")
+    if file is not None:
+        return file
+    if from_input or (not values and is_piped()):
+        return standard_input()
+    if not values:
+        raise OptionError(
+            "there is nothing to put: give messages, - for standard input, or --file FILE"
+        )
+    return None
+
+
+def _decoded(given: Mapping[str, Any], name: str, where: str) -> bytes | None:
+    if name not in given:
+        return None
+    try:
+        return b64decode(given[name], validate=True)
+    except (TypeError, ValueError) as error:
+        raise MessageError(f"{where}: {name} is not Base64") from error
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise OptionError(f"--header must be NAME=VALUE, not {text!r}")
+    return name, value
