@@ -227,7 +227,7 @@ class OnDead(StrEnum):
     """What happens to the messages behind a dead one, in a queue with an order.
 
     ``CONTINUE``: the dead message goes to the dead-letter queue, and the next ones are delivered.
-    ``STOP``: the group is given nothing more of that partition until an operator decides.
+    ``STOP``: the group gets no more messages of that partition until an operator decides.
     """
 
     CONTINUE = "continue"

@@ -39,7 +39,7 @@ REPLACED_TWICE = "replace.lease_lost"
 #: Messages could not be read, and go to the dead-letter queue.
 UNREADABLE = "read.unreadable"
 
-#: A group stops at a dead message, as its queue says.
+#: A group stops at a dead message, by the setting ``on_dead`` of its queue.
 STOPPED = "dead.stopped"
 
 #: Messages are extended by at least this while their replacements are published.
@@ -204,11 +204,7 @@ class Consumer:
                 each.reason or too_often(each.deliveries),
                 self.queue.name,
                 self.group.name,
-                extra={
-                    "action": STOPPED,
-                    "count": each.monotons.count,
-                    **self.log_fields,
-                },
+                extra={"action": STOPPED, "count": each.monotons.count, **self.log_fields},
             )
 
     def settle(

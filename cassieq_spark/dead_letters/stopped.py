@@ -23,7 +23,7 @@ class Resume(StrEnum):
 
     ``RETRY``: they are delivered again, and their deliveries are counted anew.
     ``DEAD_LETTER``: they go to the dead-letter queue.
-    ``DROP``: they count as settled, and no copy of them is made.
+    ``DROP``: they are settled without a copy.
     """
 
     RETRY = "retry"
@@ -36,8 +36,8 @@ class Stopped:
     """Dead messages at which a group has stopped.
 
     Attributes:
-        partition: Of which of several partitions; None: the queue has one.
-        monotons: Which messages.
+        partition: Which of several partitions they are in; None: the queue has one.
+        monotons: The messages.
         deliveries: How often they were handed out.
         reason: Why they are dead.
         last_delivered_at: When they were handed out last, by the coordinator's clock.
@@ -51,7 +51,7 @@ class Stopped:
 
 
 def find_stopped(store: Store, queue: QueueDefinition, group: str) -> list[Stopped]:
-    """At which messages a group has stopped, by partition. Three reads for each partition.
+    """Find the messages at which a group has stopped. Three reads for each partition.
 
     Raises:
         QueueStateError: There is no such group.
@@ -75,13 +75,13 @@ def resume_group(
 ) -> int:
     """Let a group continue that has stopped at dead messages.
 
-    Three reads for each partition. For each dead row an LWT and two or three reads; two LWTs and
-    a few reads to dead-letter it. A call that breaks off has resumed some partitions; the next
-    one resumes the others.
+    Three reads for each partition. For each dead row an LWT and two or three reads; to dead-letter
+    it, two LWTs and a few reads. If the call breaks off, it has resumed some partitions, and the
+    next call resumes the others.
 
     Args:
         how: What happens to the dead messages; see `Resume`.
-        partition: Of which partition only; None: of all.
+        partition: In which partition only; None: in all.
 
     Returns:
         How many messages were dead; 0 if the group has not stopped.
@@ -117,7 +117,7 @@ def resume_group(
 
 
 def _resume(store: Store, part: QueueDefinition, name: str, how: Resume, dead: Waiting) -> bool:
-    """Whether this call has resumed the group there, and no other one was faster."""
+    """Whether this call has resumed the group in this partition; no if another was faster."""
     group = ConsumerGroup(Ledger(store, part.queue_id), name)
     match how:
         case Resume.RETRY:
