@@ -190,8 +190,9 @@ def _excess(counts: _Counts, sizes: list[int]) -> str | None:
 def _sizes(flags: int, counts: _Counts) -> list[int]:
     """The bytes of each buffer of a body, 0 if it is left out.
 
-    Of values, keys, headers, names and items come first all offsets, so that they are aligned,
-    then the bits that say what is null, then the data.
+    First come the offsets of values, keys, headers, names and items, so that they are aligned;
+    then the bits for nulls of keys, headers and items; then the data of values, keys, names and
+    items.
     """
     of_messages, of_entries = 4 * (counts.messages + 1), 4 * (counts.entries + 1)
     message_bits, entry_bits = bit_bytes(counts.messages), bit_bytes(counts.entries)

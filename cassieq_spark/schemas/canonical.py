@@ -210,7 +210,7 @@ def decimal_of(precision: int, scale: int, path: str) -> pa.DataType:
     """The canonical type of a decimal.
 
     Raises:
-        OptionError: There are no decimals of so many digits.
+        OptionError: No decimal has such a precision or scale.
     """
     if not (1 <= precision <= MOST_PRECISION and 0 <= scale <= precision):
         raise OptionError(

@@ -57,8 +57,8 @@ class Change:
     Attributes:
         kind: What is done.
         path: The column, or the field as ``column.field``; empty for the order of the columns.
-        before: The type before, of what is widened or dropped.
-        after: The type after, of what is widened or added.
+        before: The type before it is widened or dropped.
+        after: The type after it is widened or added.
     """
 
     kind: ChangeKind

@@ -38,8 +38,8 @@ def unreadable(row: Row, error: Exception) -> InvariantError:
     """The error for a row that can't be decoded."""
     where = ", ".join(f"{key} {row[key]!a}" for key in _KEYS if row.get(key) not in {None, ""})
     return InvariantError(
-        f"the row with {where} can't be read: {error}; we write no such row: if no other program "
-        "does, look what a later release has written. How to get rid of it: docs, operations"
+        f"the row with {where} can't be read: {error}; we write no such row: another program or a "
+        "later release has written it. docs/operations.md says how to remove it"
     )
 
 
