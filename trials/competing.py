@@ -1,9 +1,9 @@
-"""Three queries of one group share a queue while one or the other is killed, hard, now and then.
+"""Three queries of one group share a queue, while one of them is killed now and then.
 
-Each query is a process of its own with a Spark of its own. What a batch had is stored under the
-query's name and the batch id, so that a batch that is processed again replaces itself. Prints, as
-JSON, what was lost, what was processed by more than one query, and how often messages were
-delivered. Exit code 1 if anything was lost.
+Each query is a process with a Spark of its own. It stores the rows of a batch under its name and
+the batch id, so a batch that is processed again is replaced. Prints, as JSON, how many messages
+were lost, how many were processed by more than one query, and how often messages were delivered.
+The exit code is 1 if anything was lost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from trials.spark import Results, start_spark
 
 QUEUE, GROUP = "orders", "billing"
 QUERIES = ("a", "b", "c")
-#: Short, so that what a killed query held is delivered again within the run.
+#: Short, so that the messages of a killed query are delivered again within the run.
 LEASE_SECONDS = 8
 _BATCH = 5000
 _LOOK_SECONDS = 0.5
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def compete(environment: Cassandra, folder: Path, given: argparse.Namespace) -> Report:
-    """Let the queries run, kill them now and then, start them again, until nothing is owed."""
+    """Run the queries, kill and restart them, until all messages are settled."""
     chance = Random(given.seed)
     queue = create_queue(environment.store, QUEUE)
     fill(environment.store, queue, given.messages)
@@ -113,7 +113,7 @@ def count(folder: Path, messages: int) -> Report:
 
 
 def query(hosts: str, folder: Path) -> None:
-    """Read the queue for ever, and store what each batch had."""
+    """Read the queue for ever, and store each batch."""
     results = Results(folder)
     spark = start_spark(
         f"cassieq competing {folder.name}", folder / "spark", master="local[1]", log_level="ERROR"

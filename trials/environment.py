@@ -1,4 +1,4 @@
-"""What every trial needs: arguments, a Cassandra, an end by Ctrl-C, a last line of JSON."""
+"""What all trials share: arguments, a Cassandra, an end by Ctrl-C, a report as the last line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.protocol import Store
 
-#: What a trial prints as its last line.
+#: The last line of a trial, as JSON.
 Report = dict[str, Any]
 
 _INTERRUPTED = 130
@@ -53,14 +53,14 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
 def carry_out(
     name: str, play: Callable[[Path], Report], *, fine: Callable[[Report], object]
 ) -> int:
-    """Play a trial in a temporary folder, print its report, and return the exit code.
+    """Run a trial in a temporary folder, print its report, and return the exit code.
 
-    Ctrl-C, SIGTERM and SIGHUP stop it (130). The folder is kept where something is wrong.
+    Ctrl-C, SIGTERM and SIGHUP end it with 130. The folder is kept if something is wrong.
 
     Args:
-        name: Of the trial, for the folder.
-        play: Returns the report; given the folder.
-        fine: Whether a report says that all is as promised.
+        name: Name of the trial, for the folder.
+        play: Runs the trial in the folder, and returns the report.
+        fine: Whether the report says that all is as promised.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -84,7 +84,7 @@ def carry_out(
 
 @dataclass(frozen=True, slots=True)
 class Cassandra:
-    """A cluster with all tables, and a store that is connected to it."""
+    """A cluster with all tables, and a store on it."""
 
     cluster: Cluster
     connection: ConnectionOptions
@@ -108,7 +108,7 @@ def cassandra(keyspace: str = DEFAULT_KEYSPACE, **nodes: Any) -> Iterator[Cassan
 
 
 def fill(store: Store, queue: QueueDefinition, messages: int) -> None:
-    """Publish numbers as text; in a new queue, each message's number is its monoton."""
+    """Publish numbers from 0 as text; in a new queue, they are the monotons."""
     for start in range(0, messages, _BLOCK):
         numbers = range(start, min(messages, start + _BLOCK))
         batch = pa.record_batch({"value": pa.array([str(number) for number in numbers])})
@@ -117,6 +117,6 @@ def fill(store: Store, queue: QueueDefinition, messages: int) -> None:
 
 
 def depth(store: Store, queue_id: QueueId) -> int | None:
-    """Messages that the groups of a queue are still owed; None while there is no group."""
+    """Messages that the groups of a queue have not settled; None while there is no group."""
     groups = queue_stats(Ledger(store, queue_id)).groups
     return sum(group.depth for group in groups) if groups else None

@@ -1,4 +1,4 @@
-"""What the figures that trials draw have in common: for pages of either colour."""
+"""The style of the figures that trials draw, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-#: Seen as well on white as on black: of middling lightness.
+#: Of medium lightness, so that it is visible on white and on black.
 INK = "#808890"
 BLUE, RED, GREEN, OCHRE = "#3f8ae0", "#e0564a", "#3fa35f", "#c98a1b"
 COLOURS = (BLUE, RED, GREEN, OCHRE)
@@ -30,24 +30,14 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "axes.titlesize": 10,
-    **dict.fromkeys(
-        (
-            "text.color",
-            "axes.edgecolor",
-            "axes.labelcolor",
-            "axes.titlecolor",
-            "xtick.color",
-            "ytick.color",
-            "grid.color",
-        ),
-        INK,
-    ),
+    **dict.fromkeys(("text.color", "xtick.color", "ytick.color", "grid.color"), INK),
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "axes.titlecolor"), INK),
 }
 
 
 @contextmanager
 def styled(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
-    """A figure of that many inches, saved into a file (SVG, or what its name says) at the end."""
+    """A figure of a size in inches; at the end it is saved, as SVG or as its name says."""
     with mpl.rc_context(_STYLE):
         figure = Figure(size, layout="constrained")
         yield figure
@@ -58,6 +48,6 @@ def styled(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
 
 @contextmanager
 def pictured(path: Path, size: tuple[float, float]) -> Iterator[tuple[Axes, Sequence[str]]]:
-    """The same with one panel; with the colours to use."""
+    """The same with one panel, and the colours to use."""
     with styled(path, size) as figure:
         yield figure.subplots(), COLOURS

@@ -1,8 +1,8 @@
-"""Looks whether ledger and group state are linearizable, also while a node is paused.
+"""Checks that ledger and group state are linearizable, also while a node is paused.
 
-Threads publish, lease, settle and look, on a store that records what it is asked and what it
-answers, while the node is paused now and then. Each second queue has two partitions, in order by
-key. Exit code 1 if a history has no order.
+Threads publish, lease, settle and read on a store that records calls and answers, while the node
+is paused now and then. Every second queue has two partitions, in order by key. The exit code is 1
+if a history has no order.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from trials.environment import Report, arguments, carry_out, cassandra
 
 GROUP = "g"
 KEYSPACE = "history"
-#: Shorter than most pauses, so that clients give up; Cassandra itself gives up at half of it.
+#: Shorter than most pauses, so that clients give up; Cassandra itself gives up after half of it.
 REQUEST_TIMEOUT = timedelta(milliseconds=600)
 
 
 def main() -> int:
     parser = arguments(__doc__)
-    parser.add_argument("--seconds", type=int, default=180, help="how long")
-    parser.add_argument("--threads", type=int, default=6, help="how many at once")
-    parser.add_argument("--calls", type=int, default=40, help="of each thread, in one history")
+    parser.add_argument("--seconds", type=int, default=180, help="length of the trial")
+    parser.add_argument("--threads", type=int, default=6, help="threads at the same time")
+    parser.add_argument("--calls", type=int, default=40, help="calls of each thread in a history")
     given = parser.parse_args()
 
     def play(_: Path) -> Report:
@@ -107,15 +107,15 @@ def gather(
     partitions: int = 1,
     meanwhile: Callable[[], None],
 ) -> RecordingStore:
-    """Let several use a queue of their own until all are done.
+    """Let threads use a new queue, and record their calls.
 
     Args:
-        store: Where.
-        threads: How many.
-        calls: How often each of them does something.
-        seed: Of what they do; not of when.
-        partitions: Of the queue; if it has several, it is ordered by key.
-        meanwhile: Called again and again while they are at it.
+        store: The store.
+        threads: How many threads.
+        calls: How many calls of each thread.
+        seed: Decides what the threads do, but not when.
+        partitions: Partitions of the queue; if there are several, it is ordered by key.
+        meanwhile: Called repeatedly until all threads have ended.
     """
     recorded = RecordingStore(store)
     order = Order.KEY if partitions > 1 else Order.NONE
@@ -129,7 +129,12 @@ def gather(
             pool.submit(_use, recorded, commits, queue, Random(seed + number), calls)
             for number in range(threads)
         ]
-        disturber = pool.submit(_again_and_again, meanwhile, done)
+
+        def disturb() -> None:
+            while not done.is_set():
+                meanwhile()
+
+        disturber = pool.submit(disturb)
         try:
             for each in users:
                 each.result()
@@ -137,11 +142,6 @@ def gather(
             done.set()
         disturber.result()
     return recorded
-
-
-def _again_and_again(act: Callable[[], None], done: Event) -> None:
-    while not done.is_set():
-        act()
 
 
 def _use(
@@ -152,7 +152,7 @@ def _use(
         queue_id = chosen.choice(queue.by_partition).queue_id
         ledger, held = Ledger(store, queue_id), holds.get(queue_id)
         group = ConsumerGroup(ledger, GROUP)
-        # What is lost, late or refused is in the history.
+        # The history has the calls that are lost, late or refused.
         with suppress(StoreError, BatchOrderError):
             match chosen.randrange(6):
                 case 0:

@@ -1,8 +1,8 @@
-"""One message of many kills the Python worker that processes it, every time, with all defaults.
+"""One message of many kills each Python worker that processes it, with all defaults.
 
-A driver restarts the query whenever it fails, until the group is owed nothing. Prints, as JSON,
-how often each message was delivered and what ended up in the dead-letter queue; with --figure,
-draws it. Exit code 1 if anything is not as promised.
+A driver restarts the query when it fails, until all messages are settled. Prints, as JSON, how
+often messages were delivered and which are in the dead-letter queue; --figure draws it. The exit
+code is 1 if anything is not as promised.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cassieq_spark.queues import create_queue
 from trials.environment import Cassandra, Report, carry_out, cassandra, depth, fill, tell
 from trials.spark import start_spark
 
-#: As `cassieq queue create` has it.
+#: The default of `cassieq queue create`.
 MAX_DELIVERIES = 5
 QUEUE, DEAD, GROUP = "orders", "orders.dead", "billing"
 
@@ -43,7 +43,7 @@ class Tally:
     wrong_counts: int = 0
 
     def deliver(self, batch: DataFrame) -> list[int]:
-        """Count a batch before anything is done with it; the monotons of its messages."""
+        """Count a batch before it is processed; returns the monotons of its messages."""
         rows = batch.select("monoton", "delivery_count").toArrow().to_pydict()
         self.delivered.update(rows["monoton"])
         told = zip(rows["monoton"], rows["delivery_count"], strict=True)
@@ -54,7 +54,7 @@ class Tally:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
-    parser.add_argument("--figure", type=Path, help="where to draw it (SVG)")
+    parser.add_argument("--figure", type=Path, help="file of the figure (SVG)")
     given = parser.parse_args()
     poison = given.messages * 2 // 3
 
@@ -80,7 +80,7 @@ def main() -> int:
 def consume(
     environment: Cassandra, spark: SparkSession, queue_id: QueueId, folder: Path, poison: int
 ) -> Tally:
-    """Process everything, restarting the query whenever it fails."""
+    """Process all messages; restart the query when it fails."""
     tally = Tally()
     options = {
         "queue": QUEUE,
@@ -111,10 +111,8 @@ def consume(
     return tally
 
 
-def worker(
-    poison: int,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What runs on executors; the poison kills the process that it runs in."""
+def worker(poison: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for executors; the poison kills its process."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -126,7 +124,7 @@ def worker(
 
 
 def dead_letters(environment: Cassandra, spark: SparkSession) -> list[int]:
-    """The monotons, in their queue of origin, of what is in the dead-letter queue."""
+    """The dead letters, by their monotons in the queue that they come from."""
     reader = spark.read.format("cassieq").options(queue=DEAD, includeHeaders=True)
     reader = reader.option("spark.cassandra.connection.host", environment.hosts)
     rows = reader.load().collect()
@@ -134,7 +132,7 @@ def dead_letters(environment: Cassandra, spark: SparkSession) -> list[int]:
 
 
 def summarise(tally: Tally, messages: int, poison: int, dead: list[int]) -> dict[str, object]:
-    """What is promised, and whether it is so."""
+    """The report."""
     good = {number: count for number, count in tally.delivered.items() if number != poison}
     histogram = dict(sorted(Counter(good.values()).items()))
     report = {
@@ -160,28 +158,24 @@ def summarise(tally: Tally, messages: int, poison: int, dead: list[int]) -> dict
 
 
 def draw(path: Path, tally: Tally, poison: int) -> None:
-    """Two pictures: deliveries per message, and the batches one after the other."""
-    import matplotlib as mpl  # noqa: PLC0415 (only here)
+    """Draw the deliveries of messages, and the batches one after the other."""
+    from trials.figures import BLUE, RED, styled  # noqa: PLC0415 (only here: it takes a second)
 
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "cassieq"
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
     histogram = Counter(n for number, n in tally.delivered.items() if number != poison)
     counts = [histogram[n] for n in range(1, MAX_DELIVERIES + 1)]
-    bars = left.bar(range(1, MAX_DELIVERIES + 1), counts, color="#3b7dd8", label="good")
-    left.bar_label(bars, [f"{count:,}" if count else "none" for count in counts], fontsize=8)
-    left.bar([tally.delivered[poison]], [1], color="#d8483b", label="the poison: 1 message")
-    left.set(yscale="log", ylim=(0.7, max(counts) * 4), xlabel="times delivered")
-    left.set(ylabel="messages", title=f"{sum(counts):,} good messages and a deadly one")
-    left.legend(fontsize=8)
     sizes = [size for size, _ in tally.batches]
-    colours = ["#3b7dd8" if done else "#d8483b" for _, done in tally.batches]
-    right.scatter(range(1, len(sizes) + 1), sizes, c=colours, s=9)
-    right.set(yscale="log", xlabel="batch", ylabel="messages in it")
-    right.set(title="red: the worker was killed")
-    figure.savefig(path, metadata={"Date": None})
+    colours = [BLUE if done else RED for _, done in tally.batches]
+    with styled(path, (10, 3.6)) as figure:
+        left, right = figure.subplots(1, 2)
+        bars = left.bar(range(1, MAX_DELIVERIES + 1), counts, color=BLUE, label="good")
+        left.bar_label(bars, [f"{count:,}" if count else "none" for count in counts], fontsize=8)
+        left.bar([tally.delivered[poison]], [1], color=RED, label="the poison: 1 message")
+        left.set(yscale="log", ylim=(0.7, max(counts) * 4), xlabel="times delivered")
+        left.set(ylabel="messages", title=f"{sum(counts):,} good messages and a deadly one")
+        left.legend(fontsize=8)
+        right.scatter(range(1, len(sizes) + 1), sizes, c=colours, s=9)
+        right.set(yscale="log", xlabel="batch", ylabel="messages in it")
+        right.set(title="red: the worker was killed")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Programs that a trial starts: killed with all that they have started, and started again.
+"""Programs that a trial starts, kills with all that they have started, and starts again.
 
-Each has a keeper, which is this file run as a program. It starts a command in a new session, and
-kills that session with SIGKILL when its own standard input closes: because the trial closes it, or
-is gone. Its exit code is that of the command. It imports nothing but the standard library.
+Each has a keeper, which is this file run as a program. The keeper starts a command in a new
+session, and kills that session when its own standard input closes: the trial closes it, or has
+ended. Its exit code is that of the command. It imports the standard library only.
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ _LOOK_SECONDS = 0.5
 
 @dataclass
 class Program:
-    """A program and whatever it starts, as one thing that can be killed and started again.
-
-    In a ``with`` block it is started at the beginning, and killed at the end.
+    """A program with all that it starts; a ``with`` block starts it, and kills it at the end.
 
     Attributes:
-        name: What to call it where it fails.
-        command: What is started, with its arguments.
-        log: Where its output is appended.
+        name: Its name in messages.
+        command: The command with its arguments.
+        log: The file to which its output is appended.
         starts: How often it was started.
     """
 
@@ -53,21 +51,21 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The process id of its keeper, its parent; 0 before it was started."""
+        """The process id of its keeper; 0 before it was started."""
         return self._keeper.pid if self._keeper else 0
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there, stopped or not."""
+        """Whether it runs, paused or not."""
         return self._keeper is not None and self._keeper.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs, and before it was started."""
+        """Its exit code; None while it runs, and before it was started."""
         return self._keeper.poll() if self._keeper else None
 
     def start(self) -> None:
-        """Start it; nothing of an earlier start is left then."""
+        """Kill it if it runs, and start it."""
         self.kill()
         self.starts += 1
         with self.log.open("ab") as output:
@@ -76,22 +74,22 @@ class Program:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is for us; we end it
+                start_new_session=True,  # Ctrl-C must end only the trial, which ends this
             )
 
     def wait(self) -> int:
-        """Wait until it has ended; its exit code."""
+        """Wait until it has ended, and return its exit code."""
         assert self._keeper is not None  # noqa: S101 (it was started)
         return self._keeper.wait()
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to it and all it has started, but not to its keeper."""
+        """Send a signal to it and to all that it has started, but not to its keeper."""
         sessions = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         for process in (each for session in sessions for each in _members(int(session))):
             os.kill(process, number)
 
     def kill(self) -> None:
-        """Kill it with all it has started, by SIGKILL; harmless when it has ended."""
+        """Kill it with all that it has started; harmless if it has ended."""
         if self._keeper is not None:
             assert self._keeper.stdin is not None  # noqa: S101 (asked for above)
             self._keeper.stdin.close()
@@ -99,25 +97,20 @@ class Program:
 
 
 def supervise(programs: Iterable[Program], *, for_ever: bool) -> bool:
-    """Start what does not run, also for the first time.
-
-    Args:
-        programs: Which.
-        for_ever: Whether also those are started again that have ended in good order.
+    """Start programs that do not run; ``for_ever`` also those that have ended with exit code 0.
 
     Returns:
         Whether any of them runs now.
     """
-    runs = False
+    programs = list(programs)
     for each in programs:
         if not each.is_running and (for_ever or each.exit_code != 0):
             each.start()
-        runs = runs or each.is_running
-    return runs
+    return any(each.is_running for each in programs)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Look again and again; False if it does not come true in time."""
+    """Wait until the condition is true; False if that takes too long."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -127,9 +120,9 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def keep(command: list[str]) -> int:
-    """Run a command until it ends, or standard input does."""
+    """Run a command until it ends, or standard input closes."""
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-    # Nothing is ever sent: what can be read is the end.
+    # Nothing is ever sent, so standard input is readable only when it is closed.
     while child.poll() is None:
         if select.select([0], [], [], _KEEPER_LOOKS_SECONDS)[0]:
             break
@@ -140,8 +133,8 @@ def keep(command: list[str]) -> int:
 
 
 def _kill_session(session: int) -> None:
-    """Kill every process of a session: Spark's Python workers are a process group of their own."""
-    for _ in range(2):  # once more for what was started meanwhile
+    """Kill all processes of a session, as Spark's Python workers have another process group."""
+    for _ in range(2):  # again for processes that were started meanwhile
         for process in _members(session):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -150,7 +143,7 @@ def _kill_session(session: int) -> None:
 
 
 def _members(session: int) -> list[int]:
-    # Where there is no /proc, the group is what can be killed; the workers notice and end.
+    # Without /proc, only the process group is killed; the workers notice that and end.
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -1,10 +1,9 @@
 """Readers of one group divide the partitions of a queue; they come, stop, hang and are killed.
 
 A writer puts messages of many keys, in order, into a queue of 16 partitions, ordered by key. Each
-reader is a process of its own that reads batches as Spark's source does, and writes down what it
-got. Prints, as JSON, how many partitions each reader had once two lease times had passed after
-each event, and what was lost or out of order. Exit code 1 if anything was, or if the shares were
-not even. Draws the shares into a picture, if asked.
+reader is a process that reads batches as Spark's source does, and records its messages. Prints, as
+JSON, how many partitions each reader had two lease times after each event, and how many messages
+were lost or out of order. The exit code is 1 if there were any, or if the shares were not even.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from trials.processes import Program
 QUEUE, GROUP = "orders", "billing"
 PARTITIONS, KEYS = 16, 400
 LEASE = timedelta(seconds=8)
-#: After an event, shares are looked at once two lease times have passed.
+#: Shares are judged this long after an event.
 SETTLED_AFTER = 2 * LEASE.total_seconds()
 _EACH_SECONDS = 30.0
 _BATCH = 400
@@ -50,7 +49,7 @@ _DRAIN_SECONDS = 120
 
 
 class Event(NamedTuple):
-    """What happens to readers, and which of them are there afterwards."""
+    """What happens to which readers, and which of them work afterwards."""
 
     name: str
     does: str
@@ -71,7 +70,7 @@ EVENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """A batch of a reader: when it had its messages, and those, by partition."""
+    """A batch of a reader: when it arrived, and its messages by partition."""
 
     reader: str
     at: float
@@ -81,7 +80,7 @@ class Got:
 def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--rate", type=int, default=400, help="messages a second")
-    parser.add_argument("--draw", type=Path, help="file of a picture, as SVG or PNG")
+    parser.add_argument("--draw", type=Path, help="file of the figure of the shares, SVG or PNG")
     given = parser.parse_args()
     tell(f"seed {given.seed}")
 
@@ -93,7 +92,7 @@ def main() -> int:
 
 
 def share(environment: Cassandra, folder: Path, given: argparse.Namespace) -> Report:
-    """Let the events happen, then wait until nothing is owed, and look at what was got."""
+    """Let the events happen, wait until all messages are settled, and judge."""
     create_queue(environment.store, QUEUE, order="key", partitions=PARTITIONS, lease=LEASE)
     command = [sys.executable, "-m", "trials.sharing", "read", environment.hosts]
     readers = {
@@ -132,7 +131,7 @@ def share(environment: Cassandra, folder: Path, given: argparse.Namespace) -> Re
 
 
 def judge(got: Sequence[Got], ends: Sequence[float], written: Mapping[str, int]) -> Report:
-    """How even the shares were, and what is missing or out of order. Pure."""
+    """The report: how even the shares were, and what is lost or out of order. Pure."""
     shares = {}
     uneven = []
     for event, (began, ended) in zip(EVENTS, pairwise(ends), strict=True):
@@ -155,7 +154,7 @@ def judge(got: Sequence[Got], ends: Sequence[float], written: Mapping[str, int])
 
 
 def owners_of(got: Iterable[Got]) -> dict[int, str]:
-    """Which reader got most of each partition. Pure."""
+    """Which reader got the most messages of each partition. Pure."""
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for each in got:
         for number, messages in each.messages.items():
@@ -164,11 +163,11 @@ def owners_of(got: Iterable[Got]) -> dict[int, str]:
 
 
 def missing(got: Sequence[Got], written: Mapping[str, int]) -> tuple[int, int]:
-    """How many messages nobody got, and how many came first after a later one of their key. Pure.
+    """How many messages are lost, and how many came after a later one of their key. Pure.
 
     Args:
-        got: In order of time.
-        written: How many messages each key has; they are numbered.
+        got: The batches in order of time.
+        written: The number of messages of each key.
     """
     last: defaultdict[str, int] = defaultdict(lambda: -1)
     seen: set[str] = set()
@@ -184,7 +183,7 @@ def missing(got: Sequence[Got], written: Mapping[str, int]) -> tuple[int, int]:
 
 
 def draw(path: Path, got: Sequence[Got], ends: Sequence[float]) -> None:
-    """Draw which part of each second's messages each reader got, and when what happened."""
+    """Draw each reader's share of the messages of each second, and the events."""
     from trials.figures import pictured  # noqa: PLC0415 (only here: it takes a second)
 
     seconds = range(int(ends[-1] - ends[0]))
@@ -214,7 +213,7 @@ def draw(path: Path, got: Sequence[Got], ends: Sequence[float]) -> None:
 
 
 def read(hosts: str, path: Path) -> None:
-    """Read batch after batch, and write down each before the next, until SIGTERM."""
+    """Read batches until SIGTERM, and record each before the next."""
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     store = open_store(ConnectionOptions(contact_points=tuple(hosts.split(","))))
@@ -235,7 +234,7 @@ def read(hosts: str, path: Path) -> None:
             print(json.dumps([time.time(), got]), file=out, flush=True)
             os.fsync(out.fileno())
             done = end
-            # As a query of Spark takes a moment for each batch.
+            # A query of Spark takes a moment for each batch, too.
             stopping.wait(_PAUSE)
     reader.stop()
 

@@ -1,4 +1,4 @@
-"""Local Spark, small, for trials, benchmarks and the demo; and what programs on it have stored."""
+"""A small local Spark for trials, benchmarks and the demo, and the results of its programs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ except ModuleNotFoundError:
     sys.exit("pyspark is missing: pip install 'cassieq-spark[spark,demo]'")
 
 MASTER = "local[2]"
-#: For a Java that lives for minutes on few cores: half the work, as it compiles nothing twice.
+#: For a Java that runs for minutes on few cores: it compiles once, which is half the work.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _STOP_SECONDS = 30
 _SUFFIX = ".parquet"
 
 
 def spark_settings(scratch: Path) -> dict[str, str]:
-    """Settings of a Spark whose files all go to ``scratch``, which is made."""
+    """Settings of a Spark that writes all of its files to ``scratch``, which is created."""
     scratch.mkdir(parents=True, exist_ok=True)
     return {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -49,15 +49,15 @@ def start_spark(
     settings: Mapping[str, str] = MappingProxyType({}),
     log: Path | None = None,
 ) -> SparkSession:
-    """Start Spark in this process, with the Python that runs it.
+    """Start Spark in this process, with the Python of this process.
 
     Args:
-        name: Of the application.
-        scratch: Where its files go.
-        master: Where it runs.
-        log_level: What it logs.
-        settings: Further ones.
-        log: Where the errors of its processes go; None: to those of this process.
+        name: Name of the application.
+        scratch: The folder for its files.
+        master: The URL of Spark's master.
+        log_level: Spark's log level.
+        settings: Further settings.
+        log: The file for the standard error of its processes; None: that of this process.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName(name)
@@ -70,7 +70,7 @@ def start_spark(
 
 @contextmanager
 def _errors_to(log: Path) -> Iterator[None]:
-    """Let what is started inside, and all that it starts, write its errors to a file."""
+    """Let processes that are started inside write their standard error to a file."""
     ours = os.dup(sys.stderr.fileno())
     try:
         with log.open("ab") as file:
@@ -93,14 +93,14 @@ def stop_spark(session: SparkSession) -> None:
 
 
 class Results:
-    """What a program has stored of each batch: a file under its number, never torn by a kill."""
+    """The results of a program: a file for each batch, complete even if the program is killed."""
 
     def __init__(self, folder: Path, name: str = "results") -> None:
         self._folder = folder / name
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def store(self, batch: object, rows: pa.Table) -> None:
-        """Store what a batch had; stored again, it replaces itself."""
+        """Store the rows of a batch; a batch that is stored again is replaced."""
         unfinished = self._folder / f".{batch}"
         pq.write_table(rows, unfinished)
         unfinished.replace(self._folder / f"{batch}{_SUFFIX}")
@@ -109,14 +109,14 @@ class Results:
         return list(self._folder.glob(f"[0-9]*{_SUFFIX}"))
 
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
-        """Each batch, by the name that it was stored under."""
+        """Each batch, with its name."""
         for path in self.paths():
             yield path.stem, pq.read_table(path)
 
     def stored_at(self, name: str) -> int:
-        """When a batch was stored last, in nanoseconds, as the file system says."""
+        """When a batch was stored last, in nanoseconds, by the file system."""
         return (self._folder / f"{name}{_SUFFIX}").stat().st_mtime_ns
 
     def count(self) -> int:
-        """How many messages they have."""
+        """How many rows there are."""
         return sum(int(pq.read_metadata(path).num_rows) for path in self.paths())

@@ -1,4 +1,4 @@
-"""Stores that fail their user: by its death at some call, or by losing requests and answers."""
+"""Stores for trials: one lets its user die at some call, one loses requests and answers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cassieq_spark.testing.stores import WrappedStore
 
 
 class Abandoned(Exception):  # noqa: N818 (no error: the death of a process)
-    """What ends an actor; nothing of the package knows it, so nothing is cleaned up."""
+    """Ends an actor as if killed: the package does not catch it, so nothing is cleaned up."""
 
 
 class MortalStore(WrappedStore):
-    """Passes calls on until its time has come; from then on, none.
+    """Passes calls on until it dies; from then on, each call raises `Abandoned`.
 
     Args:
-        store: The store that does the work; it outlives this one.
-        chance: Decides when.
-        lifetime: About how many calls it lives; None: for ever.
+        store: The store that does the work.
+        chance: Decides when it dies.
+        lifetime: After about how many calls it dies; None: never.
     """
 
     def __init__(self, store: Store, chance: Random, lifetime: int | None) -> None:
@@ -36,7 +36,7 @@ class MortalStore(WrappedStore):
         return self._steps == 0
 
     def kill(self, after: int = 0) -> None:
-        """Let its time come now, or with so many calls; each has two moments to die at."""
+        """Let it die now, or after so many steps; a call has several steps."""
         with self._lock:
             self._steps = after
 
@@ -94,15 +94,15 @@ _T = TypeVar("_T")
 
 
 class LossyStore(WrappedStore):
-    """Loses requests, or their answers, by chance; its user hears of it at once.
+    """Loses requests, or their answers, by chance, and tells its user at once.
 
-    The store for Cassandra repeats reads and writes of messages by itself for half a minute, and
-    so hides most of such losses; here each of them reaches the queue's code. For one thread.
+    The store for Cassandra hides most losses, as it repeats reads and writes of messages for half
+    a minute. Here each loss reaches the queue's code. For one thread.
 
     Args:
         store: The store that does the work.
         chance: Decides what is lost.
-        lost: Chance of each request to be lost, or else its answer, as often.
+        lost: Share of calls of which the request, or as often the answer, is lost.
     """
 
     def __init__(self, store: Store, chance: Random, lost: float) -> None:

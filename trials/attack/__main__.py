@@ -1,8 +1,8 @@
-"""Attacks on a gateway and on its tables, each with what was seen of it.
+"""Attacks on a gateway and on its tables, with a verdict on each.
 
 Starts a Cassandra and a gateway as users do. Eight innocent clients put, get and ack all the time;
-their latency is compared with that before. The last line is a report as JSON; exit code 1 if an
-attack is open, or the innocent were served too slowly.
+their latency during the attacks is compared with that before. The last line is a report as JSON.
+The exit code is 1 if an attack is open, or if the innocent were served too slowly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.support.gateway import running
 
-# Each of them adds its attacks.
+# Each module adds its attacks to EVERY.
 from trials.attack import access, bodies, chunks, connections  # noqa: F401
 from trials.attack.target import EVERY, Attack, Target, Watch, innocent
 from trials.attack.verdicts import Seen, Verdict, is_fine, judge, report
@@ -26,7 +26,7 @@ _QUIET_SECONDS = 10.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="attacks whose names have this in them")
+    parser.add_argument("--only", default="", help="only attacks whose names contain this")
     given = parser.parse_args()
     chosen = [each for each in EVERY if given.only in each.__name__]
 
@@ -49,13 +49,13 @@ def main() -> int:
 
 
 def attack_all(target: Target, attacks: Sequence[Attack]) -> tuple[list[Seen], float]:
-    """Carry attacks out, one by one; what was seen, and the gateway's most memory in MB."""
+    """Carry out attacks one by one; returns the verdicts, and the gateway's most memory in MB."""
     all_seen, peak = [], 0.0
     for attack in attacks:
         with Watch(target) as watch:
             try:
                 seen = attack(target)
-            except Exception as error:  # noqa: BLE001 (whatever it is, it is not as it should be)
+            except Exception as error:  # noqa: BLE001 (any error means that the attack is open)
                 seen = Seen(Verdict.OPEN, f"{type(error).__name__}: {error}"[:200])
         seen = judge(seen, watch.told)
         peak = max(peak, watch.peak_mb)

@@ -1,4 +1,4 @@
-"""Rights: what a key, a signature, a receipt or a path may be bent to."""
+"""Attacks on rights: with keys, signatures, receipts and paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.gateway import ADMIN, Account
 from trials.attack.target import Target, attack
 from trials.attack.verdicts import Seen, contained_if, refused_if
 
-_OK, _DONE, _CREATED = 200, 204, 201
+_OK, _DONE = 200, 204
 _REFUSED = {401, 403}
 _MOST_HELD = timedelta(days=1)
 
@@ -25,7 +25,7 @@ def _url(target: Target, queue: str, *levels: Right) -> str:
 
 @attack
 def rights_that_a_putter_lacks(target: Target) -> Seen:
-    """A key that may only put tries everything else."""
+    """A key that may only put messages tries everything else."""
     queue = target.queue()
     putter = target.key_with("PutMessage", queue=queue)
     tried = [
@@ -47,19 +47,17 @@ def rights_that_a_putter_lacks(target: Target) -> Seen:
 
 @attack
 def keys_of_others(target: Target) -> Seen:
-    """A stranger's key, for the victim's queues."""
+    """A stranger's key, used on the victim's queues."""
     queue = target.queue()
     stranger = Account(target.url, target.victim.name, target.stranger.key)
     told = [stranger.ask("GET", f"/{queue}/messages/next"), stranger.ask("DELETE", f"/{queue}")]
-    return refused_if(
-        {each.status_code for each in told} <= _REFUSED and target.serves(queue),
-        [each.status_code for each in told],
-    )
+    statuses = {each.status_code for each in told}
+    return refused_if(statuses <= _REFUSED and target.serves(queue), statuses)
 
 
 @attack
 def administration_without_its_key(target: Target) -> Seen:
-    """Accounts and keys, asked for without a key, and with one of an account."""
+    """Administration without a key, and with the key of an account."""
     accounts = f"{target.url}/admin/api/v1/accounts"
     mine = {"Authorization": f"Key {target.stranger.key}"}
     told = [
@@ -119,7 +117,7 @@ def paths_that_are_not_what_they_seem(target: Target) -> Seen:
 
 @attack
 def hosts_that_are_paths(target: Target) -> Seen:
-    """A captured signature of one request, sent with another path and a Host that hides it."""
+    """A captured signature, sent with another path and with a Host that is to hide it."""
     queue, other = target.queue(), target.queue()
     now = datetime.now(UTC)
     path = urlsplit(f"{target.victim.queues}/{queue}").path
@@ -135,21 +133,21 @@ def hosts_that_are_paths(target: Target) -> Seen:
 
 @attack
 def receipts_of_others(target: Target) -> Seen:
-    """A receipt of the victim's, settled by a stranger in a queue of the same name."""
+    """A receipt of the victim, settled by a stranger in a queue of the same name."""
     queue = target.queue()
     target.stranger.ask("POST", json={"queueName": queue})
     target.victim.ask("POST", f"/{queue}/messages", content="mine")
     receipt = target.victim.ask("GET", f"/{queue}/messages/next").json()["popReceipt"]
     many = {"popReceipts": [receipt]}
-    params = {"popReceipt": receipt}
+    messages, params = f"/{queue}/messages", {"popReceipt": receipt}
     told = [
-        target.stranger.ask("DELETE", f"/{queue}/messages", params=params),
-        target.stranger.ask("PUT", f"/{queue}/messages", params=params, json={}),
-        target.stranger.ask("PUT", f"/{queue}/messages", params=params, json={"message": "x"}),
-        target.stranger.ask("POST", f"/{queue}/messages/ack", json=many),
-        target.stranger.ask("POST", f"/{queue}/messages/release", json=many),
-        target.stranger.ask("POST", f"/{queue}/messages/extend", json=many | {"seconds": 9}),
-        target.stranger.ask("POST", f"/{queue}/messages/reject", json=many | {"reason": "x"}),
+        target.stranger.ask("DELETE", messages, params=params),
+        target.stranger.ask("PUT", messages, params=params, json={}),
+        target.stranger.ask("PUT", messages, params=params, json={"message": "x"}),
+        target.stranger.ask("POST", f"{messages}/ack", json=many),
+        target.stranger.ask("POST", f"{messages}/release", json=many),
+        target.stranger.ask("POST", f"{messages}/extend", json=many | {"seconds": 9}),
+        target.stranger.ask("POST", f"{messages}/reject", json=many | {"reason": "x"}),
     ]
     still = target.victim.ask("DELETE", f"/{queue}/messages", params=params).status_code
     statuses = [each.status_code for each in told]
@@ -175,10 +173,8 @@ def keys_that_were_deleted(target: Target) -> Seen:
     """A key, a few seconds after it was deleted."""
     queue = target.queue()
     url = f"{target.url}/admin/api/v1/accounts/{target.victim.name}/keys"
-    made = httpx.post(
-        url, headers=ADMIN, json={"keyName": "gone", "levels": None}
-    ).raise_for_status()
-    key = Account(target.url, target.victim.name, made.json()["key"])
+    made = httpx.post(url, headers=ADMIN, json={"keyName": "gone", "levels": None})
+    key = Account(target.url, target.victim.name, made.raise_for_status().json()["key"])
     before = key.ask("GET", f"/{queue}").status_code
     httpx.delete(f"{url}/gone", headers=ADMIN).raise_for_status()
     time.sleep(5.5)
@@ -202,7 +198,7 @@ def holding_for_a_year(target: Target) -> Seen:
 
 @attack
 def moving_a_group_with_little(target: Target) -> Seen:
-    """A key that may only hold and give back moves a group to the end."""
+    """A key that may only extend and release messages moves a group to the end."""
     queue = target.queue()
     target.victim.ask("POST", f"/{queue}/messages", content="mine")
     target.victim.ask("GET", f"/{queue}/messages/next", params={"invisibilityTimeSeconds": 0})
@@ -214,7 +210,7 @@ def moving_a_group_with_little(target: Target) -> Seen:
 
 @attack
 def idempotency_keys_of_others(target: Target) -> Seen:
-    """A stranger with a key to put uses the name under which the owner is about to put."""
+    """A key that may only put uses an idempotency key that the owner will use."""
     queue = target.queue()
     putter = target.key_with("PutMessage", queue=queue)
     named = {"Idempotency-Key": "order-17"}
@@ -258,7 +254,7 @@ def requests_sent_again(target: Target) -> Seen:
 
 @attack
 def secrets_in_the_log(target: Target) -> Seen:
-    """Keys, signatures and receipts, looked for in what the gateway has logged."""
+    """Keys, signatures and receipts in the log of the gateway."""
     queue = target.queue()
     signed = _url(target, queue, Right.PUT_MESSAGE)
     httpx.post(f"{target.victim.queues}/{queue}/messages?{signed}", content="a-body-of-17")

@@ -1,8 +1,7 @@
-"""Chunks that somebody who may write them, and is no producer of ours, has made up."""
+"""Forged chunks, from somebody who may write to the tables."""
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,15 +18,16 @@ from cassieq_spark.queues import read_queue
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from tests.fuzz.mutations import HEADER, signed
+from tests.support.arrow_streams import stream_of
 from trials.attack.target import Target, attack
 from trials.attack.verdicts import Seen, Verdict, contained_if
 
 _PATIENCE = 60
 _MOST_MB = 600
 _ZSTD = 2
-#: Of a frame's header, in their order.
+#: The counts in a frame's header, in their order.
 _COUNTS = ("messages", "entries", "value_bytes", "key_bytes", "name_bytes", "item_bytes")
-#: Receives until what was put last has come, and says how much memory it took.
+#: Receives until the last message has come, and prints how much memory that took.
 _CONSUMER = """
 import sys, time
 from cassieq_spark import Client
@@ -42,7 +42,7 @@ with Client(contact_points=sys.argv[1]) as client:
             time.sleep(0.5)
             continue
         if any(each.value == b"good" for each in messages):
-            # Not what getrusage tells: that begins with what the parent had when it forked.
+            # getrusage would begin with the memory of the parent when it forked.
             with open("/proc/self/status") as status:
                 peak = next(line for line in status if line.startswith("VmHWM"))
             print("came", int(peak.split()[1]) // 1024)
@@ -56,10 +56,15 @@ def _frame(*values: bytes) -> bytes:
 
 
 def _with_body(frame: bytes, body: bytes, codec: int, **counts: int) -> bytes:
-    """A frame with another body, and perhaps other counts; its sum is right."""
+    """A frame with another body, and perhaps other counts; its checksum is correct."""
     magic, _, flags, *found, total = HEADER.unpack_from(frame)
     changed = {**dict(zip(_COUNTS, found, strict=True)), **counts}
     return signed(HEADER.pack(magic, codec, flags, *changed.values(), total) + body)
+
+
+def _gigabyte(**counts: int) -> bytes:
+    body = pa.compress(bytes(1 << 30), "zstd", asbytes=True)
+    return _with_body(_frame(b"a"), body, _ZSTD, **counts)
 
 
 def _poison(target: Target, count: int, make: Callable[[], bytes]) -> Seen:
@@ -93,16 +98,8 @@ def chunk_that_is_none(target: Target) -> Seen:
 
 @attack
 def chunk_of_another_type(target: Target) -> Seen:
-    """A stream of Arrow's, with numbers where values go."""
-
-    def make() -> bytes:
-        sink = io.BytesIO()
-        table = pa.table({"value": [1, 2]})
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        return sink.getvalue()
-
-    return _poison(target, 2, make)
+    """An Arrow stream, with numbers instead of values."""
+    return _poison(target, 2, lambda: stream_of(pa.table({"value": [1, 2]})))
 
 
 @attack
@@ -113,44 +110,26 @@ def chunk_of_fewer_messages(target: Target) -> Seen:
 
 @attack
 def chunk_that_says_more_messages_than_it_has(target: Target) -> Seen:
-    """Its header, its row and the ledger agree, its body does not."""
-
-    def make() -> bytes:
-        whole = _frame(b"a")
-        return _with_body(whole, whole[HEADER.size :], 0, messages=5)
-
-    return _poison(target, 5, make)
+    """Its header, its row and the ledger agree; its body does not."""
+    whole = _frame(b"a")
+    return _poison(target, 5, lambda: _with_body(whole, whole[HEADER.size :], 0, messages=5))
 
 
 @attack
 def chunk_that_is_huge(target: Target) -> Seen:
-    """Some hundred kilobytes that are a gigabyte, and say so."""
-
-    def make() -> bytes:
-        body = pa.compress(bytes(1 << 30), "zstd", asbytes=True)
-        return _with_body(_frame(b"a"), body, _ZSTD, value_bytes=(1 << 30) - 8)
-
-    return _poison(target, 1, make)
+    """Some hundred kilobytes that decompress to a gigabyte, as the header says."""
+    return _poison(target, 1, lambda: _gigabyte(value_bytes=(1 << 30) - 8))
 
 
 @attack
 def chunk_that_is_more_than_it_says(target: Target) -> Seen:
-    """Its header asks for a few bytes, and its body is a gigabyte."""
-
-    def make() -> bytes:
-        body = pa.compress(bytes(1 << 30), "zstd", asbytes=True)
-        return _with_body(_frame(b"a"), body, _ZSTD)
-
-    return _poison(target, 1, make)
+    """Its header says a few bytes, and its body decompresses to a gigabyte."""
+    return _poison(target, 1, _gigabyte)
 
 
 @attack
 def chunk_with_offsets_that_lead_nowhere(target: Target) -> Seen:
     """Offsets beyond the data: a reader that follows them reads other memory, or crashes."""
-
-    def make() -> bytes:
-        frame = bytearray(_frame(b"abc", b"de"))
-        frame[HEADER.size + 4 : HEADER.size + 8] = (1 << 30).to_bytes(4, "little")
-        return signed(bytes(frame))
-
-    return _poison(target, 2, make)
+    frame = bytearray(_frame(b"abc", b"de"))
+    frame[HEADER.size + 4 : HEADER.size + 8] = (1 << 30).to_bytes(4, "little")
+    return _poison(target, 2, lambda: signed(bytes(frame)))

@@ -1,10 +1,10 @@
-"""What a connection can do before it says who asks, and many of them at once."""
+"""Attacks by connections: what one can do without a key, and many at the same time."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
+from contextlib import suppress
 
 import httpx
 
@@ -15,73 +15,65 @@ _MIB = 1 << 20
 _SLOW = 5.0
 
 
-def _send_all(connection: socket.socket, data: bytes, most: int) -> int:
-    """Send the same again and again, until the other side has had enough; how many bytes went."""
+def _without_end(target: Target, begin: bytes, part: bytes) -> Seen:
+    """Send the beginning of a request, and then a part of it again and again: 100 MiB at most."""
     sent = 0
-    connection.settimeout(5)
-    try:
-        while sent < most:
-            connection.sendall(data)
-            sent += len(data)
-    except OSError:
-        pass
-    return sent
+    with many([target.connect()]) as (connection,):
+        connection.settimeout(5)
+        with suppress(OSError):
+            connection.sendall(begin)
+            while sent < 100 * _MIB:
+                connection.sendall(part)
+                sent += len(part)
+    return refused_if(sent < 32 * _MIB, f"{sent} bytes were taken")
+
+
+def _holding(target: Target, connections: int, asked: bytes) -> Seen:
+    """Open connections, send the same on each, and see how long puts of the victim take then."""
+    queue = target.queue()
+    with many([target.connect() for _ in range(connections)]) as held:
+        for each in held:
+            each.sendall(asked)
+        time.sleep(0.5)
+        slowest = target.puts_slowly(queue, 10)
+    return contained_if(slowest < _SLOW, f"the slowest of ten puts took {slowest:.1f} s")
 
 
 @attack
 def headers_without_end(target: Target) -> Seen:
     """A hundred megabytes of headers, without a key."""
     part = b"".join(b"x-%d: %s\r\n" % (number, b"y" * 1000) for number in range(1000))
-    with many([target.connect()]) as (connection,):
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
-        sent = _send_all(connection, part, 100 * _MIB)
-    return refused_if(sent < 32 * _MIB, f"{sent} bytes of headers were taken")
+    return _without_end(target, b"GET /health HTTP/1.1\r\nHost: x\r\n", part)
 
 
 @attack
 def one_header_without_end(target: Target) -> Seen:
     """One header of a hundred megabytes, without a key."""
-    with many([target.connect()]) as (connection,):
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nx-long: ")
-        sent = _send_all(connection, b"y" * _MIB, 100 * _MIB)
-    return refused_if(sent < 32 * _MIB, f"{sent} bytes of a header were taken")
+    begin = b"GET /health HTTP/1.1\r\nHost: x\r\nx-long: "
+    return _without_end(target, begin, b"y" * _MIB)
 
 
 @attack
 def a_path_without_end(target: Target) -> Seen:
     """A path of a hundred megabytes."""
-    with many([target.connect()]) as (connection,):
-        connection.sendall(b"GET /")
-        sent = _send_all(connection, b"y" * _MIB, 100 * _MIB)
-    return refused_if(sent < 32 * _MIB, f"{sent} bytes of a path were taken")
+    return _without_end(target, b"GET /", b"y" * _MIB)
 
 
 @attack
 def headers_that_never_end(target: Target) -> Seen:
     """A hundred connections that never finish their headers."""
-    queue = target.queue()
-    with many([target.connect() for _ in range(100)]) as held:
-        for each in held:
-            each.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
-        slowest = target.puts_slowly(queue, 10)
-    return contained_if(slowest < _SLOW, f"the slowest of ten puts took {slowest:.1f} s")
+    return _holding(target, 100, b"GET /health HTTP/1.1\r\nHost: x\r\n")
 
 
 @attack
 def bodies_that_never_come(target: Target) -> Seen:
-    """Eight sockets that promise 32 MiB each, and send nothing."""
-    queue = target.queue()
+    """Eight connections that announce 32 MiB each, and send nothing."""
     path = f"/api/v1/accounts/{target.stranger.name}/queues/{target.queue(target.stranger)}"
     asked = (
         f"POST {path}/messages/batch HTTP/1.1\r\nHost: x\r\nContent-Length: {32 * _MIB}\r\n"
         f"Authorization: Key {target.stranger.key}\r\n\r\n"
     )
-    with many([target.connect() for _ in range(8)]) as held:
-        for each in held:
-            each.sendall(asked.encode())
-        time.sleep(0.5)
-        slowest = target.puts_slowly(queue, 10)
-    return contained_if(slowest < _SLOW, f"the slowest of ten puts took {slowest:.1f} s")
+    return _holding(target, 8, asked.encode())
 
 
 @attack
@@ -125,3 +117,14 @@ def smuggled_requests(target: Target) -> Seen:
     ]
     answers = [each.count(b"HTTP/1.1 ") for each in told]
     return refused_if(not any(b"# HELP" in each for each in told), f"answers: {answers}")
+
+
+@attack
+def answers_that_nobody_reads(target: Target) -> Seen:
+    """Connections that ask for much, and read nothing."""
+    queue = target.queue()
+    for _ in range(4):
+        target.victim.ask("POST", f"/{queue}/messages", content=b"\0" * (8 * _MIB))
+    path = f"/api/v1/accounts/{target.victim.name}/queues/{queue}/messages?max=4"
+    asked = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Key {target.victim.key}\r\n\r\n"
+    return _holding(target, 12, asked.encode())

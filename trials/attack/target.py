@@ -1,15 +1,14 @@
-"""What is attacked: a running gateway, with the accounts of a victim and of a stranger."""
+"""The target of the attacks: a running gateway, with the accounts of a victim and a stranger."""
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing.connection import Connection
@@ -30,13 +29,13 @@ _SERVED_SECONDS = 10.0
 
 @dataclass
 class Target:
-    """What is attacked.
+    """The target.
 
     Attributes:
         gateway: The gateway.
-        hosts: Nodes of Cassandra, ``address:port,...``; empty if there are none.
-        victim, stranger: Accounts that do not know each other.
-        consumer_peak_mb: Most memory of a consumer in a process of its own.
+        hosts: Nodes of Cassandra, ``address:port,...``.
+        victim, stranger: Accounts that have nothing in common.
+        consumer_peak_mb: Most memory that a consumer, a process of its own, has used.
     """
 
     gateway: RunningGateway
@@ -63,7 +62,7 @@ class Target:
         return name
 
     def key_with(self, *levels: str, queue: str | None = None, name: str = "other") -> Account:
-        """Another key of the victim's, with a few rights."""
+        """Another key of the victim, with a few rights."""
         told = httpx.post(
             f"{self.url}/admin/api/v1/accounts/{self.victim.name}/keys",
             headers=ADMIN,
@@ -72,7 +71,7 @@ class Target:
         return Account(self.url, self.victim.name, told.json()["key"])
 
     def serves(self, queue: str, of: Account | None = None) -> bool:
-        """Whether a message goes through a queue, and comes out within a few seconds."""
+        """Whether a queue takes a message and delivers it within a few seconds."""
         owner, text = of or self.victim, secrets.token_hex(8)
         if owner.ask("POST", f"/{queue}/messages", content=text).status_code != 201:
             return False
@@ -86,7 +85,7 @@ class Target:
         return False
 
     def puts_slowly(self, queue: str, count: int = 1) -> float:
-        """Seconds that the slowest of some puts of the victim took; a minute if one failed."""
+        """Seconds of the slowest of some puts of the victim; 60 if one failed."""
         worst = 0.0
         for _ in range(count):
             began = time.monotonic()
@@ -102,16 +101,14 @@ class Target:
         return socket.create_connection((where.hostname or "", where.port or 80), timeout=30)
 
     def speak(self, sent: bytes) -> bytes:
-        """Send bytes, and read what comes back until the other side closes, or is silent."""
+        """Send bytes, and read the answer until the other side closes or is silent."""
         with self.connect() as connection:
             connection.settimeout(3)
             told = b""
-            try:
+            with suppress(OSError):
                 connection.sendall(sent)
                 while part := connection.recv(1 << 16):
                     told += part
-            except OSError:
-                pass
             return told
 
 
@@ -125,11 +122,7 @@ def attack(work: Attack) -> Attack:
 
 
 class Watch:
-    """Watches the gateway from beside: its memory, and whether it answers.
-
-    Args:
-        target: What is watched.
-    """
+    """Watches the gateway during an attack: its memory, and whether it answers."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -169,7 +162,7 @@ class Watch:
 
 
 def rss_mb(pid: int) -> float:
-    """Memory of a process; 0 if it is gone."""
+    """Memory of a process; 0 if it has ended."""
     try:
         told = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -187,17 +180,13 @@ def many(connections: list[socket.socket]) -> Iterator[list[socket.socket]]:
             each.close()
 
 
-def lines(*messages: object) -> str:
-    return "".join(json.dumps(each) + "\n" for each in messages)
-
-
 _SLICE_SECONDS = 2.0
 _INNOCENT: list[Callable[[], Client]] = [Putter, Getter] * 4
 
 
 @contextmanager
 def innocent(target: Target) -> Iterator[Callable[[], list[float]]]:
-    """Clients of a third account, in a process of their own; asked, it tells what they waited."""
+    """Run clients of a third account in a process; yields a function that returns their waits."""
     account = target.gateway.account()
     account.ask("POST", json={"queueName": "mine", "maxDeliveryCount": 0}).raise_for_status()
     ours, theirs = multiprocessing.Pipe()

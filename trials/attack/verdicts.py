@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import quantiles
 
-#: So much slower may the innocent be served while they share the gateway with an attacker.
+#: The innocent may be served this many times slower while they share the gateway.
 MOST_SLOWER = 2.0
-#: No attack may make the gateway grow by more.
+#: The gateway's memory may grow by this much in an attack.
 MOST_GROWTH_MB = 400.0
-#: Nobody waits longer for a health check.
+#: A health check may take this long.
 MOST_STALL_SECONDS = 3.0
 
 
@@ -25,35 +25,30 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen of an attack.
-
-    Attributes:
-        verdict: What became of it.
-        told: What was seen, for people.
-    """
+    """The verdict on an attack, and what was seen of it, for people."""
 
     verdict: Verdict
     told: str
 
 
 def refused_if(condition: object, told: object) -> Seen:
-    """It was refused if something is so, and else it is open."""
+    """The attack was refused if the condition holds; else it is open."""
     return Seen(Verdict.REFUSED if condition else Verdict.OPEN, str(told)[:200])
 
 
 def contained_if(condition: object, told: object) -> Seen:
-    """It did what it does, and no harm, if something is so; else it is open."""
+    """The attack did no harm if the condition holds; else it is open."""
     return Seen(Verdict.CONTAINED if condition else Verdict.OPEN, str(told)[:200])
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What the gateway looked like during an attack.
+    """The gateway during an attack.
 
     Attributes:
-        growth_mb: By how much its memory grew.
-        stall: Seconds that the slowest health check took.
-        alive: Whether the same process answers afterwards.
+        growth_mb: The growth of its memory.
+        stall: Seconds of the slowest health check.
+        alive: Whether its process still runs afterwards.
     """
 
     growth_mb: float
@@ -62,10 +57,10 @@ class Watched:
 
 
 def judge(seen: Seen, watched: Watched) -> Seen:
-    """The verdict, once what others had of it counts too."""
+    """The verdict, with the harm to the gateway considered."""
     harm = []
     if not watched.alive:
-        harm.append("the gateway is gone")
+        harm.append("the gateway has ended")
     if watched.growth_mb > MOST_GROWTH_MB:
         harm.append(f"the gateway grew by {watched.growth_mb:.0f} MB")
     if watched.stall > MOST_STALL_SECONDS:
@@ -74,20 +69,20 @@ def judge(seen: Seen, watched: Watched) -> Seen:
 
 
 def p95(seconds: Sequence[float]) -> float:
-    """What one of twenty takes longer than; 0 if there are too few."""
+    """The 95th percentile; 0 if there are fewer than two."""
     return quantiles(seconds, n=20)[18] if len(seconds) > 1 else 0.0
 
 
 def report(
     all_seen: Sequence[Seen], peak_rss_mb: float, quiet: Sequence[float], attacked: Sequence[float]
 ) -> dict[str, float]:
-    """The report: how many attacks came to what, and what others had of them.
+    """The report: how many attacks have which verdict, and how much slower the innocent were.
 
     Args:
-        all_seen: What was seen of each.
+        all_seen: All attacks.
         peak_rss_mb: Most memory of the gateway, or of a consumer.
-        quiet: Seconds of the requests of innocent clients before.
-        attacked: The same while the attacks lasted.
+        quiet: Seconds of requests of innocent clients before the attacks.
+        attacked: The same during the attacks.
     """
     counts = {str(kind): sum(seen.verdict == kind for seen in all_seen) for kind in Verdict}
     before = p95(quiet)

@@ -1,7 +1,7 @@
 """The experiments of the BDQS paper: ``python -m trials.bdqs run``, then ``report``.
 
-``run`` writes a line of JSON for each cell, ``report`` makes docs/bdqs.md and its figures of them.
-Exit code 1 if a message was lost or damaged.
+``run`` writes a line of JSON for each cell; ``report`` makes docs/bdqs.md and its figures from
+these lines. The exit code is 1 if a message was lost or damaged.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from trials.bdqs.nodes import Nodes, Wrecker, commanded_nodes
 from trials.bdqs.report import LINES, read_lines, write_report
 from trials.environment import Report, arguments, carry_out, cassandra, tell
 
-#: So that the tables of a run are not mixed with anybody's queues.
+#: A keyspace of its own, for a run on a cluster that others use.
 KEYSPACE = "cassieq_bdqs"
-#: Those that embedded Cassandra has for experiments in which one of them fails.
+#: Embedded nodes for the experiment in which nodes fail.
 _NODES = 3
 _LEAST_LEASE = timedelta(seconds=1)
 
@@ -64,10 +64,10 @@ def main(words: Sequence[str] | None = None) -> int:
 def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = arguments(__doc__)
     parser.add_argument("command", choices=["run", "report"])
-    parser.add_argument("--lines", type=Path, default=LINES, help="the file of lines of JSON")
+    parser.add_argument("--lines", type=Path, default=LINES, help="file of the lines of JSON")
     parser.add_argument("--profile", choices=PROFILES, default="small")
     parser.add_argument("--experiment", action="append", choices=list(Experiment))
-    parser.add_argument("--processes", type=int, help="how many share the senders and receivers")
+    parser.add_argument("--processes", type=int, help="processes of senders and receivers")
     parser.add_argument("--contact-points", help="your own cluster: host[:port],...: all nodes")
     parser.add_argument("--fail", help="command that kills Cassandra on {host}")
     parser.add_argument("--repair", help="command that starts Cassandra on {host}")
@@ -81,13 +81,13 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Where cells are run.
+    """The environment of cells.
 
     Attributes:
-        store: For all that is not measured.
-        crew: Senders and receivers.
-        nodes: What may fail; None where nothing does.
-        about: What a line says of the code, the day and the machine.
+        store: For what is not measured.
+        crew: The senders and receivers.
+        nodes: The nodes that fail; None if none does.
+        about: Code, day and machine, for the lines.
     """
 
     store: Store
@@ -100,7 +100,7 @@ class Environment:
 def _environment(
     given: argparse.Namespace, experiment: Experiment, profile: Profile
 ) -> Iterator[Environment]:
-    """Connect to the cluster that is given, or start one."""
+    """Connect to the given cluster, or start one."""
     with ExitStack() as held:
         nodes: Nodes | None = None
         if given.contact_points:
@@ -135,13 +135,10 @@ def _environment(
 def run_experiment(
     environment: Environment, experiment: Experiment, profile: Profile, *, seed: int
 ) -> Iterator[Line]:
-    """Run the cells of one experiment, after some messages to warm up; a line for each.
+    """Run the cells of one experiment after a warm-up; yields a line for each.
 
-    Args:
-        environment: Where.
-        experiment: Which.
-        profile: How large.
-        seed: Decides what is lost, who dies and which node fails; threads take turns anew.
+    ``seed`` decides which requests are lost, who dies and which node fails, but not the order of
+    threads.
     """
     tell(f"{experiment}: warming up")
     run_cell(environment, profile.warm_up, seed=seed, repair=profile.repair)
@@ -162,7 +159,7 @@ def run_experiment(
 
 
 def run_cell(environment: Environment, cell: Cell, *, seed: int, repair: timedelta) -> Line:
-    """Run one cell in queues of its own; its figures."""
+    """Run one cell in new queues, and return its figures."""
     queues = _make_queues(environment.store, cell)
     crew = environment.crew
     dealt = [tuple(queues[member :: crew.size]) for member in range(crew.size)]
@@ -183,7 +180,7 @@ def run_cell(environment: Environment, cell: Cell, *, seed: int, repair: timedel
 
 
 def _make_queues(store: Store, cell: Cell) -> list[str]:
-    """Queues without a limit of deliveries, as those of BDQS have none."""
+    """Create queues without a limit of deliveries, like those of BDQS."""
     client = Client.from_store(store)
     names = [f"bdqs-{uuid4().hex[:12]}" for _ in range(cell.queues)]
     lease = max(_LEAST_LEASE, timedelta(seconds=round(cell.lease.total_seconds())))

@@ -1,4 +1,4 @@
-"""What is run: the cells of each experiment, for one machine and for a cluster. Pure."""
+"""The cells of each experiment, for one machine and for a cluster. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from itertools import product
 
-#: The exponents of the paper, and the queue without trouble to compare with.
+#: The chances of the paper, and 0 to compare with.
 CHANCES = (0.0, 0.0001, 0.001, 0.01, 0.1)
 
 
@@ -25,24 +25,24 @@ class Experiment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One run: all is sent, then all is received. The defaults are the paper's where it has any.
+    """One run: all is sent, then all is received. Defaults are those of the paper, if it has any.
 
     Attributes:
-        queues: How many, each with senders and receivers of its own.
-        senders: Of each queue.
-        receivers: Of each queue, all in one group.
-        messages: Of each sender.
+        queues: Number of queues, each with senders and receivers of its own.
+        senders: Senders of each queue.
+        receivers: Receivers of each queue, in one group.
+        messages: Messages of each sender.
         body_bytes: Random bytes of each message.
-        send_pause: Of a sender, after each message.
-        receive_pause: Of a receiver, for each message, as if it worked.
-        lease: How long a receiver holds what it has received; the paper's visibility timeout.
-        batch: Most messages that a receiver takes at once.
-        gathered: Whether a producer gathers what the senders of a queue put.
-        named: Whether each put has a name, so that it may be repeated, whatever became of it.
-        lost: Chance of each request to Cassandra, or else its answer, to be lost.
-        killed: Chance of a receiver to die in each of its cycles of receiving and acking.
-        mttf: Mean time to failure of each node; None if none fails.
-        repetition: Which one of equal cells, from 0.
+        send_pause: Pause of a sender after each message.
+        receive_pause: Pause of a receiver for each message, as if it worked.
+        lease: Length of a lease; the paper's visibility timeout.
+        batch: Most messages of a receive.
+        gathered: Whether the senders of a queue share a producer.
+        named: Whether each put has a name, so that it may be repeated.
+        lost: Chance that a request to Cassandra, or its answer, is lost.
+        killed: Chance that a receiver dies in a cycle of receiving and acking.
+        mttf: Mean time to failure of each node; None: no node fails.
+        repetition: Number among equal cells, from 0.
     """
 
     queues: int = 4
@@ -66,7 +66,7 @@ class Cell:
         return self.queues * self.senders * self.messages
 
     def to_json(self) -> dict[str, object]:
-        """Its attributes; durations in seconds."""
+        """Its attributes, with durations in seconds."""
         return {
             name: value.total_seconds() if isinstance(value, timedelta) else value
             for name, value in asdict(self).items()
@@ -75,14 +75,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Cells that suit a size of cluster.
+    """The cells for a size of cluster.
 
     Attributes:
-        cells: What to run, by experiment.
-        processes: How many share the queues.
-        warm_up: Run before each experiment, and not told: Java compiles what is used, connections
-            are made.
-        repair: How long a failed node stays down before it is started again.
+        cells: The cells of each experiment.
+        processes: The number of processes, among which the queues are divided.
+        warm_up: The cell that is run before each experiment, and not reported.
+        repair: How long a failed node stays down.
     """
 
     cells: Mapping[Experiment, tuple[Cell, ...]]

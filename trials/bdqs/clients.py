@@ -1,4 +1,4 @@
-"""Senders and receivers: threads that use clients as programs would, in one process or more."""
+"""Senders and receivers: threads that use clients, in one process or more."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from trials.bdqs.journal import Arrival, Call, Journal, body_of, parse_body
 from trials.stores import Abandoned, LossyStore, MortalStore
 
 GROUP = "receivers"
-#: After so long a cell is given up: what has not come is lost.
+#: A cell ends after this time; messages that have not come count as lost.
 LIMIT = timedelta(minutes=20)
-#: Moments at which a receiver may die while it receives and acks one message.
+#: Steps of the store in a cycle of receiving and acking, at which a receiver may die.
 _MOMENTS = 16
 _IDLE_SECONDS = 0.02
 _LOOK_SECONDS = 0.5
@@ -39,13 +39,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What one process does of a cell.
-
-    Attributes:
-        cell: The cell.
-        queues: Names of the queues that it sends to, or receives from.
-        seed: Decides what is lost and who dies.
-    """
+    """The queues of a cell for one process; ``seed`` decides what is lost and who dies."""
 
     cell: Cell
     queues: tuple[str, ...]
@@ -53,23 +47,17 @@ class Shift:
 
 
 def send(store: Store, shift: Shift) -> dict[str, Journal]:
-    """Send everything that a cell has for these queues; returns when it is confirmed."""
+    """Send all messages to these queues; return when they are confirmed."""
     return _work(store, shift, Sending, shift.cell.senders)
 
 
 def receive(store: Store, shift: Shift) -> dict[str, Journal]:
-    """Receive and ack everything that is in these queues; returns when nothing is left."""
+    """Receive and ack all messages of these queues."""
     return _work(store, shift, Receiving, shift.cell.receivers)
 
 
 class Work:
-    """What several threads do with one queue.
-
-    Args:
-        store: Where the queues are; nothing of it is lost.
-        shift: What it belongs to.
-        queue: Which queue.
-    """
+    """The work of several threads on one queue; ``store`` loses nothing."""
 
     def __init__(self, store: Store, shift: Shift, queue: str) -> None:
         self.store = store
@@ -82,17 +70,17 @@ class Work:
         raise NotImplementedError
 
     def close(self) -> None:
-        """All threads have ended."""
+        """Called when all threads have ended."""
 
     def lossy(self, chance: Random) -> Store:
-        """The store as one thread sees it."""
+        """The store for one thread."""
         return LossyStore(self.store, chance, self.cell.lost) if self.cell.lost else self.store
 
     def insist(self, call: Callable[[], _T]) -> _T:
-        """Repeat a call until it succeeds, as a program would that has nothing else to do.
+        """Repeat a call until it succeeds.
 
         Raises:
-            CassieqError: It can't succeed, or the cell has taken too long.
+            CassieqError: It cannot succeed, or the cell has taken too long.
         """
         while True:
             try:
@@ -106,7 +94,7 @@ class Work:
 
 
 class Sending(Work):
-    """The senders of a queue; they share the numbers that messages have."""
+    """The senders of a queue; they share the numbers of messages."""
 
     def __init__(self, store: Store, shift: Shift, queue: str) -> None:
         super().__init__(store, shift, queue)
@@ -148,7 +136,7 @@ class Sending(Work):
 
 
 class Receiving(Work):
-    """The receivers of a queue; they go on until the group is owed nothing."""
+    """The receivers of a queue; they end when the group has settled everything."""
 
     def __init__(self, store: Store, shift: Shift, queue: str) -> None:
         super().__init__(store, shift, queue)
@@ -204,7 +192,7 @@ class Receiving(Work):
             self._done |= len(self._acked) == self.cell.senders * self.cell.messages
 
     def _look(self) -> None:
-        """Ask the queue whether all was acked, now and then: those who died can't tell."""
+        """Check now and then whether all is acked, as receivers that died cannot tell."""
         with self._lock:
             now = time.monotonic()
             if self._done or now < self._next_look:
@@ -217,7 +205,7 @@ class Receiving(Work):
 def _work(
     store: Store, shift: Shift, kind: type[Sending | Receiving], threads: int
 ) -> dict[str, Journal]:
-    """Let ``threads`` threads for each queue work until all are done; raise what they raised."""
+    """Run threads for each queue, and return the journals; raises the first error of a thread."""
     works = [kind(store, shift, queue) for queue in shift.queues]
     failures: list[BaseException] = []
     seeds = Random(shift.seed)
@@ -226,7 +214,7 @@ def _work(
         chance = Random(seed)
         try:
             work.run(number, chance)
-        except BaseException as failure:  # noqa: BLE001 (whatever it is, the cell is void)
+        except BaseException as failure:  # noqa: BLE001 (any error makes the cell invalid)
             failures.append(failure)
 
     workers = [
@@ -249,7 +237,7 @@ Phase = Callable[[Store, Shift], dict[str, Journal]]
 
 
 class Crew:
-    """Carries out the shifts of a phase; here one after the other, in this process."""
+    """Carries out the shifts of a phase, here one after the other in this process."""
 
     size = 1
 
@@ -257,12 +245,12 @@ class Crew:
         self._store = store
 
     def work(self, phase: Phase, shifts: Sequence[Shift]) -> dict[str, Journal]:
-        """Carry out `size` shifts of a phase at once; what they have noted of each queue."""
+        """Carry out up to `size` shifts; returns the journal of each queue."""
         return {queue: each for s in shifts for queue, each in phase(self._store, s).items()}
 
 
 class Processes(Crew):
-    """A crew of processes, each with a connection of its own, while its ``with`` lasts."""
+    """A crew of processes during a ``with`` block, each with a connection of its own."""
 
     def __init__(self, connection: ConnectionOptions, size: int) -> None:
         self.size = size
@@ -272,7 +260,7 @@ class Processes(Crew):
 
     def __enter__(self) -> Self:
         for _ in range(self.size):
-            # One process each: a pool could give two shifts of a phase to one of them.
+            # A pool of several could give two shifts of a phase to one process.
             member = ProcessPoolExecutor(
                 1, get_context("spawn"), initializer=_connect, initargs=(self._connection,)
             )
@@ -294,7 +282,7 @@ _stores: list[Store] = []
 
 
 def _connect(connection: ConnectionOptions) -> None:
-    # What is lost is lost on purpose.
+    # Losses are intended, so they are not logged.
     logging.getLogger("cassieq_spark").setLevel(logging.CRITICAL)
     _stores.append(open_store(connection))
 

@@ -1,6 +1,7 @@
-"""What senders and receivers note, and the paper's measures of it. Pure.
+"""The records of senders and receivers, and the paper's measures. Pure.
 
-A sequence is the tags of one queue, numbered as they were sent, in the order of their arrival.
+A sequence is the tags of one queue in the order of their arrival; tags number the messages as they
+were sent.
 """
 
 from __future__ import annotations
@@ -17,19 +18,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One arrival of one message.
-
-    Attributes:
-        tag: Number of the message in its queue.
-        intact: Whether its checksum is that of its body.
-    """
+    """One arrival of a message: its number in the queue, and whether its checksum is correct."""
 
     tag: int
     intact: bool = True
 
 
 def loss(sent: Iterable[int], received: Iterable[Received]) -> float:
-    """Share of the messages that nobody received, or only damaged ones; 0 if none was sent.
+    """Share of the messages that did not arrive intact; 0 if none was sent.
 
     >>> loss([1, 2, 3, 4], [Received(1), Received(2, intact=False), Received(3)])
     0.5
@@ -40,7 +36,7 @@ def loss(sent: Iterable[int], received: Iterable[Received]) -> float:
 
 
 def duplication(sent: Iterable[int], received: Sequence[Received]) -> float:
-    """Arrivals of messages that had arrived before, for each message sent; 0 if none was.
+    """Second and later arrivals, divided by the messages sent; 0 if none was sent.
 
     >>> duplication([1, 2], [Received(1), Received(1), Received(2), Received(1)])
     1.0
@@ -51,7 +47,7 @@ def duplication(sent: Iterable[int], received: Sequence[Received]) -> float:
 
 
 def firsts(received: Iterable[Received]) -> list[int]:
-    """The tags in the order of their first arrival; the measures of order take no duplicates.
+    """The tags in the order of their first arrival, without duplicates.
 
     >>> firsts([Received(2), Received(1), Received(2)])
     [2, 1]
@@ -71,7 +67,7 @@ def out_of_order(sequence: Sequence[int]) -> float:
 
 
 def displacement(sequence: Sequence[int]) -> float:
-    """Mean distance of a message from its place among those that came; 0 if none came.
+    """Mean distance of a message from its place in the sorted sequence; 0 if it is empty.
 
     >>> displacement([2, 3, 4, 5, 1])
     1.6
@@ -83,10 +79,10 @@ def displacement(sequence: Sequence[int]) -> float:
 
 
 def longest_increasing(sequence: Iterable[int]) -> int:
-    """Length of the longest strictly increasing subsequence, in n log n steps.
+    """Length of the longest strictly increasing subsequence, by patience sorting.
 
-    By patience sorting: each number goes onto the leftmost pile whose top is not below it, and
-    there are as many piles as the subsequence is long.
+    Each number goes onto the leftmost pile whose top is not below it; the number of piles is the
+    length.
 
     >>> longest_increasing([3, 1, 4, 1, 5, 9, 2, 6])
     4
@@ -99,7 +95,7 @@ def longest_increasing(sequence: Iterable[int]) -> int:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest of ``values`` that at least ``share`` of them do not exceed; 0 if none.
+    """The smallest value that at least a share of the values do not exceed; 0 without values.
 
     >>> percentile([5.0, 1.0, 3.0, 2.0, 4.0], 0.8)
     4.0
@@ -110,7 +106,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, rank - 1)]
 
 
-#: What a run writes for a cell, as JSON.
+#: The line of JSON for a cell.
 Line = dict[str, Any]
 
 _NUMBER_BYTES = 4
@@ -119,13 +115,7 @@ _TAIL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call, its repetitions included; seconds of the machine's monotonic clock.
-
-    Attributes:
-        began: When it was first made.
-        ended: When it returned.
-        count: Messages that it put, received or acked.
-    """
+    """A call with its repetitions, in seconds of the monotonic clock, and its messages."""
 
     began: float
     ended: float
@@ -138,13 +128,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message, as a receiver got it.
-
-    Attributes:
-        at: When; seconds of the machine's monotonic clock.
-        monoton: Its position in the queue.
-        received: What its body says.
-    """
+    """An arrival: its time by the monotonic clock, the monoton, and the content of the body."""
 
     at: float
     monoton: int
@@ -153,15 +137,15 @@ class Arrival:
 
 @dataclass(slots=True)
 class Journal:
-    """What happened to one queue; lists only grow, so any thread may append.
+    """The records of one queue; lists only grow, so any thread may append.
 
     Attributes:
-        sent: Tags of what the queue has confirmed.
+        sent: Tags of confirmed messages.
         puts: Calls that put.
         receives: Calls that received something.
         acks: Calls that acked.
-        arrivals: What was received, duplicates included.
-        repeated: Calls that failed and were made again, by the name of the error.
+        arrivals: Received messages, with duplicates.
+        repeated: Repeated calls, by the name of the error.
         deaths: Receivers that died.
     """
 
@@ -174,7 +158,7 @@ class Journal:
     deaths: int = 0
 
     def add(self, other: Journal) -> None:
-        """Take over what another phase of the same queue has noted."""
+        """Add the records of another phase of the same queue."""
         self.sent += other.sent
         self.puts += other.puts
         self.receives += other.receives
@@ -185,13 +169,13 @@ class Journal:
 
 
 def body_of(tag: int, content: bytes) -> bytes:
-    """A message: its tag, a checksum of all else, its content."""
+    """A message: a checksum of the rest, its tag, its content."""
     rest = tag.to_bytes(_NUMBER_BYTES) + content
     return zlib.crc32(rest).to_bytes(_NUMBER_BYTES) + rest
 
 
 def parse_body(body: bytes) -> Received:
-    """What a message says, and whether it is as it was sent.
+    """The tag of a message, and whether it is intact.
 
     >>> parse_body(body_of(7, b"content")), parse_body(body_of(7, b"content")[:-1]).intact
     (Received(tag=7, intact=True), False)
@@ -205,9 +189,9 @@ def parse_body(body: bytes) -> Received:
 def figures_of(journals: Sequence[Journal]) -> Line:
     """The paper's figures of one run: rates per second, times in ms, shares and places.
 
-    Those of consistency are of each queue by itself, and then the mean of all queues. Order is
-    told twice: by the tags, in the order in which the puts were begun, as the paper does; and by
-    the monotons, in the order in which the messages were published.
+    Figures of consistency are means over all queues. Order is measured twice: by the tags, in the
+    order in which the puts began, as in the paper; and by the monotons, in the order of
+    publication.
     """
     puts = [call for journal in journals for call in journal.puts]
     receives = [call for journal in journals for call in journal.receives]
@@ -250,7 +234,7 @@ def _in_order(journal: Journal) -> list[Arrival]:
 
 
 def _rate(begun: Sequence[Call], ended: Sequence[Call]) -> float:
-    """Messages of ``ended`` for each second from the first beginning to the last end."""
+    """Messages of ``ended`` per second, from the first beginning to the last end."""
     if not begun or not ended:
         return 0.0
     seconds = max(call.ended for call in ended) - min(call.began for call in begun)

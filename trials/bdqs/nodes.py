@@ -1,4 +1,4 @@
-"""Nodes that fail on schedule, and are started again: embedded ones, or those of a cluster."""
+"""Nodes that fail by a schedule, and are started again: embedded ones, or those of a cluster."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Nodes of a cluster, numbered from 0.
-
-    Attributes:
-        count: How many.
-        fail: Lets one die at once, as a crash would.
-        repair: Starts it again with its data; returns when it serves, or is about to.
-    """
+    """Nodes of a cluster, numbered from 0; ``fail`` kills one, ``repair`` starts it again."""
 
     count: int
     fail: Callable[[int], object]
@@ -32,7 +26,7 @@ class Nodes:
 
 
 def commanded_nodes(hosts: Sequence[str], *, fail: str, repair: str) -> Nodes:
-    """Nodes elsewhere, killed and started by commands in which ``{host}`` stands for one."""
+    """Nodes that commands kill and start; ``{host}`` stands for the host."""
 
     def run(command: str, node: int) -> None:
         words = [word.replace("{host}", hosts[node]) for word in shlex.split(command)]
@@ -43,7 +37,7 @@ def commanded_nodes(hosts: Sequence[str], *, fail: str, repair: str) -> Nodes:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Event:
-    """A node fails, or is started again; seconds from the beginning."""
+    """A node fails, or is started again, at some second."""
 
     at: float
     node: int
@@ -51,13 +45,13 @@ class Event:
 
 
 def events(nodes: int, mttf: timedelta, repair: timedelta, chance: Random) -> Iterator[Event]:
-    """When nodes fail, each by itself after an exponential time, and are started again; for ever.
+    """The endless schedule: each node fails after an exponential time, and is started again.
 
     Args:
-        nodes: How many.
+        nodes: The number of nodes.
         mttf: Mean time that a node runs.
         repair: How long it is down.
-        chance: Decides how long each runs.
+        chance: Decides how long each node runs.
     """
     seeds = [chance.random() for _ in range(nodes)]
     return heapq.merge(
@@ -76,7 +70,7 @@ def _events_of(node: int, mttf: timedelta, repair: timedelta, chance: Random) ->
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node was down; seconds of the machine's monotonic clock."""
+    """A node was down; seconds of the monotonic clock."""
 
     node: int
     began: float
@@ -84,15 +78,13 @@ class Outage:
 
 
 class Wrecker(AbstractContextManager["Wrecker"]):
-    """Lets nodes fail and starts them again while its ``with`` lasts; then all of them run.
-
-    One event follows another, and is late if that takes its time.
+    """Lets nodes fail during a ``with`` block, one event after the other; at the end, all run.
 
     Args:
-        nodes: Of what.
-        mttf: Mean time that a node runs; None: nothing ever fails.
-        repair: How long it is down before it is started again.
-        chance: Decides when.
+        nodes: The nodes.
+        mttf: Mean time that a node runs; None: no node fails.
+        repair: How long a node is down.
+        chance: Decides when nodes fail.
     """
 
     def __init__(
@@ -122,7 +114,7 @@ class Wrecker(AbstractContextManager["Wrecker"]):
             self._repair(node)
 
     def figures(self) -> dict[str, float]:
-        """How many outages there were, and seconds: of each on average, and of several at once."""
+        """The number of outages, their mean seconds, and the seconds without a quorum."""
         lengths = [outage.ended - outage.began for outage in self._outages]
         return {
             "outages": len(lengths),
@@ -136,7 +128,7 @@ class Wrecker(AbstractContextManager["Wrecker"]):
             for event in self._events:
                 due = began + event.at
                 if not event.fails:
-                    # If it failed late, it is down for as long all the same.
+                    # If it failed late, it is started late.
                     due = max(due, self._down[event.node] + self._pause)
                 if self._over.wait(max(0.0, due - time.monotonic())):
                     return
@@ -154,7 +146,7 @@ class Wrecker(AbstractContextManager["Wrecker"]):
 
 
 def seconds_without(outages: list[Outage], most: int) -> float:
-    """For how many seconds at least ``most`` nodes were down at once.
+    """The seconds for which at least ``most`` nodes were down at the same time.
 
     >>> seconds_without([Outage(0, 1.0, 5.0), Outage(1, 3.0, 9.0)], 2)
     2.0

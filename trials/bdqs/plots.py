@@ -1,4 +1,4 @@
-"""Draws the figures of docs/bdqs.md, for pages of either colour."""
+"""Draws the figures of docs/bdqs.md."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trials.bdqs.journal import Line
 from trials.figures import BLUE, COLOURS, INK, RED, styled
 
 _PANEL = (4.3, 3.3)
-#: The paper's: below that share of the highest rate, responses take less than so long.
+#: From the paper: below this share of the highest rate, responses take less than this.
 _SAFE_SHARE, _SAFE_MS = 0.8, 200
 
 
 def draw(path: Path, experiment: Experiment, lines: Sequence[Line]) -> None:
-    """Draw one experiment into a file (SVG, or what its name says)."""
+    """Draw one experiment into a file."""
     panels = _PANELS[experiment]
     with styled(path, (_PANEL[0] * len(panels), _PANEL[1])) as figure:
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -56,7 +56,7 @@ def _gathered(ax: Axes, lines: Sequence[Line]) -> None:
 
 def _response(what: str, title: str, colour: str) -> Callable[[Axes, Sequence[Line]], None]:
     def panel(ax: Axes, lines: Sequence[Line]) -> None:
-        # In the order of their load: beyond saturation the rate may fall again.
+        # In the order of load: beyond saturation, the rate may fall.
         load = sorted(
             lines, key=lambda line: (line["cell"]["queues"], -line["cell"]["send_pause"])
         )
@@ -97,7 +97,7 @@ def _by_receivers(
 def _by_trouble(
     title: str, series: Sequence[tuple[str, str]], scale: float = 1
 ) -> Callable[[Axes, Sequence[Line]], None]:
-    """Figures side by side, as bars, for each chance or mean time to failure."""
+    """Bars side by side, for each chance or mean time to failure."""
 
     def panel(ax: Axes, lines: Sequence[Line]) -> None:
         width = 0.8 / len(series)

@@ -1,4 +1,4 @@
-"""Makes docs/bdqs.md of a run's lines: fills its tables, and draws its figures."""
+"""Makes docs/bdqs.md from the lines of a run: fills its tables, and draws its figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trials.bdqs.journal import Line
 _DOCS = Path(__file__).parents[2] / "docs"
 PAGE = _DOCS / "bdqs.md"
 FIGURES = _DOCS / "figures"
-#: Where lines are kept unless another file is named; those of docs/bdqs.md.
+#: The default file of lines; docs/bdqs.md is made from it.
 LINES = FIGURES / "bdqs.jsonl"
 
 _END = "<!-- end -->"
@@ -31,14 +31,14 @@ _CAPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its heading, and what it says of a line."""
+    """A column of a table: its heading, and its text for a line."""
 
     title: str
     show: Callable[[Line], str]
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a file; none if there is no such file."""
+    """The lines of a file; empty if there is no such file."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -53,7 +53,7 @@ def write_report(lines: Sequence[Line]) -> None:
 
 
 def fill(page: str, lines: Sequence[Line]) -> str:
-    """Put figure and table of each experiment between its marks; what has no lines stays.
+    """Put the figure and table of each experiment that has lines between its marks.
 
     >>> fill("<!-- bdqs: network -->old<!-- end -->", [])
     '<!-- bdqs: network -->old<!-- end -->'
@@ -75,7 +75,7 @@ def fill(page: str, lines: Sequence[Line]) -> str:
 
 
 def of_experiment(lines: Sequence[Line], experiment: Experiment) -> list[Line]:
-    """The lines of one experiment, those that only differ in their repetition as their mean."""
+    """The lines of one experiment; repetitions are replaced by their mean."""
     alike: dict[str, list[Line]] = {}
     for line in lines:
         if line["experiment"] == experiment:
@@ -87,12 +87,12 @@ def of_experiment(lines: Sequence[Line], experiment: Experiment) -> list[Line]:
 
 
 def figure_of(experiment: Experiment) -> str:
-    """Name of the file that a figure is in."""
+    """The file name of a figure."""
     return f"bdqs-{experiment}.svg"
 
 
 def table_of(experiment: Experiment, lines: Sequence[Line]) -> str:
-    """A table of Markdown, a row for each line."""
+    """A Markdown table with a row for each line."""
     columns = (*_CELLS[experiment], *_FIGURES[experiment])
     rows = [
         [column.title for column in columns],
@@ -103,7 +103,7 @@ def table_of(experiment: Experiment, lines: Sequence[Line]) -> str:
 
 
 def about(lines: Sequence[Line]) -> str:
-    """Where and how these lines were measured, in a sentence."""
+    """A sentence on how these lines were measured."""
     first, seconds = lines[0], sum(line["seconds"] for line in lines)
     nodes, replicas = first["nodes"], first["replicas"]
     return (

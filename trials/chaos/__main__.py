@@ -1,15 +1,14 @@
-"""Three nodes and a Spark cluster, on which everybody is killed or stopped now and then.
+"""Three nodes and a Spark cluster, in which all processes are killed or paused now and then.
 
 Two producers publish numbered messages, two consumers share them, a relay passes all of them on to
-another queue, two repair runs clean up after them; each with a wall clock of its own. Their
-queries stop and begin again at random, and use `Trigger.AvailableNow` now and then; checkpoints
-of the producers and the relay are restored from older copies. A schedule, drawn from a seed,
-kills and stops drivers, the Python processes beside them, executors, the Python processes of
-those, repair runs, and one Cassandra node at a time, or sets that node's clock wrong by a day.
-Who was killed is started again. In the end all is drained, and every message is looked for in
-what the consumers have stored and in what the relay has published. With ``--by-key``, no message
-may have been processed before an earlier one of its key, by any consumer. The last line is a
-report as JSON; exit code 1 if anything is off.
+another queue, and two repair jobs clean up; each has a wall clock of its own. Their queries stop
+and begin again at random, and use `Trigger.AvailableNow` now and then. Checkpoints of producers
+and relay are restored from older copies. A schedule from a seed kills and pauses drivers, the
+Python processes beside them, executors, their Python processes, repair jobs, and one Cassandra
+node at a time, or sets that node's clock wrong by a day. Killed processes are started again. In
+the end everything is drained, and each message is looked for in the results of the consumers and
+in the queue of the relay. With ``--by-key``, no consumer may have processed a message before an
+earlier one of its key. The last line is a report as JSON. The exit code is 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -81,11 +80,11 @@ def main() -> int:
 
 
 def strike_and_judge(environment: Environment, faults: Sequence[Fault], *, by_key: bool) -> Report:
-    """Let everybody work, strike them, let them finish; then judge."""
+    """Let all programs work, strike them, let them finish; then judge."""
     striker = environment.striker
     began = time.monotonic()
     begin(environment)
-    tell("everybody works")
+    tell("all programs work")
     strike_all(environment, faults)
     striker.wait()
     tell("no more faults; draining")
@@ -117,7 +116,7 @@ def strike_and_judge(environment: Environment, faults: Sequence[Fault], *, by_ke
 
 
 def dead_letters(environment: Environment) -> dict[str, list[Row]]:
-    """What is in the dead-letter queue, by group."""
+    """The dead letters, by group."""
     found: dict[str, list[Row]] = {GROUP: [], ONWARD: []}
     for each in Client.from_store(environment.store).peek(DEAD, max=_MOST_MESSAGES):
         found[str(each.headers["cassieq.origin-group"])].append(row_of(each.key, each.value, 1))
@@ -125,13 +124,13 @@ def dead_letters(environment: Environment) -> dict[str, list[Row]]:
 
 
 def rows_of(environment: Environment, queue: str) -> list[Row]:
-    """What is in a queue that nobody has read."""
+    """The messages of a queue that nobody has read."""
     found = Client.from_store(environment.store).peek(queue, max=_MOST_MESSAGES)
     return [row_of(each.key, each.value, 1) for each in found]
 
 
 def begin(environment: Environment) -> None:
-    """Start everybody, and return when consumers and relays have all processed something.
+    """Start all programs, and return when each consumer and relay has processed something.
 
     Raises:
         SetupError: That takes too long.
@@ -143,11 +142,11 @@ def begin(environment: Environment) -> None:
         return stored and all(each.tried.count() for each in environment.relays.notebooks)
 
     if not wait_until(works, _START_SECONDS):
-        raise SetupError(f"not everybody has begun to work: see the logs in {environment.folder}")
+        raise SetupError(f"not all programs have begun: see the logs in {environment.folder}")
 
 
 def strike_all(environment: Environment, faults: Sequence[Fault]) -> None:
-    """Carry out the schedule; return when its last fault has begun."""
+    """Carry out the schedule; return when the last fault has begun."""
     began = told = time.monotonic()
     to_come = list(faults)
 
@@ -168,7 +167,7 @@ def strike_all(environment: Environment, faults: Sequence[Fault]) -> None:
 
 
 def drain(environment: Environment) -> bool:
-    """Let producers end, then consumers when their group is owed nothing; True if it is so."""
+    """Let producers end, then consumers when their groups have settled everything; True if so."""
     environment.calm_down()
     environment.producers.end()
 

@@ -1,8 +1,8 @@
-"""What a chaos run has come to: what was sent against what was processed, message by message.
+"""The verdict on a chaos run: compares sent with processed messages, one by one. Pure.
 
-Pure, and independent: it knows what producers were told by Spark's own checkpoints, and what
-consumers have stored, and nothing of the queue's state. A message says who sent it, which one it
-is, and its checksum.
+It does not ask the queue: what was sent follows from Spark's own checkpoints of the producers, and
+what was processed from the results of the consumers. A message names its producer, its number and
+its checksum.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Tasks of a micro-batch of a producer: message n is of task n modulo this, in that order.
+#: Tasks of a micro-batch of a producer: message n is in task n modulo this.
 LANES = 4
-#: Keys of a producer: message n has key n modulo this, so all messages of a key are of one task.
+#: Keys of a producer: message n has key n modulo this, so one task has all messages of a key.
 KEYS = 10 * LANES
-#: The checksum is repeated once to so many times, so that messages differ in length.
+#: The checksum is repeated up to so many times, so that messages differ in length.
 _LENGTHS = 7
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Message:
-    """A message by its producer and its number there, from 0."""
+    """A message, by its producer and its number, from 0."""
 
     producer: str
     number: int
 
     @property
     def lane(self) -> tuple[str, int]:
-        """Messages of one lane come in the order of their numbers."""
+        """Messages of one lane are published in the order of their numbers."""
         return self.producer, self.number % LANES
 
     @property
@@ -39,14 +39,14 @@ class Message:
 
     @property
     def body(self) -> str:
-        """The message's value: its name and, once or more often, the checksum of that."""
+        """The value: the name of the message and, once or more often, its checksum."""
         name = f"{self.producer}:{self.number}"
         checksum = hashlib.sha256(name.encode()).hexdigest()
         return f"{name}:{checksum * (1 + self.number % _LENGTHS)}"
 
 
 def read_message(key: str | None, body: str) -> Message | None:
-    """Tell which message it is; None if a byte of key or body is not as it was sent."""
+    """Which message this is; None if a byte of key or body was changed."""
     producer, _, rest = body.partition(":")
     number = rest.partition(":")[0]
     if not number.isdecimal():
@@ -56,7 +56,7 @@ def read_message(key: str | None, body: str) -> Message | None:
 
 
 def message_columns(producer: str, number: str) -> tuple[str, str]:
-    """Key and value as expressions of Spark SQL, of the column ``number``."""
+    """Key and value as expressions of Spark SQL over the column ``number``."""
     key = f"concat('{producer}:', {number} % {KEYS})"
     name = f"concat('{producer}:', {number})"
     checksum = f"repeat(sha2({name}, 256), cast(1 + {number} % {_LENGTHS} as int))"
@@ -69,8 +69,8 @@ class Sent:
 
     Attributes:
         producer: Its name.
-        acknowledged: The publication of all numbers below this is acknowledged.
-        attempted: No number from this on was ever sent.
+        acknowledged: Its messages below this number are acknowledged.
+        attempted: It has not sent messages from this number on.
     """
 
     producer: str
@@ -80,7 +80,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A message as a consumer stored it; ``deliveries`` as the queue counts them."""
+    """A message as a consumer stored it, with its delivery count."""
 
     key: str | None
     body: str
@@ -89,14 +89,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a consumer has stored of one batch.
+    """The result of one batch.
 
     Attributes:
-        consumer: Its name.
+        consumer: The name of the consumer.
         batch: Number of the batch; a batch that is processed again replaces its result.
         rows: Its messages in order.
-        acked: Whether the consumer was told that the batch is acked, and its lease never broken.
-        stored_at: When it was stored last, by the one clock of the machine.
+        acked: Whether the consumer knows that the batch is acked and its lease was never lost.
+        stored_at: When it was stored last, by the clock of the machine.
     """
 
     consumer: str
@@ -111,8 +111,8 @@ class Try:
     """A batch that a relay was about to publish.
 
     Attributes:
-        query: Of which query, thus of which checkpoint.
-        batch: Its number there; a batch that comes again is the same one.
+        query: The query, and so the checkpoint.
+        batch: Its number in the query; a replay has the same number.
         rows: Its messages.
         rewound: Whether the checkpoint was an older copy, so that it must not be published.
     """
@@ -125,24 +125,24 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of all messages.
+    """The verdict on all messages.
 
     Attributes:
-        published: Messages whose publication was acknowledged to their producer.
-        acked: Messages that are in a batch whose ack was confirmed to its consumer.
-        lost: Messages that were published, and neither processed nor dead-lettered.
-        duplicated: Messages that are in the results more often than once, all copies but one.
-        duplicated_under_lease: Those of them without an excuse: a consumer was told that it holds
-            the message and that its ack is good, and yet another delivery came after it.
-        damaged: Rows that are not what was sent.
+        published: Messages whose publication is acknowledged.
+        acked: Messages in a batch whose ack is confirmed.
+        lost: Published messages that were neither processed nor dead-lettered.
+        duplicated: Copies of messages in the results, without the first of each.
+        duplicated_under_lease: Those of them without a reason: a consumer knew that it held the
+            message and has acked it, and a delivery came later.
+        damaged: Rows that differ from what was sent.
         reordered: First deliveries after a later message of the same lane and consumer; in order
             by key, of the same key.
-        reordered_by_key: Messages that were processed first, by any consumer, after a later one of
-            their key was; 0 unless the queue is ordered by key.
+        reordered_by_key: Messages that any consumer processed first after a later one of their
+            key; 0 unless the queue is ordered by key.
         invented: Messages that nobody has sent.
-        unacknowledged: Messages that were processed although their publication was not
-            acknowledged: the producer was ended in between.
-        redelivered: Rows that were not their message's first delivery.
+        unacknowledged: Processed messages whose publication is not acknowledged, as the producer
+            was killed before.
+        redelivered: Rows of second and later deliveries.
         dead: Messages in the dead-letter queue.
     """
 
@@ -173,7 +173,7 @@ def judge(
     Args:
         sent: All producers.
         results: All batches of all consumers of one group.
-        dead: What is in the dead-letter queue.
+        dead: The dead letters of the group.
         by_key: Whether the queue is ordered by key.
     """
     producers = {each.producer: each for each in sent}
@@ -214,17 +214,17 @@ def judge(
 
 @dataclass(frozen=True, slots=True)
 class RelayVerdict:
-    """What became of the messages that a relay was to pass on.
+    """The verdict on the messages that a relay passed on.
 
     Attributes:
-        relayed: Messages that arrived; copies count.
-        relay_lost: Messages that were published, and neither arrived nor dead-lettered.
-        relay_damaged: Those that arrived and are not what was sent.
-        relay_invented: Messages that arrived, and that nobody has sent.
-        relay_doubled: Messages that arrived more often than once, all copies but one.
-        relay_doubled_without_reason: Copies beyond the batches that had the message: of which one
-            was published twice, or one that was planned from a rewound checkpoint.
-        relay_held_twice: Messages of which two batches had the same delivery.
+        relayed: Messages that arrived, with copies.
+        relay_lost: Published messages that neither arrived nor were dead-lettered.
+        relay_damaged: Arrived messages that differ from what was sent.
+        relay_invented: Arrived messages that nobody has sent.
+        relay_doubled: Copies of messages that arrived, without the first of each.
+        relay_doubled_without_reason: Copies beyond the number of batches that had the message: a
+            batch was published twice, or one from a rewound checkpoint was published.
+        relay_held_twice: Deliveries that two batches had.
         relay_dead: Messages in the dead-letter queue.
     """
 
@@ -250,9 +250,9 @@ def judge_relay(
 
     Args:
         sent: All producers.
-        tries: What it was about to publish, each time.
-        arrived: What is in the queue that it publishes to.
-        dead: What is in the dead-letter queue of its group.
+        tries: All batches that the relay was about to publish.
+        arrived: The messages in the relay's queue.
+        dead: The dead letters of the relay's group.
     """
     producers = {each.producer: each for each in sent}
     read = [read_message(row.key, row.body) for row in arrived]
@@ -287,12 +287,12 @@ def judge_relay(
 
 @dataclass(frozen=True, slots=True)
 class Rewinds:
-    """What became of checkpoints that were restored from older copies.
+    """Counts of checkpoints that were restored from older copies.
 
     Attributes:
-        rewound: How often that was done.
-        refused: How often the query stopped with the error that tells of it.
-        not_refused: How often it committed a batch instead.
+        rewound: All of them.
+        refused: Those after which the query stopped with the right error.
+        not_refused: Those after which the query committed a batch.
     """
 
     rewound: int
@@ -301,16 +301,16 @@ class Rewinds:
 
 
 def rewinds(events: Iterable[Mapping[str, Any]]) -> Rewinds:
-    """Count what programs have noted of their rewound checkpoints."""
+    """Count the events of programs about rewound checkpoints."""
     counts = Counter(event["event"] for event in events)
     return Rewinds(counts["rewinding"], counts["refused"], counts["not refused"])
 
 
 def acked_batches(events: Iterable[Mapping[str, Any]]) -> set[int]:
-    """Which batches were surely acked under an unbroken lease, by what one consumer has noted.
+    """The batches that were certainly acked and never lost their lease, by one consumer's events.
 
-    The ack of a batch comes with the lease of the next, in the same run of the query. If Spark
-    tells of that one, the batch before is acked; unless it also tells of more lost leases.
+    The ack of a batch comes with the lease of the next, in the same run of the query. So if Spark
+    reports progress of that one, the batch before is acked, unless more leases were lost.
     """
     acked: set[int] = set()
     waiting: set[int] = set()
@@ -336,7 +336,7 @@ def _was_sent(message: Message, producers: Mapping[str, Sent]) -> bool:
 
 
 def _without_excuse(copies: Sequence[tuple[int, bool]]) -> int:
-    """Copies beside one that was acked: only earlier deliveries, whose lease broke, may be."""
+    """Copies beside an acked one, except earlier deliveries, whose lease was lost."""
     acked = [deliveries for deliveries, is_acked in copies if is_acked]
     if not acked:
         return 0
@@ -344,7 +344,7 @@ def _without_excuse(copies: Sequence[tuple[int, bool]]) -> int:
 
 
 def _reordered_by_key(batches: Iterable[Result]) -> int:
-    """Count the messages of a key that were stored first after a later one was."""
+    """Count messages that were first stored after a later one of their key."""
     first: dict[Message, tuple[int, int]] = {}
     for result in batches:
         for place, row in enumerate(result.rows):

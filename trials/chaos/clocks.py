@@ -1,4 +1,4 @@
-"""Clocks that go wrong: a Python whose wall clock is ahead or behind, by libfaketime."""
+"""Wrong clocks by libfaketime: of a Python, and of Cassandra nodes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from cassieq_spark.errors import SetupError
 
 _LIBRARY = "vendor/libfaketime/src/libfaketime.so.1"
 _TOLERANCE_SECONDS = 2.0
-#: For so many seconds a program takes a clock as it was; it would read the file at each look else.
+#: For so many seconds a program caches a clock; else it would read the file at each look.
 _CACHED = 1
 
 
 def skewed_python(path: Path, skew: timedelta) -> Path:
-    """Write a program that is this Python with another wall clock, and see that it has it.
+    """Write a program that runs this Python with another wall clock, and check that clock.
 
-    Only the wall clock: time that passes is the same for all, as it is on real machines.
+    The monotonic clock is not changed.
 
     Args:
         path: The program to write.
         skew: How far its clock is ahead; behind, if negative.
 
     Raises:
-        SetupError: The clock is not as it should be, as on another platform than Linux.
+        SetupError: The clock is not changed, as on another platform than Linux.
     """
     given = shlex.join(_faked(f"FAKETIME={_told(skew)}"))
     path.write_text(f'#!/bin/sh\nexec {given} {shlex.quote(sys.executable)} "$@"\n')
@@ -47,22 +47,18 @@ def skewed_python(path: Path, skew: timedelta) -> Path:
 
 
 class NodeClocks:
-    """The wall clocks of nodes: each may be set while its node runs.
-
-    Args:
-        folder: Where the clocks are kept, a file each.
-    """
+    """The wall clocks of nodes, a file in ``folder`` for each; set while the nodes run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def prefix(self, address: str) -> Sequence[str]:
-        """What the command of a node begins with; its clock is right at first."""
+        """The beginning of a node's command; its clock is right at first."""
         self.set(address, timedelta(0))
         return _faked(
             f"FAKETIME_TIMESTAMP_FILE={self._path(address)}",
             f"FAKETIME_CACHE_DURATION={_CACHED}",
-            # Java waits by the clock that is not faked; libfaketime would end each wait at once.
+            # Java waits by the true clock; without this, libfaketime would end each wait at once.
             "FAKETIME_FORCE_MONOTONIC_FIX=0",
         )
 
@@ -83,7 +79,7 @@ def _told(skew: timedelta) -> str:
 
 
 def _faked(*settings: str) -> list[str]:
-    """What a command begins with that has another wall clock, and no other time that passes."""
+    """The beginning of a command with another wall clock and the true monotonic clock."""
     return [
         "env",
         f"LD_PRELOAD={_find_library()}",

@@ -1,4 +1,4 @@
-"""What runs in a chaos run: nodes, a Spark cluster, applications and repairs."""
+"""All that runs in a chaos run: nodes, a Spark cluster, applications and repair jobs."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from trials.processes import Program
 QUEUE, DEAD, GROUP = "chaos", "chaos.dead", "billing"
 #: The relay's group, and the queue that it publishes to.
 ONWARD, RELAYED = "onward", "chaos.relayed"
-#: Of the queue, where it is ordered by key.
+#: Partitions of the queue, if it is ordered by key.
 PARTITIONS = 8
 PRODUCERS = ("tick", "tock")
 CONSUMERS = ("left", "right")
 RELAYS = ("onward",)
 REPAIRS = ("repair-1", "repair-2")
-#: Short, so that pauses break some leases, and what a killed consumer held comes back soon.
+#: Short, so that pauses break some leases, and messages of killed consumers are redelivered soon.
 LEASE = timedelta(seconds=10)
-#: As `cassieq queue create` has it.
+#: The default of `cassieq queue create`.
 MAX_DELIVERIES = 5
 WRITE_TIMEOUT_SECONDS = 90
-#: No lease is longer; what is to wait for longer was handed out by a clock that was ahead.
+#: No lease is longer, unless a clock that was ahead has made it.
 _LONGEST = 10 * LEASE
 _NODE_HEAP_MB = 384
 _MOST_SKEW_SECONDS = 20.0
-#: The repair whose clock is plainly wrong: it goes by the servers' clocks, or by its own if that
-#: is the earlier one.
+#: The repair job whose clock is wrong by a day. A repair uses the earlier of the server's time and
+#: its own.
 _WRONG = REPAIRS[-1]
 _WRONG_BY = timedelta(days=1)
 ROWS_PER_BATCH = 200
@@ -51,18 +51,18 @@ _MESSAGES_PER_TASK = 250
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The applications of one role, in a folder of that role."""
+    """The applications of one role, in the folder of the role."""
 
     folder: Path
     applications: Sequence[Program]
 
     @property
     def notebooks(self) -> list[Notebook]:
-        """What they have left on disk."""
+        """Their files."""
         return [Notebook(self.folder / each.name) for each in self.applications]
 
     def end(self) -> None:
-        """Ask all of them to end in good order."""
+        """Tell all of them to end."""
         (self.folder / STOP).touch()
 
 
@@ -71,11 +71,11 @@ class Environment:
     """All that runs.
 
     Attributes:
-        folder: Where everybody keeps what they have.
+        folder: The folder of all files.
         cassandra: The nodes, and the trial's own store.
         producers, consumers, relays: Queries on Spark.
         repairs: Repair jobs.
-        striker: Strikes them.
+        striker: Strikes all of these.
     """
 
     folder: Path
@@ -96,7 +96,7 @@ class Environment:
 
     @property
     def receivers(self) -> list[Program]:
-        """All that messages are handed out to."""
+        """All programs that get messages."""
         return [*self.consumers.applications, *self.relays.applications]
 
     @property
@@ -104,16 +104,16 @@ class Environment:
         return [*self.producers.notebooks, *self.consumers.notebooks, *self.relays.notebooks]
 
     def calm_down(self) -> None:
-        """Let all queries run undisturbed: each stop makes the batches that come again smaller."""
+        """Let queries run without stops: each stop makes the replayed batches smaller."""
         (self.folder / CALM).touch()
 
     def fix_clocks(self) -> None:
-        """Undo what a node's clock has done, as operators are to do when it is right again."""
+        """Undo the effects of a node's wrong clock, as operators do when it is right again."""
         for queue in (QUEUE, RELAYED):
             fix_clocks(self.store, queue, longest=_LONGEST)
 
     def packages_not_shipped(self) -> list[str]:
-        """Where executors had another package than the one they were given."""
+        """Executors that have imported another package than the one that was shipped."""
         told = [
             event["package"]
             for each in self.notebooks
@@ -123,7 +123,7 @@ class Environment:
         return [f"executors had {package}" for package in told if ARCHIVE not in package]
 
     def audit(self) -> bool:
-        """Run the repair once more, in peace; whether the queue finds itself whole."""
+        """Run the repair once more; True if its audit finds nothing."""
         command = repair_command(Path(sys.executable), self.cassandra.hosts)
         with (self.folder / "audit.log").open("wb") as log:
             return subprocess.run(command, stdout=log, stderr=log, check=False).returncode == 0
@@ -131,9 +131,9 @@ class Environment:
 
 @contextmanager
 def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Environment]:
-    """Start the nodes and the Spark cluster, and describe everybody; all of it ends in the end."""
-    # A node that is killed must know what it has acknowledged: with one replica cut off and
-    # another one forgetful, a quorum of three is none.
+    """Start the nodes and the Spark cluster, and describe all programs; at the end, stop all."""
+    # write_through, as a killed node must not lose acknowledged writes: with another replica
+    # paused, these could be lost.
     clocks = NodeClocks(folder / "clocks")
     with (
         cassandra(
@@ -206,7 +206,7 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
 
 
 def skewed_pythons(folder: Path, seed: int) -> dict[str, Path]:
-    """A Python for everybody, with a wall clock of their own."""
+    """A Python with a wall clock of its own for each program."""
     chance = Random(f"{seed}/clocks")
     pythons = {}
     for name in (*PRODUCERS, *CONSUMERS, *RELAYS, *REPAIRS):

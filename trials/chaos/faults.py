@@ -1,4 +1,4 @@
-"""Who is struck when, by a schedule drawn from a seed; and the striker, which carries it out."""
+"""The schedule of faults, which follows from a seed, and the striker, which carries it out."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from trials.chaos.clocks import NodeClocks
 from trials.environment import tell
 from trials.processes import Program
 
-#: Nothing happens before everybody has begun to work.
+#: No fault comes earlier.
 CALM = timedelta(seconds=5)
 _PROCESS_EVERY = timedelta(seconds=11)
-#: A node is back, and has told the others, before the next one is struck.
+#: Long enough for a node to be back, and known to the others, before the next one is struck.
 _NODE_EVERY = timedelta(seconds=34)
 _JITTER = 0.3
-#: Around the lease of the queue, so that some leases break and some do not.
+#: Around the lease of the queue, so that some leases are lost and some are not.
 _PAUSE_SECONDS = (2.0, 22.0)
-#: Around the time after which nodes take another one for dead.
+#: Around the time after which nodes consider another one dead.
 _NODE_SECONDS = (2.0, 15.0)
-#: A node asks for the wall clock every ten seconds, to tell how old the messages of others are.
+#: A node reads the wall clock every ten seconds, for the age of messages between nodes.
 _CLOCK_SECONDS = (12.0, 25.0)
-#: By so much a node's clock is wrong.
+#: How wrong a node's clock is.
 WRONG_BY = timedelta(days=1)
 
 
 class Victim(StrEnum):
     DRIVER = "driver"
     EXECUTOR = "executor"
-    #: One of the processes in which an executor runs Python.
+    #: A Python process of an executor.
     WORKER = "worker"
-    #: One of the Python processes beside a driver: where leases are taken and writes published.
+    #: A Python process beside a driver, which leases messages and publishes writes.
     READER = "reader"
     REPAIR = "repair"
     NODE = "node"
@@ -51,9 +51,9 @@ class Victim(StrEnum):
 class How(StrEnum):
     #: By SIGKILL.
     KILLED = "killed"
-    #: Stopped for a while, by SIGSTOP and SIGCONT.
+    #: For a while, by SIGSTOP and SIGCONT.
     PAUSED = "paused"
-    #: A node's wall clock is `WRONG_BY` ahead for a while; set right, and the node started anew.
+    #: A node's wall clock is ahead for a while; then it is set right, and the node restarted.
     AHEAD = "ahead"
     #: The same, behind.
     BEHIND = "behind"
@@ -61,21 +61,26 @@ class How(StrEnum):
 
 #: How far a node's clock is ahead.
 WRONG_CLOCKS = {How.AHEAD: WRONG_BY, How.BEHIND: -WRONG_BY}
-_HOW_PROCESSES = (How.KILLED, How.PAUSED)
-_HOW_NODES = tuple(How)
+#: All kinds of faults.
+_WAYS = [
+    (victim, how)
+    for victim in Victim
+    for how in How
+    if victim is Victim.NODE or how not in WRONG_CLOCKS
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One of the schedule.
+    """One fault of the schedule.
 
     Attributes:
         at: When, from the beginning.
         victim: What is struck.
-        which: Chooses one of those that there are then.
-        how: In which way.
-        lasts: How long it stands still, its clock is wrong, or a killed node stays away; nothing
-            for other killed ones, which are started again at once.
+        which: Chooses one of several victims.
+        how: How it is struck.
+        lasts: How long it is paused, its clock is wrong, or a killed node stays away; 0 for other
+            killed victims, which are started again at once.
     """
 
     at: timedelta
@@ -99,30 +104,21 @@ class Fault:
 
 
 def plan(seed: int, length: timedelta) -> list[Fault]:
-    """All faults of a run of this length, in order; of each kind as many, give or take one.
+    """The faults of a run, in order; equally many of each kind, give or take one.
 
-    Processes and nodes are struck independently of each other, so also at the same time; nodes
-    one after the other.
+    Nodes are struck one after the other; processes independently of that.
     """
     chance = Random(seed)
-    processes = [(victim, how) for victim, how in _ways() if victim is not Victim.NODE]
-    nodes = [(victim, how) for victim, how in _ways() if victim is Victim.NODE]
+    processes = [(victim, how) for victim, how in _WAYS if victim is not Victim.NODE]
+    nodes = [(victim, how) for victim, how in _WAYS if victim is Victim.NODE]
     faults = _lane(chance, processes, length, _PROCESS_EVERY, _PAUSE_SECONDS)
     faults += _lane(chance, nodes, length, _NODE_EVERY, _NODE_SECONDS)
     return sorted(faults, key=lambda fault: fault.at)
 
 
 def kinds() -> list[str]:
-    """What faults are counted as."""
-    return [f"{victim}_{how}" for victim, how in _ways()]
-
-
-def _ways() -> list[tuple[Victim, How]]:
-    return [
-        (victim, how)
-        for victim in Victim
-        for how in (_HOW_NODES if victim is Victim.NODE else _HOW_PROCESSES)
-    ]
+    """The kinds of faults, as they are counted."""
+    return [f"{victim}_{how}" for victim, how in _WAYS]
 
 
 def _lane(
@@ -155,28 +151,28 @@ def _seconds(span: timedelta) -> str:
     return f"{span.total_seconds():.1f} s"
 
 
-#: A process, and what goes down or stands still with it; parents before their children.
+#: A process with those that are struck with it; parents before their children.
 Group = Sequence[psutil.Process]
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _DAEMON = "pyspark.daemon"
-#: What an executor runs, and what a driver runs for a stream of a data source. A driver keeps
-#: others that have planned something, and do nothing any more.
+#: The modules of an executor's Python processes, and of a driver's for a stream. A driver has
+#: others, which have planned something and are idle.
 _WORKER, _STREAM = "pyspark.worker", ".python_streaming_"
-#: How long is waited for somebody to strike, such as a driver that is just being started.
+#: How long to wait for a victim, such as a driver that is being started.
 _PATIENCE = timedelta(seconds=30)
 _LOOK_SECONDS = 0.2
 
 
 class Striker:
-    """Strikes, each time from a thread of its own; nodes one after the other.
+    """Carries out each fault in a thread of its own; nodes are struck one after the other.
 
     Args:
         nodes: The nodes.
         clocks: Their clocks.
         applications: The applications on Spark.
         workers: Spark's Workers, whose children are the executors.
-        repairs: The repairs.
+        repairs: The repair jobs.
     """
 
     def __init__(
@@ -203,14 +199,14 @@ class Striker:
         self._threads: list[threading.Thread] = []
 
     def strike(self, fault: Fault) -> None:
-        """Begin; returns at once."""
+        """Begin a fault, and return at once."""
         act = self._strike_node if fault.victim is Victim.NODE else self._strike_process
         thread = threading.Thread(target=act, args=(fault,), daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def wait(self) -> None:
-        """Return when everybody who was stopped goes on, and all nodes are back."""
+        """Return when all faults are over."""
         for thread in self._threads:
             thread.join()
 
@@ -233,7 +229,7 @@ class Striker:
                 self.troubles.append(f"{fault}: {error}")
 
     def _set_wrong(self, number: int, skew: timedelta, lasts: timedelta) -> None:
-        """Set a node's clock wrong, then right; until it starts anew, it goes by the later one."""
+        """Set a node's clock wrong, then right, and restart the node: it uses the later time."""
         address = self._nodes.contact_points[number]
         self._clocks.set(address, skew)
         _pass(lasts)
@@ -256,7 +252,7 @@ class Striker:
 
     def _choose(self, fault: Fault) -> Group | None:
         for _ in range(round(_PATIENCE.total_seconds() / _LOOK_SECONDS)):
-            with suppress(psutil.NoSuchProcess):  # it has ended while we looked
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
                 if groups := sorted(self._find[fault.victim](), key=lambda group: group[0].pid):
                     return groups[fault.which % len(groups)]
             _pass(timedelta(seconds=_LOOK_SECONDS))
@@ -269,7 +265,7 @@ class Striker:
 
 
 def _groups(applications: Iterable[Program]) -> Iterator[Group]:
-    """All processes of each application that runs, without its keeper."""
+    """The processes of each running application, without its keeper."""
     for application in applications:
         if application.is_running:
             below = psutil.Process(application.pid).children(recursive=True)
@@ -289,7 +285,7 @@ def _executors(workers: Iterable[Program]) -> Iterator[psutil.Process]:
 
 
 def _pythons(javas: Iterable[psutil.Process], module: str) -> Iterator[Group]:
-    """The processes in which these run a module of PySpark: a daemon's children, or theirs."""
+    """The children of Java processes that run a module of PySpark, or those of a daemon."""
     for java in javas:
         for python in java.children():
             words = _words(python)
@@ -302,7 +298,7 @@ def _pythons(javas: Iterable[psutil.Process], module: str) -> Iterator[Group]:
 
 
 def _words(process: psutil.Process) -> list[str]:
-    """Its command, first without the folder; empty if it has ended, reaped or not."""
+    """Its command, the program without its folder; empty if it has ended."""
     with suppress(psutil.NoSuchProcess):
         program, *arguments = process.cmdline() or [""]
         return [Path(program).name, *arguments]

@@ -1,7 +1,8 @@
-"""The programs of a chaos run on Spark: a producer, a consumer, or a relay, until told to stop.
+"""The programs of a chaos run on Spark: a producer, a consumer and a relay.
 
-A producer numbers its messages and publishes them. A consumer stores what each batch has under its
-number. A relay publishes what it reads to another queue. Each begins where its checkpoint says.
+A producer publishes numbered messages. A consumer stores each batch under its number. A relay
+publishes what it reads to another queue. Each begins at its checkpoint, and runs until it is told
+to stop.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,15 +24,15 @@ from trials.chaos.checker import LANES, message_columns
 from trials.chaos.records import Checkpoint, Notebook
 
 _LOOK_SECONDS = 1
-#: A query is stopped so long after its first batch, and started again.
+#: A query is stopped this long after its first batch, and started again.
 _RUN_SECONDS = (0.0, 30.0)
-#: How many of the runs are stopped so long after their beginning, also before the first batch.
+#: The share of runs that are stopped this long after their beginning, even before the first batch.
 _HASTY, _HASTY_SECONDS = 0.2, (0.0, 10.0)
-#: How many of the runs take what is there and end, by `Trigger.AvailableNow`.
+#: The share of runs with `Trigger.AvailableNow`.
 _AVAILABLE_NOW = 0.3
-#: Before how many of the runs an older copy of the checkpoint is restored, if there is one.
+#: The share of runs before which an older copy of the checkpoint is restored, if there is one.
 _REWIND = 0.4
-#: Of which errors a query with a rewound checkpoint must die.
+#: With a rewound checkpoint, a query must fail with one of these errors.
 _REFUSALS = ("BatchOrderError", "BatchChangedError")
 
 Options = dict[str, Any]
@@ -62,7 +64,7 @@ def _where_is_the_package(_: Iterable[int]) -> Iterator[str]:
 
 def produce(spark: SparkSession, notebook: Notebook, given: argparse.Namespace) -> Runs:
     def writer() -> DataStreamWriter:
-        # Spark's own source of numbers: a batch that is made again has the same ones.
+        # Spark's own source of numbers: a replayed batch has the same numbers.
         numbers = (
             spark.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", given.rows_per_batch)
@@ -72,8 +74,8 @@ def produce(spark: SparkSession, notebook: Notebook, given: argparse.Namespace) 
         messages = numbers.selectExpr(*message_columns(given.folder.name, "value"))
         return messages.writeStream.format("cassieq").options(**given.writing)
 
-    # With a new checkpoint it would send all of its numbers again.
-    return RewoundRuns(notebook, writer, every="1 second", may_lose=False)
+    # With a new checkpoint, it would send all numbers again.
+    return RewoundRuns(notebook, writer, "1 second", may_lose=False)
 
 
 def consume(spark: SparkSession, notebook: Notebook, given: argparse.Namespace) -> Runs:
@@ -87,12 +89,12 @@ def consume(spark: SparkSession, notebook: Notebook, given: argparse.Namespace) 
         return stream.writeStream.foreachBatch(store)
 
     spark.streams.addListener(LostLeases(notebook))
-    return Runs(notebook, writer, every="0 seconds")
+    return Runs(notebook, writer, "0 seconds")
 
 
 def relay(spark: SparkSession, notebook: Notebook, given: argparse.Namespace) -> Runs:
     def forward(batch: DataFrame, number: int) -> None:
-        # So that the judge knows of each copy where it comes from.
+        # So that the verdict knows the origin of each copy.
         rows = batch.select("key", "value", "delivery_count").toArrow()
         notebook.try_batch(number, rows)
         out = batch.select("key", "value").write.format("cassieq").options(**given.writing)
@@ -102,14 +104,14 @@ def relay(spark: SparkSession, notebook: Notebook, given: argparse.Namespace) ->
         stream = spark.readStream.format("cassieq").options(**given.reading).load()
         return stream.writeStream.foreachBatch(forward)
 
-    return RewoundRuns(notebook, writer, every="0 seconds", may_lose=True)
+    return RewoundRuns(notebook, writer, "0 seconds", may_lose=True)
 
 
 _ROLES = {"producer": produce, "consumer": consume, "relay": relay}
 
 
 class LostLeases(StreamingQueryListener):
-    """Notes with each batch how many leases the source lost so far in this run of the query."""
+    """Records with each batch how many leases were lost so far in this run of the query."""
 
     def __init__(self, notebook: Notebook) -> None:
         self._notebook = notebook
@@ -126,91 +128,76 @@ class LostLeases(StreamingQueryListener):
             self._notebook.tell("progress", batch=told.batchId, lost=source.lost_leases)
 
 
+@dataclass
 class Runs:
-    """One run of a query after another, until the program is asked to end, or the query fails.
+    """One run of a query after another, until the program is to end, or the query fails.
 
-    Each run takes what is there, or goes on until it is stopped at some moment; whatever the
-    query is doing then.
+    Each run takes the messages that exist now, or continues until it is stopped at some moment.
 
-    Args:
-        notebook: Where it is noted.
-        writer: Makes the query, but for its trigger and its checkpoint.
-        every: Trigger of the runs that go on.
+    Attributes:
+        notebook: The records of the program.
+        writer: Makes the query, without its trigger and its checkpoint.
+        every: Trigger of the runs that continue.
     """
 
-    def __init__(
-        self, notebook: Notebook, writer: Callable[[], DataStreamWriter], *, every: str
-    ) -> None:
-        self._notebook = notebook
-        self._writer = writer
-        self._every = every
-        self._chance = Random()
+    notebook: Notebook
+    writer: Callable[[], DataStreamWriter]
+    every: str
+    chance: Random = field(default_factory=Random, kw_only=True)
 
     def go_on(self) -> None:
-        while not self._notebook.is_over:
+        while not self.notebook.is_over:
             self.run()
 
     def run(self) -> None:
-        now_only = self._chance.random() < _AVAILABLE_NOW and not self._notebook.is_calm
-        path = str(self._notebook.checkpoint)
-        writer = self._writer().option("checkpointLocation", path)
-        self._notebook.tell("query", trigger="availableNow" if now_only else self._every)
+        now_only = self.chance.random() < _AVAILABLE_NOW and not self.notebook.is_calm
+        path = str(self.notebook.checkpoint)
+        writer = self.writer().option("checkpointLocation", path)
+        self.notebook.tell("query", trigger="availableNow" if now_only else self.every)
         if now_only:
             query = writer.trigger(availableNow=True).start()
         else:
-            query = writer.trigger(processingTime=self._every).start()
+            query = writer.trigger(processingTime=self.every).start()
         self._wait(query)
         query.stop()
 
     def _wait(self, query: StreamingQuery) -> None:
-        """Return at some moment, or when it has ended, or is to end."""
-        kept = self._notebook.kept
+        """Return at some moment, or when the query has ended or is to end."""
+        kept = self.notebook.kept
         before = kept.last_committed
-        is_hasty = self._chance.random() < _HASTY
-        seconds = self._chance.uniform(*(_HASTY_SECONDS if is_hasty else _RUN_SECONDS))
-        while seconds > 0 and not self._notebook.is_over:
+        is_hasty = self.chance.random() < _HASTY
+        seconds = self.chance.uniform(*(_HASTY_SECONDS if is_hasty else _RUN_SECONDS))
+        while seconds > 0 and not self.notebook.is_over:
             span = min(seconds, _LOOK_SECONDS)
-            # A float is fine, whatever its annotation says.
+            # A float works, although the annotation says int.
             if query.awaitTermination(span):  # type: ignore[arg-type]
                 return
-            if self._notebook.is_calm:
+            if self.notebook.is_calm:
                 continue
             if is_hasty or kept.last_committed > before:
                 seconds -= span
 
 
+@dataclass
 class RewoundRuns(Runs):
-    """The same, but now and then with a checkpoint that is restored from an older copy.
+    """The same, but some runs begin with an older copy of the checkpoint.
 
-    The query must stop with an error then, having published nothing. It goes on with the newest
-    checkpoint, or, where that counts as lost, with a new one.
-
-    Args:
-        notebook: Where it is noted.
-        writer: Makes the query, but for its trigger and its checkpoint.
-        every: Trigger of the runs that go on.
-        may_lose: Whether the newest checkpoint may count as lost.
+    Then the query must stop with an error, and publish nothing. It continues with the newest
+    checkpoint or, if that counts as lost (``may_lose``), with a new one.
     """
 
-    def __init__(
-        self,
-        notebook: Notebook,
-        writer: Callable[[], DataStreamWriter],
-        *,
-        every: str,
-        may_lose: bool,
-    ) -> None:
-        super().__init__(notebook, writer, every=every)
-        notebook.kept.recover()
-        self._may_lose = may_lose
+    may_lose: bool
+
+    def __post_init__(self) -> None:
+        self.notebook.kept.recover()
 
     def run(self) -> None:
-        kept = self._notebook.kept
+        kept = self.notebook.kept
         kept.copy()
-        choices = [] if self._notebook.is_calm else kept.choices()
-        if choices and self._chance.random() < _REWIND:
-            copy = self._chance.choice(choices)
-            self._notebook.tell("rewinding", copy=copy, newest=kept.last_committed)
+        choices = [] if self.notebook.is_calm else kept.choices()
+        if choices and self.chance.random() < _REWIND:
+            copy = self.chance.choice(choices)
+            self.notebook.tell("rewinding", copy=copy, newest=kept.last_committed)
             kept.rewind(copy)
         was_rewound, before = kept.is_rewound, kept.last_committed
         try:
@@ -219,15 +206,15 @@ class RewoundRuns(Runs):
             refusal = next((name for name in _REFUSALS if name in str(error)), None)
             if refusal is None or not was_rewound:
                 raise
-            self._notebook.tell("refused", error=refusal)
+            self.notebook.tell("refused", error=refusal)
             self._mend(kept)
         else:
             if was_rewound and kept.last_committed > before:
-                self._notebook.tell("not refused", batch=kept.last_committed)
+                self.notebook.tell("not refused", batch=kept.last_committed)
 
     def _mend(self, kept: Checkpoint) -> None:
-        is_lost = self._may_lose and self._chance.random() < 0.5
-        self._notebook.tell("mended", by="a new checkpoint" if is_lost else "the newest one")
+        is_lost = self.may_lose and self.chance.random() < 0.5
+        self.notebook.tell("mended", by="a new checkpoint" if is_lost else "the newest one")
         (kept.begin_anew if is_lost else kept.go_on)()
 
 

@@ -1,8 +1,8 @@
-"""What the programs of a chaos run leave on disk, and how it is read: never torn by a kill.
+"""The files of the programs of a chaos run, which stay valid if a program is killed.
 
 Checkpoints are restored from older copies, as by an operator who picks the wrong one. Each step is
-one renaming, so a process that is killed in between leaves what the next one understands: while
-the newest checkpoint stands aside, an older one is in its place.
+one renaming, so the next process can continue from any state. While the newest checkpoint is
+aside, an older one is in its place.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from trials.chaos.checker import Result, Row, Sent, Try, acked_batches
 from trials.spark import Results
 
 _COPIES, _ASIDE, _GONE = "copies", "newest", "gone"
-#: A copy is too old for any replay: Spark replays its last batch, and the sink knows that one.
+#: A copy so many batches behind is too old for a replay: Spark replays only its last batch.
 _BEHIND = 2
 
 
 class Checkpoint:
-    """The checkpoint of a query that does not run now, and older copies of it."""
+    """The checkpoint of a query that does not run now, with older copies."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,7 +32,7 @@ class Checkpoint:
 
     @property
     def newest(self) -> Path:
-        """The one that the query has come furthest with."""
+        """The newest checkpoint."""
         return self._aside if self._aside.exists() else self.path
 
     @property
@@ -42,25 +42,22 @@ class Checkpoint:
 
     @property
     def query(self) -> str:
-        """The id of its query; none before its first start."""
+        """The id of its query; empty before the first start."""
         metadata = self.path / "metadata"
         return str(json.loads(metadata.read_text())["id"]) if metadata.exists() else ""
 
     @property
     def last_committed(self) -> int:
-        """Number of the last batch that Spark has committed; -1 before the first."""
+        """The last batch that Spark has committed; -1 before the first."""
         return last_batch(self.path / "commits")
 
     def recover(self) -> None:
-        """Make good what was left by a program that was killed: the newest one, and nothing else.
-
-        For the program whose checkpoint it is, and nobody else.
-        """
+        """Put the newest checkpoint back, if a killed program has left none in its place."""
         if self._aside.exists() and not self.path.exists():
             self._aside.rename(self.path)
 
     def copy(self) -> None:
-        """Keep a copy of it as it is, unless it is rewound or has come no further."""
+        """Keep a copy, unless the checkpoint is rewound or has not changed."""
         logged = last_batch(self.path / "offsets")
         copy = self._folder / _COPIES / str(logged)
         if logged < 0 or self.is_rewound or copy.exists():
@@ -71,7 +68,7 @@ class Checkpoint:
         unfinished.rename(copy)
 
     def choices(self) -> list[int]:
-        """Which copies are so old that none of their batches could be taken for a replay."""
+        """The copies that are too old for a replay."""
         if self.is_rewound:
             return []
         copies = (self._folder / _COPIES).glob("[0-9]*")
@@ -79,7 +76,7 @@ class Checkpoint:
         return [each for each in old if each + _BEHIND <= self.last_committed]
 
     def rewind(self, copy: int) -> None:
-        """Put an older copy in its place, and the newest one aside."""
+        """Restore an older copy, and put the newest checkpoint aside."""
         restored = self._folder / f".restored-{copy}"
         shutil.rmtree(restored, ignore_errors=True)
         shutil.copytree(self._folder / _COPIES / str(copy), restored)
@@ -87,12 +84,12 @@ class Checkpoint:
         restored.rename(self.path)
 
     def go_on(self) -> None:
-        """Put the newest one back: what docs/sink.md says is to be done."""
+        """Put the newest checkpoint back, as docs/sink.md says."""
         self._throw(self.path)
         self._aside.rename(self.path)
 
     def begin_anew(self) -> None:
-        """Forget all of them, the newest one too: what is to be done if that one is lost."""
+        """Remove all checkpoints, as if the newest one were lost."""
         self._throw(self._folder / _COPIES)
         self._throw(self.path)
         self._throw(self._aside)
@@ -105,24 +102,24 @@ class Checkpoint:
 
 
 def last_batch(log: Path) -> int:
-    """Number of the last batch in one of Spark's logs; -1 for none."""
+    """The last batch in one of Spark's logs; -1 if there is none."""
     return max((int(path.name) for path in log.glob("[0-9]*")), default=-1)
 
 
-#: Asks all programs to end.
+#: Tells all programs to end.
 STOP = "stop"
-#: Asks all programs to let their queries run undisturbed.
+#: Tells all programs to let their queries run without stops.
 CALM = "calm"
 _REWOUND = "rewound"
 
 
 class Notebook:
-    """The folder of one program, which its successor goes on with.
+    """The folder of one program; a restarted program continues with it.
 
     Attributes:
-        kept: The checkpoint of its query, and copies of that.
-        stored: What each batch had: key, value and delivery_count.
-        tried: The same of each attempt to publish a batch.
+        kept: The checkpoint of its query, with copies.
+        stored: The rows of each batch: key, value and delivery_count.
+        tried: The same for each attempt to publish a batch.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -137,12 +134,12 @@ class Notebook:
 
     @property
     def is_over(self) -> bool:
-        """Whether the program is asked to end."""
+        """Whether the program is to end."""
         return (self._folder.parent / STOP).exists()
 
     @property
     def is_calm(self) -> bool:
-        """Whether queries are neither stopped nor rewound any more."""
+        """Whether queries are to run without stops and rewinds."""
         return (self._folder.parent.parent / CALM).exists()
 
     @property
@@ -150,17 +147,17 @@ class Notebook:
         return self._folder / "events.jsonl"
 
     def tell(self, event: str, **more: Any) -> None:
-        """Note what happens; a line is written as a whole or not at all."""
+        """Record an event, as one line."""
         with self._events.open("a") as file:
             file.write(json.dumps({"event": event, **more}) + "\n")
 
     def events(self) -> list[dict[str, Any]]:
-        """All that was told, in order."""
+        """All events, in order."""
         lines = self._events.read_text().splitlines() if self._events.exists() else []
         return [json.loads(line) for line in lines]
 
     def try_batch(self, batch: int, rows: pa.Table) -> None:
-        """Note what a batch has before it is published; each try is kept."""
+        """Record a batch before it is published; each try is kept."""
         number = len(self.tried.paths())
         rewound = _REWOUND if self.kept.is_rewound else ""
         self.tried.store(f"{number}_{self.kept.query}_{batch}_{rewound}", rows)
@@ -186,7 +183,7 @@ class Notebook:
         ]
 
     def sent(self, rows_per_batch: int) -> Sent:
-        """What a producer has sent, as Spark's log of offsets and its log of commits say."""
+        """What a producer has sent, by Spark's logs of offsets and commits."""
         return Sent(
             self._folder.name,
             acknowledged=(last_batch(self.kept.newest / "commits") + 1) * rows_per_batch,
@@ -195,7 +192,7 @@ class Notebook:
 
 
 def row_of(key: bytes | None, value: bytes, deliveries: int) -> Row:
-    """A message as text, whatever has become of it."""
+    """A message as text, even if it is damaged."""
     return Row(
         None if key is None else key.decode(errors="replace"),
         value.decode(errors="replace"),

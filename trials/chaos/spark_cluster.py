@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of PySpark's own classes, and applications on it."""
+"""A standalone Spark cluster from the PySpark package, and applications on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trials.spark import QUICK_JAVA, spark_settings
 
 ROOT = Path(__file__).parents[2]
 _JAVA = f"{QUICK_JAVA} -Xss512k"
-#: The package as it is shipped.
+#: The name of the package as it is shipped.
 ARCHIVE = "cassieq_spark.zip"
 _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
@@ -32,11 +32,7 @@ _REGISTERED = "Successfully registered with master"
 
 
 class SparkCluster:
-    """A Master and two Workers, running while the ``with`` block does.
-
-    Args:
-        folder: Where they keep logs, and the files of executors.
-    """
+    """A Master and two Workers during a ``with`` block; ``folder`` is for logs and executors."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -78,10 +74,10 @@ class SparkCluster:
 
 
 def ship(folder: Path) -> Path:
-    """Make the archive of this package that executors are given; the path to it.
+    """Make the archive of this package for executors, and return its path.
 
-    It is the wheel under another name: Spark puts .zip, .egg and .jar on the Python path of
-    executors, but passes over .whl.
+    It is the wheel with another suffix: Spark puts .zip, .egg and .jar files on the Python path of
+    executors, and ignores .whl.
     """
     wheels = folder / "wheels"
     command = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)]
@@ -101,16 +97,16 @@ def submit(
     cores: int,
     arguments: Mapping[str, object],
 ) -> Program:
-    """Describe an application as a user would submit it, from the folder of its name.
+    """Describe an application that is submitted as users do; its folder has its name.
 
     Args:
-        cluster: Where it runs.
-        role: Of `programs`.
-        folder: Its own, for checkpoint and results.
-        archive: What `ship` has made.
+        cluster: The Spark cluster.
+        role: One of the roles of `programs`.
+        folder: Its folder, for checkpoint and results.
+        archive: The archive that `ship` has made.
         python: The Python of its driver and its executors.
-        cores: How many executors it gets, of one core each.
-        arguments: Of the role.
+        cores: The number of its executors, with one core each.
+        arguments: The arguments of the role.
     """
     scratch = folder.parent / f"{folder.name}-scratch"
     settings = spark_settings(scratch) | {
@@ -119,7 +115,7 @@ def submit(
         "spark.executor.extraJavaOptions": _JAVA,
     }
     command = [
-        # Not spark.pyspark.python: data sources are run by what the driver's environment says.
+        # spark.pyspark.python does not apply to data sources; the driver's environment does.
         *_clean_environment(PYTHONPATH=str(ROOT), PYSPARK_PYTHON=str(python)),
         str(spark_home() / "bin" / "spark-submit"),
         *("--master", cluster.url, "--name", folder.name),
@@ -139,7 +135,7 @@ def spark_home() -> Path:
 
 
 def _clean_environment(**variables: str) -> list[str]:
-    """Nothing of Spark's or Python's from outside, but these."""
+    """The beginning of a command without variables of Spark and Python, except these."""
     foreign = [
         name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))
     ]
@@ -149,7 +145,7 @@ def _clean_environment(**variables: str) -> list[str]:
 
 
 def _wait_for(program: Program, wanted: re.Pattern[str]) -> str:
-    """Return what the program's log says where the pattern has its group."""
+    """Wait for a line in a program's log, and return the first group of the pattern."""
 
     def said() -> re.Match[str] | None:
         return wanted.search(program.log.read_text(errors="replace"))

@@ -1,3 +1,3 @@
-"""`make soak`: a queue that everybody uses at once for minutes."""
+"""`make soak`: all kinds of clients use queues for minutes, and die now and then."""
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A queue that everybody uses at once for minutes, while everybody dies of it now and then.
+"""All kinds of clients use queues at the same time for minutes, and die now and then.
 
-Producers, writers like Spark's, consumers, streaming readers and repairs work on six queues of a
-Cassandra of its own; operators alter, pause, purge, delete and create them at random; two batch
-writes of a real Spark come in between. Two gateways share an address, so that messages are mostly
-settled by another one than handed them out; batches are put again under their keys; and writers
-go back to an older checkpoint now and then, which must be refused. Each actor may die at any
-call of the store; another one that knows what was on disk replaces it. In the end everything is
-drained and repaired, and accounted for: message by message, row by row, and by the space on disk.
-Prints a report as JSON; exit code 1 if anything is off.
+Producers, writers like Spark's, consumers, streaming readers and repair runs work on six queues of
+a Cassandra of their own. Operators alter, pause, purge, delete and create these queues at random.
+A real Spark writes two batches. Two gateways share an address, so mostly one of them settles what
+the other has handed out. Batches are put again under their keys. Writers return to an older
+checkpoint now and then, which must be refused. Each actor may die at any call of the store; then
+another one replaces it, which knows only what was on disk. In the end everything is drained,
+repaired and accounted for: messages, rows, and space on disk. The last line is a report as JSON.
+The exit code is 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from trials.soak.producers import ClientProducer, SparkLikeWriter
 from trials.spark import start_spark
 from trials.stores import Abandoned
 
-#: What is deleted is forgotten, and so leaves the disk, within the run. Safe with one node.
+#: Short, so that deleted rows leave the disk within the run. Safe with one node.
 GRACE_SECONDS = 30
 FLUSH_MS = 15_000
-#: How long actors live, in calls of the store.
+#: The lifetime of actors, in calls of the store.
 LIFETIME = 150
 SAMPLE_SECONDS = 20.0
-#: Publishers wait while groups are owed more, so that disk use tells of leaks, not of a backlog.
+#: Publishers wait while there is a larger backlog, so that growth on disk means a leak.
 MOST_OWED = 10_000
 _LOOK_SECONDS = 1.0
 _TELL_SECONDS = 60.0
@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--spark-jobs", type=int, default=2, help="batch writes of a real Spark")
     given = parser.parse_args()
-    tell(f"seed {given.seed}: the same choices, but threads take their turns anew")
+    tell(f"seed {given.seed}: it repeats the choices, but not the order of threads")
     threading.excepthook = _tell_no_deaths
     logging.getLogger("cassieq_spark").setLevel(logging.CRITICAL)
 
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def flush_and_forget(connection: ConnectionOptions) -> None:
-    """Have the tables flushed regularly, and deletions forgotten soon."""
+    """Let Cassandra flush the tables regularly, and forget deletions soon."""
     driver, session = connect(connection)
     try:
         for table in Table:
@@ -121,7 +121,7 @@ def soak(environment: Cassandra, folder: Path, given: argparse.Namespace) -> Rep
 
 
 def make_actors(world: World) -> list[Actor]:
-    """Of each kind some that die, and some that do not."""
+    """Actors of each kind; some of them die."""
     actors: list[Actor] = [
         ClientProducer(world, "producer-1", LIFETIME),
         ClientProducer(world, "producer-2"),
@@ -151,7 +151,7 @@ def observe(
     folder: Path,
     given: argparse.Namespace,
 ) -> None:
-    """Sample the disk until the time is over; let Spark write in between."""
+    """Sample the disk until the time is over; meanwhile, let Spark write."""
     began = time.monotonic()
     end = began + given.minutes * 60
     jobs = [
@@ -177,7 +177,7 @@ def observe(
 
 
 def write_by_spark(world: World, hosts: str, folder: Path) -> None:
-    """One batch write of a real Spark, twice under one name: it is published once."""
+    """Write one batch by a real Spark, twice under one name; it must be published once."""
     values = world.new_values(Random(world.seed), 500)
     queue = read_queue(world.store, "steady")
     begun, outcome = now(), Outcome.UNKNOWN
@@ -194,7 +194,7 @@ def write_by_spark(world: World, hosts: str, folder: Path) -> None:
             frame.write.format("cassieq").options(**options).mode("append").save()
         outcome = Outcome.VISIBLE
         world.note("Spark jobs")
-    except Exception as error:  # noqa: BLE001 (whatever it is, it must not be)
+    except Exception as error:  # noqa: BLE001 (no error may occur)
         world.journal.alarms.append(f"Spark: {error}")
     finally:
         spark.stop()
@@ -204,7 +204,7 @@ def write_by_spark(world: World, hosts: str, folder: Path) -> None:
 
 
 def drain(world: World) -> bool:
-    """Wait until no group of any queue is owed anything; False if nothing moves for too long."""
+    """Wait until all groups have settled all messages; False if they make no progress."""
     operator = Operator(world, "last operator")
     least, told = backlog(world.store), 0.0
     moved = time.monotonic()
@@ -223,7 +223,7 @@ def drain(world: World) -> bool:
 
 
 def backlog(store: Store) -> int:
-    """How much all groups are owed; of a queue that is purged or deleted meanwhile, nothing."""
+    """Messages that groups have not settled, except in queues that are purged meanwhile."""
     owed = 0
     for queue in list_queues(store):
         with suppress(QueueStateError, ContentionError):
@@ -232,8 +232,8 @@ def backlog(store: Store) -> int:
 
 
 def repair_clean(world: World) -> None:
-    """Run the repair until nothing is left to do; nobody writes any more."""
-    time.sleep(1.1)  # older than the write timeout that follows
+    """Run the repair until nothing is left to do; all writers have ended."""
+    time.sleep(1.1)  # longer than the write timeout below
     for _ in range(_REPAIRS):
         report = repair(world, world.store, tuple(Step), timedelta(seconds=1))
         totals = asdict(report.totals) | {"audited_messages": 0}

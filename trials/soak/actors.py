@@ -1,8 +1,7 @@
-"""The actors of a soak: where they are, how they live and die.
+"""The actors of a soak: what they share, how they live and die.
 
-Each runs in a thread of its own, with a store of its own that may fail it at any call. What
-becomes of it then is what becomes of a process that was killed: nobody closes or releases a thing,
-and its successor knows what a process would find on disk, no more.
+Each runs in a thread, with a store that may let it die at any call. Then nothing is closed or
+released, as with a killed process, and its successor knows only what was on disk.
 """
 
 from __future__ import annotations
@@ -17,41 +16,36 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from random import Random
 
-from cassieq_spark.errors import (
-    CassieqError,
-    InvariantError,
-)
+from cassieq_spark.errors import CassieqError, InvariantError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, to_millis
-from cassieq_spark.queues import (
-    create_queue,
-)
+from cassieq_spark.queues import create_queue
 from cassieq_spark.store.protocol import Store
 from trials.soak.checker import Journal
 from trials.stores import Abandoned, MortalStore
 
 MAX_DELIVERIES = 5
-#: A write that takes longer is refused; blocks that were not published are deleted after it.
+#: Slower writes are refused; after it, unpublished blocks are deleted.
 WRITE_TIMEOUT = timedelta(seconds=20)
 EXPIRE_AFTER = timedelta(seconds=10)
 CLIENTS, READERS = "clients", "readers"
 _LEASE = timedelta(seconds=4)
-#: Of chance, so that compression leaves most of it.
+#: Most random bytes of a message, which compression hardly shortens.
 _PADDING = 700
 
 
 @dataclass(frozen=True, slots=True)
 class QueueKind:
-    """What a queue is like in a soak.
+    """A queue of a soak.
 
     Attributes:
         name: Its name.
-        restless: Whether it is purged, deleted and made anew all the time.
+        restless: Whether operators purge, delete and create it.
         strict: Whether it is strictly ordered.
-        expires: Whether messages are kept for `EXPIRE_AFTER` only.
-        small: Whether its buckets are.
+        expires: Whether messages expire after `EXPIRE_AFTER`.
+        small: Whether it has small buckets.
     """
 
     name: str
@@ -76,13 +70,13 @@ class World:
     """What all actors share.
 
     Attributes:
-        store: The one that does the work.
-        journal: What they note.
-        seed: Of all that is left to chance.
-        ending: Set: publish nothing more, settle everything, let nobody die.
-        full: Set: publish nothing more until consumers have caught up.
-        over: Set: stop.
-        events: How often what happened.
+        store: The store below those of the actors.
+        journal: The records of all actors.
+        seed: The seed of all random choices.
+        ending: If set, actors publish nothing, settle everything, and do not die.
+        full: If set, actors publish nothing until consumers have caught up.
+        over: If set, actors stop.
+        events: Counts of events.
     """
 
     store: Store
@@ -126,12 +120,12 @@ class World:
 
 
 class Actor:
-    """Does something again and again, and is replaced when it dies.
+    """Acts repeatedly, and is replaced when it dies.
 
     Args:
-        world: Where.
-        name: Its own, of all actors.
-        lifetime: About how many calls of the store it lives; None: for ever.
+        world: What all actors share.
+        name: Its name.
+        lifetime: After about how many calls of the store it dies; None: never.
     """
 
     def __init__(self, world: World, name: str, lifetime: int | None = None) -> None:
@@ -143,7 +137,7 @@ class Actor:
         self.thread = threading.Thread(target=self._run, name=f"soak-{name}", daemon=True)
 
     def begin(self) -> None:
-        """What a new process does first."""
+        """Begin as a new process."""
 
     def act(self) -> None:
         raise NotImplementedError
@@ -155,7 +149,7 @@ class Actor:
     def _run(self) -> None:
         while self.may_continue:
             lifetime = None if self.world.ending.is_set() else self.lifetime
-            # What the one before has left running, heartbeats, dies with it.
+            # The heartbeats of the one before die with it.
             self.store.kill()
             self.store = MortalStore(self.world.store, self.chance, lifetime)
             try:
@@ -171,7 +165,7 @@ class Actor:
             except CassieqError as error:
                 self.world.note(f"{type(self).__name__}: {type(error).__name__}")
                 self.world.over.wait(0.05)
-            except Exception as error:  # noqa: BLE001 (whatever it is, it must not be)
+            except Exception as error:  # noqa: BLE001 (no such error may occur)
                 self._alarm(error)
 
     def _alarm(self, error: Exception) -> None:
@@ -185,7 +179,7 @@ class Actor:
 
 @contextmanager
 def alarmed(world: World) -> Iterator[None]:
-    """Note an error of the package as an alarm, so that the rest can still be judged."""
+    """Record an error of the package as an alarm, so that the rest can still be judged."""
     try:
         yield
     except CassieqError as error:
@@ -193,7 +187,7 @@ def alarmed(world: World) -> Iterator[None]:
 
 
 class UntilTheEnd(Actor):
-    """Stops as soon as the end has begun."""
+    """Stops when the end begins."""
 
     @property
     def may_continue(self) -> bool:
@@ -201,6 +195,6 @@ class UntilTheEnd(Actor):
 
 
 def now() -> datetime:
-    """In whole milliseconds, rounded down, as the store's clock is."""
+    """The time in whole milliseconds, rounded down, like that of the store."""
     now = datetime.now(UTC)
     return now.replace(microsecond=to_millis(now) % 1000 * 1000)

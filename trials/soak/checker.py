@@ -1,6 +1,6 @@
-"""What a soak must come to: judged by what its actors noted.
+"""The verdict on a soak, from the records of its actors. Pure.
 
-Pure. Nothing here asks the code under test what happened: it compares notes, message by message.
+It compares records message by message, and does not ask the code under test what happened.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from uuid import UUID
 
 from cassieq_spark.model import QueueId
 
-#: Clocks of the store tell whole milliseconds.
+#: The store's clock has whole milliseconds.
 _TOLERANCE = timedelta(milliseconds=2)
-#: What of each kind of trouble is told one by one.
+#: How many problems of each kind are in the report.
 _TOLD = 20
 
 
 class Outcome(StrEnum):
     VISIBLE = "visible"
-    #: An error that promises that nothing is visible, nor ever will be.
+    #: An error says that nothing is visible or ever will be.
     NEVER = "never"
-    #: The publisher died, or the outcome was unknown.
+    #: The publisher died, or the outcome is unknown.
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A message that somebody tried to publish.
+    """An attempt to publish a message.
 
     Attributes:
-        number: Its own, of all messages.
-        outcome: What became of it.
-        queue_id: Where it went to; None where the queue changed meanwhile.
-        monoton: Its position, if that was told.
-        not_before: It must not be delivered earlier.
+        number: The number of the message, unique in the run.
+        outcome: The outcome.
+        queue_id: The version of the queue; None if that changed meanwhile.
+        monoton: The monoton, if one was returned.
+        not_before: The earliest time of a delivery.
     """
 
     number: int
@@ -49,15 +49,15 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message that a consumer got, and processed.
+    """A delivery of a message to a consumer, which has processed it.
 
     Attributes:
-        queue_id, group, monoton: Which message, of which group.
-        number: Of the message, as its body says.
-        lease: Token under which it is held.
-        count: How often it was delivered, as the queue says.
-        begun, at: When the consumer asked, and when it had the message.
-        until: Until when it is surely held, unless it is settled before.
+        queue_id, group, monoton: Which message, and which group.
+        number: The number in the body of the message.
+        lease: The token of the lease.
+        count: The delivery count that the queue has told.
+        begun, at: When the consumer asked, and when it got the message.
+        until: Until when it certainly holds the message, unless it settles it.
     """
 
     queue_id: QueueId
@@ -73,13 +73,13 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """A consumer settled messages of one lease.
+    """A settlement of messages of one lease.
 
     Attributes:
-        lease: Token under which they were held.
-        monotons: Which of them; None for all.
-        begun, done: When that was asked for, and answered.
-        settled: Whether the queue has confirmed that they are never to be delivered again.
+        lease: The token of the lease.
+        monotons: Which messages; None for all.
+        begun, done: When it was asked for, and answered.
+        settled: Whether the queue has confirmed that it never delivers them again.
     """
 
     lease: UUID
@@ -91,18 +91,18 @@ class Settle:
 
 @dataclass(slots=True)
 class Journal:
-    """What all actors have noted; each list only grows, so any thread may append."""
+    """The records of all actors; lists only grow, so any thread may append."""
 
     puts: list[Put] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     settles: list[Settle] = field(default_factory=list)
-    #: What no actor may meet: invariants broken, errors that the package does not have.
+    #: Broken invariants, and errors that are not of the package.
     alarms: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter, as its headers say."""
+    """A dead letter, by its headers."""
 
     number: int
     origin: str
@@ -112,13 +112,13 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """What a group of a living queue was owed in the end.
+    """A group of an active queue at the end.
 
     Attributes:
         queue_id, group: Which group.
-        start, stop: The monotons that were to be delivered.
-        depth: Of those, how many still are.
-        expired: How many the repair let expire, as it says.
+        start, stop: The monotons that it should have got.
+        depth: How many of these it has not settled.
+        expired: How many of them the repair says that it let expire.
     """
 
     queue_id: QueueId
@@ -131,7 +131,7 @@ class Owed:
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found: figures, and what is wrong, by kind."""
+    """Figures, and problems by kind."""
 
     figures: dict[str, int] = field(default_factory=dict)
     wrong: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -144,7 +144,7 @@ class Verdict:
         return not any(self.wrong.values())
 
     def to_json(self) -> dict[str, object]:
-        """For the report; of each kind the first ones."""
+        """For the report, with the first problems of each kind."""
         told = {
             kind: {"count": len(all_), "first": all_[:_TOLD]} for kind, all_ in self.wrong.items()
         }
@@ -158,13 +158,13 @@ def judge(
     *,
     max_deliveries: int,
 ) -> Verdict:
-    """Compare what was published with what was delivered, message by message.
+    """Compare published messages with deliveries, message by message.
 
     Args:
-        journal: What all actors have noted.
-        owed: Every group of every queue that still lives, after all was drained.
-        letters: All dead letters of all queues.
-        max_deliveries: The limit that all queues have.
+        journal: The records of all actors.
+        owed: All groups of all active queues, after they were drained.
+        letters: The dead letters of all queues.
+        max_deliveries: The limit of all queues.
     """
     verdict = Verdict()
     for alarm in journal.alarms:
@@ -180,7 +180,7 @@ def judge(
 
 
 def _judge_publishing(verdict: Verdict, journal: Journal) -> None:
-    """Each message is what was put, where it was put, in one place of its queue, not too early."""
+    """Each message is the one that was put, at one place of its queue, and not too early."""
     puts = {put.number: put for put in journal.puts}
     place: dict[tuple[QueueId, int], int] = {}
     tenant: dict[tuple[QueueId, int], int] = {}
@@ -202,7 +202,7 @@ def _judge_publishing(verdict: Verdict, journal: Journal) -> None:
 
 
 def _judge_deliveries(verdict: Verdict, journal: Journal, max_deliveries: int) -> None:
-    """I6, I8: one holder at a time, none after it was settled, none too often."""
+    """I6, I8: one holder at a time, no delivery after a settlement, none too often."""
     settles: defaultdict[UUID, list[Settle]] = defaultdict(list)
     for act in journal.settles:
         settles[act.lease].append(act)
@@ -211,7 +211,7 @@ def _judge_deliveries(verdict: Verdict, journal: Journal, max_deliveries: int) -
         by_message[each.queue_id, each.group, each.monoton].append(each)
     again = 0
     for every in by_message.values():
-        # In the order of the leases: an answer may arrive after its lease is over.
+        # In the order of the leases: an answer may arrive after its lease has run out.
         every.sort(key=lambda each: (each.count, each.at))
         again += len(every) - 1
         acts = {
@@ -227,7 +227,7 @@ def _judge_deliveries(verdict: Verdict, journal: Journal, max_deliveries: int) -
     verdict.figures |= {
         "deliveries": len(journal.deliveries),
         "messages_processed": len(by_message),
-        # None of them without a lease that was lost, given back or abandoned: else it is wrong.
+        # Each after a lease was lost, given back or abandoned; others are problems.
         "processed_again": again,
     }
 
@@ -235,7 +235,7 @@ def _judge_deliveries(verdict: Verdict, journal: Journal, max_deliveries: int) -
 def _wrong_with(
     every: Sequence[Delivery], acts: Mapping[UUID, Sequence[Settle]], max_deliveries: int
 ) -> Iterator[tuple[str, object]]:
-    """What is wrong with the deliveries of one message to one group, in the order of time."""
+    """Problems with the deliveries of one message to one group, in the order of time."""
     settled = {
         lease: min(done)
         for lease, all_ in acts.items()
@@ -259,7 +259,7 @@ def _wrong_with(
 
 
 def _judge_letters(verdict: Verdict, letters: Sequence[DeadLetter]) -> None:
-    """I9: once for each group."""
+    """I9: a message is dead-lettered once for each group."""
     copies = Counter((letter.group, letter.number) for letter in letters)
     for which, count in copies.items():
         if count > 1:
@@ -269,7 +269,7 @@ def _judge_letters(verdict: Verdict, letters: Sequence[DeadLetter]) -> None:
 def _judge_debts(
     verdict: Verdict, journal: Journal, owed: Sequence[Owed], letters: Sequence[DeadLetter]
 ) -> None:
-    """Everything in a living queue was processed, is a dead letter, or has expired."""
+    """Each message of an active queue was processed, dead-lettered, or has expired."""
     processed: defaultdict[tuple[QueueId, str], set[int]] = defaultdict(set)
     for each in journal.deliveries:
         processed[each.queue_id, each.group].add(each.monoton)

@@ -1,4 +1,4 @@
-"""Who receives messages in a soak: clients, and readers like those of streaming queries."""
+"""Consumers of a soak: clients, and readers like those of streaming queries."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from trials.soak.checker import Delivery, Outcome, Put, Settle
 
 
 class ClientConsumer(Actor):
-    """Receives by the client, and settles in every way there is."""
+    """Receives by the client, and settles in all ways."""
 
-    #: Behind one address: each request goes to any of them.
+    #: How many clients share the requests.
     clients = 1
 
     def begin(self) -> None:
@@ -33,7 +33,7 @@ class ClientConsumer(Actor):
 
     @property
     def client(self) -> Client:
-        """The one that the next request goes to."""
+        """The client for the next request."""
         return self.chance.choice(self._clients)
 
     def act(self) -> None:
@@ -84,7 +84,7 @@ class ClientConsumer(Actor):
     def _replace(self, message: Message) -> None:
         ((number, value),) = self.world.new_values(self.chance, 1).items()
         begun = now()
-        # Whatever becomes of it: the new one may be there, and the old one as well.
+        # If it fails, both messages may be there.
         self.world.journal.puts.append(Put(number, Outcome.UNKNOWN, None, None, begun))
         self._settle(lambda old: self.client.replace(old, value), [message], settles=False)
 
@@ -107,7 +107,7 @@ class ClientConsumer(Actor):
         *,
         settles: bool,
     ) -> None:
-        """Note what a settlement came to; ``stale`` is None if it failed."""
+        """Record a settlement; ``stale`` is None if it failed."""
         leases: dict[UUID, set[int]] = {}
         for message in part:
             receipt = Receipt.parse(message.receipt)
@@ -122,10 +122,10 @@ class ClientConsumer(Actor):
 
 
 class BalancedConsumer(ClientConsumer):
-    """Uses two gateways behind a balancer: whichever is asked acks and leases by one LWT.
+    """Uses two gateways behind a balancer; each acks and leases by one LWT.
 
-    Each has an exchange of its own for every queue, and what one of them has handed out is mostly
-    settled by the other one or by a client that knows nothing of it.
+    Each has an exchange for every queue. Messages of one are mostly settled by the other, or by a
+    client that does not know them.
     """
 
     clients = 2
@@ -144,20 +144,17 @@ class BalancedConsumer(ClientConsumer):
             return
         queue = self.chance.choice(QUEUE_KINDS).name
         if self.world.ending.is_set():
-            # What it holds of a strictly ordered queue is in the way of all the rest.
+            # Messages of a strictly ordered queue that it holds delay all others.
             queue = next((name for name, held in self._held.items() if held), queue)
-        # The receipts leave the list before the turn, as the turn may fail.
+        # The messages leave the list before the turn, as the turn may fail.
         done, self._held[queue] = self._held[queue], []
         limit, begun = self.chance.choice((1, 10, 50)), now()
         desk = self.chance.choice(self._desks)[queue]
         told: Exchanged | None = None
         try:
-            told = desk.turn(
-                [Receipt.parse(each.receipt) for each in done],
-                LeaseRequest(
-                    max_messages=limit, lease=timedelta(seconds=self.chance.uniform(1, 5))
-                ),
-            )
+            lease = timedelta(seconds=self.chance.uniform(1, 5))
+            request = LeaseRequest(max_messages=limit, lease=lease)
+            told = desk.turn([Receipt.parse(each.receipt) for each in done], request)
         finally:
             at = now()
             stale = None if told is None else [str(each) for each in told.stale]
@@ -172,7 +169,7 @@ class BalancedConsumer(ClientConsumer):
 
 
 class QueryReader(Actor):
-    """Reads as a streaming query's source does: its offsets and commits outlive it."""
+    """Reads as the source of a streaming query does; its offsets and commits outlive it."""
 
     def __init__(self, world: World, name: str, lifetime: int | None, queue: str) -> None:
         super().__init__(world, name, lifetime)
@@ -193,7 +190,7 @@ class QueryReader(Actor):
             self.pause(0.2)
             raise
         self._held: tuple[UUID, set[int], int] | None = None
-        #: Where the batch ends that this reader has leased, rather than one before it.
+        #: The end of the batch that this reader has leased, unlike one of an earlier reader.
         self._leased: Mapping[str, Any] | None = None
 
     def act(self) -> None:
@@ -209,7 +206,7 @@ class QueryReader(Actor):
                     return
                 self._done, self._planned = self._planned, None
         except QueueStateError:
-            # Purged or deleted: another query, with another log.
+            # Purged or deleted: begin another query, with another log.
             self._restart()
             raise
 
@@ -245,7 +242,7 @@ class QueryReader(Actor):
                 for at in range(len(piece.offsets))
             }
         finally:
-            # Of a batch that failed before, a replay may take a part only.
+            # A replay may have only a part of a batch that has failed before.
             act = Settle(UUID(end["lease"]), frozenset(left_out), begun, now(), settled=False)
             self.world.journal.settles.append(act)
         if replayed:
@@ -281,7 +278,7 @@ class QueryReader(Actor):
         begun = now()
         lease = None if self._held is None else self._held[0]
         if lease is not None:
-            # Noted before: others may have them before the call returns.
+            # Recorded before the call, as others may get them before it returns.
             self.world.journal.settles.append(Settle(lease, None, begun, begun, settled=False))
         self._reader.stop()
         self.world.note("queries stopped")
@@ -304,7 +301,7 @@ def _delivery_of(message: Message, begun: datetime, at: datetime) -> Delivery:
 
 
 def _monotons_of(end: Mapping[str, Any]) -> set[int]:
-    """What the batch that ends there had when it was leased."""
+    """The messages of the batch when it was leased."""
     ranges = [part for _, text, _ in end["ranges"] for part in Ranges.parse(text)]
     return {at for part in ranges for at in range(part.start, part.stop)}
 

@@ -1,4 +1,4 @@
-"""What a soak has left in the tables and on disk, and whether it may."""
+"""What a soak leaves in the tables and on disk, and whether that is correct."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from trials.environment import Report
 from trials.soak.actors import MAX_DELIVERIES, QUEUE_KINDS, World, alarmed
 from trials.soak.checker import DeadLetter, Owed, judge
 
-#: Rows that a group keeps of a version that is over.
+#: Rows of a group that remain after its version is deleted.
 _REMAINS = {"head", "registration"}
 _LEDGER_KINDS = {"head", "block", "sink", "once", "group"}
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """All rows of all tables, after everything was drained and repaired."""
+    """All rows of the tables, after everything was drained and repaired."""
 
     queues: Sequence[QueueRecord]
     ledger: Sequence[Row]
@@ -45,11 +45,11 @@ class Tables:
 
 
 def find_strays(tables: Tables, *, now: datetime, write_timeout: timedelta) -> list[str]:
-    """Find what belongs to nobody, is settled and still there, or is not all there.
+    """Find rows that belong to nothing, are settled and not deleted, or lack others.
 
     Args:
-        tables: Read while nobody wrote.
-        now: When.
+        tables: The tables, read while nobody wrote.
+        now: The time of reading.
         write_timeout: Younger blocks may still be published.
     """
     records = {record.name: record for record in tables.queues}
@@ -99,7 +99,7 @@ def _strays_of_ledger(
 
 
 def _holes_of_ledger(queue_id: QueueId, rows: Sequence[Row]) -> Iterator[str]:
-    """I1; and with groups that are owed nothing, nothing is left."""
+    """I1; and if all groups have settled everything, nothing is left."""
     head = _head(rows)
     if head is None:
         yield f"ledger {queue_id} has no head"
@@ -180,7 +180,7 @@ def _blocks(rows: Sequence[Row]) -> list[LedgerBlock]:
     return sorted(blocks, key=lambda block: block.monotons.start)
 
 
-#: A disk that uses so much more at the end of the second half than at its start is still flat.
+#: Growth in the second half of the run that still counts as flat.
 _DISK_NOISE = 0.2
 _DISK_NOISE_BYTES = 4 << 20
 _FEWEST_SAMPLES = 4
@@ -188,7 +188,7 @@ _FEWEST_SAMPLES = 4
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the tables took on disk at some time, and what of it still belongs to somebody."""
+    """The bytes of the tables on disk, and the bytes of published messages among them."""
 
     seconds: float
     disk_bytes: int
@@ -197,7 +197,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """How the disk was used in the second half of a run; growth by the line through it."""
+    """Disk use in the second half of a run; growth by linear regression."""
 
     disk_growth: int
     live_growth: int
@@ -206,12 +206,12 @@ class Trend:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the disk did not grow by more than what lives, and some noise."""
+        """Whether the disk grew by no more than the messages, and some noise."""
         return self.disk_growth <= self.allowed
 
 
 def trend_of(samples: Sequence[Sample]) -> Trend | None:
-    """How disk use went on in the second half; None if there are too few samples to tell."""
+    """The trend of the second half; None if there are too few samples."""
     if not samples:
         return None
     middle = (samples[0].seconds + samples[-1].seconds) / 2
@@ -232,12 +232,12 @@ def _growth(samples: Sequence[Sample], values: Sequence[int]) -> int:
 
 
 _MOST_DEAD_LETTERS = 1_000_000
-#: Far more leases than are held of a group at once, far less than are made in a minute.
+#: Far more than a group has leases at once, far fewer than it makes in a minute.
 _MOST_SLOTS = 300
 
 
 class ExpiryCount(logging.Handler):
-    """Counts what repairs log that they let expire, while its ``with`` lasts."""
+    """Counts expired messages in the log of repair runs, in a ``with`` block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ class ExpiryCount(logging.Handler):
 
 
 def sample(store: Store, folder: Path, seconds: float) -> Sample:
-    """Measure the tables' files, and what of them is published and not settled."""
+    """Measure the files of the tables, and the published blocks."""
     disk = 0
     for file in folder.glob("*/storage/data/cassieq/*/**/*"):
         with suppress(FileNotFoundError):  # compacted meanwhile
@@ -279,7 +279,7 @@ def report_of(
     *,
     drained: bool,
 ) -> Report:
-    """Judge what was noted, what is left in the tables, and what the disk took."""
+    """Judge the records, the remains in the tables, and disk use."""
     store, now = world.store, datetime.now(UTC)
     owed: list[Owed] = []
     letters: list[DeadLetter] = []
@@ -322,7 +322,7 @@ def report_of(
 
 
 def debts(store: Store, expired: Counter[tuple[str, str]]) -> list[Owed]:
-    """What every group of every living queue was owed, and is."""
+    """All groups of all active queues, with what they should have got."""
     found = []
     for queue in list_queues(store):
         queue_id = queue.queue_id

@@ -1,4 +1,4 @@
-"""Who looks after the queues in a soak: operators, and repair runs."""
+"""Operators and repair runs of a soak."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-from cassieq_spark.errors import (
-    QueueStateError,
-)
+from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.ledger import Ledger
@@ -39,10 +37,9 @@ from trials.stores import Abandoned, MortalStore
 
 
 class Operator(UntilTheEnd):
-    """Alters, pauses, purges, deletes and makes anew; finishes what another one left."""
+    """Alters, pauses, purges, deletes and creates queues; completes what broke off."""
 
     def act(self) -> None:
-        """Do something to a queue."""
         kind = self.chance.choice(QUEUE_KINDS)
         ways: list[Callable[[QueueKind], None]] = [self._alter, self._pause]
         if kind.restless:
@@ -54,7 +51,7 @@ class Operator(UntilTheEnd):
         self.pause(self.chance.uniform(0.5, 4))
 
     def repair(self) -> None:
-        """Finish what broke off: a purge, a creation, a pause."""
+        """Complete purges, creations and pauses that broke off."""
         for kind in QUEUE_KINDS:
             record = read_record(self.store, kind.name)
             if record is None or record.is_gone:
@@ -91,27 +88,22 @@ class Operator(UntilTheEnd):
 
 
 class Repairer(Actor):
-    """Runs the repair without a lock, so that several meet."""
+    """Runs the repair without a lock, so that several run at the same time."""
 
     def act(self) -> None:
-        """Run the repair once; one that may die lets nothing expire, as nobody would tell."""
+        """Run the repair once; if it may die, without expiry, as it could not report that."""
         steps = [step for step in Step if self.lifetime is None or step is not Step.EXPIRE]
         repair(self.world, self.store, steps, WRITE_TIMEOUT)
         self.pause(self.chance.uniform(1, 6))
 
 
 def repair(world: World, store: Store, steps: Sequence[Step], write_timeout: timedelta) -> Report:
-    """Run the repair once, and note what the audit finds: it must find nothing.
+    """Run the repair once, and record findings of the audit: there must be none.
 
     Raises:
-        Abandoned: Its time came while it ran; it reports that for each queue, as any trouble.
+        Abandoned: The store died meanwhile; the repair has reported that as an error of queues.
     """
-    report = run_once(
-        store,
-        scan=DriverScan(store),
-        steps=steps,
-        write_timeout=write_timeout,
-    )
+    report = run_once(store, scan=DriverScan(store), steps=steps, write_timeout=write_timeout)
     world.note("repairs")
     for queue in report.queues.values():
         world.journal.alarms += [f"audit: {queue.queue_id}: {each}" for each in queue.findings]

@@ -1,4 +1,4 @@
-"""Who puts messages in a soak: clients, and writers like Spark's."""
+"""Producers of a soak: clients, and writers like Spark's."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ from cassieq_spark.model import (
     SinkBatch,
 )
 from cassieq_spark.producer.blocks import write_block
-from cassieq_spark.queues import (
-    read_queue,
-)
+from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 from trials.soak.actors import QUEUE_KINDS, UntilTheEnd, World, now
@@ -41,14 +39,14 @@ _NEVER = (QueueStateError, MessageError, OptionError)
 
 
 def _numbers(monotons: Range | Positions) -> range:
-    """The monotons of messages that were put into a queue with one partition."""
+    """The monotons of a put into a queue with one partition."""
     if isinstance(monotons, Positions):
         raise TypeError(f"the queue has several partitions: {monotons}")
     return range(monotons.start, monotons.stop)
 
 
 class ClientProducer(UntilTheEnd):
-    """Puts by the client: one, many, delayed, and through a producer."""
+    """Puts by the client: one message, many, delayed ones, and by a producer."""
 
     def begin(self) -> None:
         self.client = Client.from_store(self.store)
@@ -63,8 +61,7 @@ class ClientProducer(UntilTheEnd):
         if not kind.strict and self.chance.random() < 0.2:
             delay = timedelta(milliseconds=self.chance.randrange(5000))
         ways = (self._put_each, self._put_many, self._put_once, self._produce)
-        way = self.chance.choice(ways)
-        way(kind.name, values, delay)
+        self.chance.choice(ways)(kind.name, values, delay)
         self.pause(self.chance.uniform(0, 0.5))
 
     def _put_each(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
@@ -78,7 +75,7 @@ class ClientProducer(UntilTheEnd):
             told |= dict(zip(values, _numbers(monotons), strict=True))
 
     def _put_once(self, queue: str, values: Mapping[int, str], delay: timedelta) -> None:
-        """Put a batch under a key, and again as if the answers had been lost."""
+        """Put a batch under a key, and repeat that as if the answers had been lost."""
         key = f"{self.name}-{min(values)}"
         with self._told(queue, list(values), delay) as told:
             for _ in range(self.chance.randrange(1, 4)):
@@ -112,7 +109,7 @@ class ClientProducer(UntilTheEnd):
     def _told(
         self, queue: str, numbers: Sequence[int], delay: timedelta
     ) -> Iterator[dict[int, int]]:
-        """Note what was put, and what the caller was told of it."""
+        """Record the messages that are put, with the monotons that were returned."""
         told: dict[int, int] = {}
         outcome = Outcome.UNKNOWN
         before, begun = _home(self.world.store, queue), now()
@@ -120,7 +117,7 @@ class ClientProducer(UntilTheEnd):
             yield told
             outcome = Outcome.VISIBLE
         except CassieqError as error:
-            # A second put of the same numbers has failed, but the first one made them visible.
+            # A repetition has failed, but the first put has made the messages visible.
             outcome = Outcome.VISIBLE if told else _outcome_of(error)
             raise
         finally:
@@ -131,9 +128,9 @@ class ClientProducer(UntilTheEnd):
 
 
 class SparkLikeWriter(UntilTheEnd):
-    """Publishes as a streaming query's sink does: blocks by tasks, one publish, batches by number.
+    """Publishes as the sink of a streaming query does: blocks by tasks, numbered batches.
 
-    A batch is tried until it is published, also by its successors: it is in the query's log.
+    A batch is tried until it is published, also by successors, as it is in the query's log.
     """
 
     def __init__(self, world: World, name: str, lifetime: int | None = None) -> None:
@@ -160,19 +157,14 @@ class SparkLikeWriter(UntilTheEnd):
             return
         self._homes.add(queue.queue_id)
         parts = self._parts()
-        pending = [
-            write_block(
-                self.store,
-                queue,
-                [pa.record_batch({"value": part})],
-                SinkOptions(queue=self._queue),
-            )
-            for part in parts
-        ]
-        if self.chance.random() < 0.05:
-            part = self.chance.choice(parts)
+
+        def write(part: list[str]) -> PendingBlock:
             batches = [pa.record_batch({"value": part})]
-            write_block(self.store, queue, batches, SinkOptions(queue=self._queue))
+            return write_block(self.store, queue, batches, SinkOptions(queue=self._queue))
+
+        pending = [write(part) for part in parts]
+        if self.chance.random() < 0.05:
+            write(self.chance.choice(parts))
         sink = SinkBatch(f"query:{self.name}", self._batch, str(min(self._values)))
         done = publish(Ledger(self.store, queue.queue_id), pending, batch=sink)
         home = queue.queue_id if len(self._homes) == 1 else None
@@ -185,7 +177,7 @@ class SparkLikeWriter(UntilTheEnd):
     def _rewind(
         self, queue: QueueDefinition, pending: Sequence[PendingBlock], published: SinkBatch
     ) -> None:
-        """Publish as a query whose checkpoint was restored from an older copy: it must be told."""
+        """Publish as a query with an older checkpoint does, which must be refused."""
         if self.chance.random() > 0.1:
             return
         back = self.chance.randrange(min(3, published.batch_id + 1))
@@ -203,7 +195,7 @@ class SparkLikeWriter(UntilTheEnd):
         return [values[at : at + size] for at in range(0, len(values), size)]
 
     def _note(self, outcome: Outcome, home: QueueId | None, first: int | None) -> None:
-        """A later note on the same message takes the place of an earlier one."""
+        """Record the outcome; it replaces an earlier one of the same messages."""
         self.world.journal.puts += [
             Put(number, outcome, home, None if first is None else first + at, self._begun)
             for at, number in enumerate(self._values)
@@ -216,7 +208,7 @@ def _outcome_of(error: BaseException) -> Outcome:
 
 
 def _home(store: Store, queue: str) -> QueueId | None:
-    """The version that a queue has, if it can be used."""
+    """The version of a queue, if it is active."""
     with suppress(QueueStateError):
         return read_queue(store, queue).queue_id
     return None
