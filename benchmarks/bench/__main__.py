@@ -1,6 +1,6 @@
 """``python -m benchmarks.bench``: measures, and prints tables.
 
-The folder of results gets ``figures.jsonl``, as they come; ``table.md``; and ``throughput.svg``.
+The folder of results gets ``figures.jsonl``, ``table.md`` and ``throughput.svg``.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from benchmarks.bench.report import (
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two payloads, one round")
-    parser.add_argument("--rounds", type=int, help="of each contest, at most")
-    parser.add_argument("--minutes", type=float, help="fewer rounds, if it would take longer")
-    parser.add_argument("--only", default="", help="cases and payloads to run, a pattern")
+    parser.add_argument("--rounds", type=int, help="most rounds of each contest")
+    parser.add_argument("--minutes", type=float, help="time for all; in less time, fewer rounds")
+    parser.add_argument("--only", default="", help="pattern of the cases and payloads to run")
     parser.add_argument("--into", type=Path, default=Path("dist/bench"), help="folder of results")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     given = parser.parse_args(argv)
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     report = "\n\n".join(parts) + "\n"
     (given.into / "table.md").write_text(report)
-    (given.into / "throughput.svg").write_text(draw(figures))
+    draw(given.into / "throughput.svg", figures)
     print(report)
     console.print(f"{time.monotonic() - began:.0f} s in all; results in {given.into}")
     return 0

@@ -1,4 +1,4 @@
-"""Who takes part in what, how much of it, and how often."""
+"""The contests: which systems take part, with how many messages, and how often."""
 
 from __future__ import annotations
 
@@ -66,32 +66,32 @@ _READERS = {
     READINGS: (CASSIEQ, KAFKA, KAFKA_TUNED, KAFKA_LZ4),
     FLIGHTS: (CASSIEQ, KAFKA, KAFKA_TUNED, KAFKA_LZ4),
 }
-#: Batches of 20,000 take many seconds of Spark's own, so not with every payload.
+#: Spark takes many seconds for batches of 20,000, so only these payloads have them.
 _SMALL_BATCHES = (RANDOM, FLIGHTS)
-#: Payloads that are JSON, and so rows as well.
+#: Payloads of JSON, which are also used as rows.
 _OF_COLUMNS = (ORDERS, FLIGHTS)
 _THREADS = (1, 8, 64)
 _TEN = 10
-#: Reads take a payload so often in one query, so that its start is a small part of it.
+#: A read has the payload so often that the start of the query is a small part.
 _TIMES_READ = 3
-#: Messages of a round before all contests.
+#: Messages of a warm-up round.
 _WARM = 200_000
-#: So millions of messages go through both servers.
+#: Enough for millions of messages through both servers.
 _WARM_ROUNDS = 5
-#: Micro-batches that are not counted: the query has just begun.
+#: Micro-batches at the start of a query, which are not counted.
 _FIRST = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is done.
+    """The size of a run.
 
     Attributes:
-        messages: Of each payload; at most, where it has fewer.
-        rounds: Of each contest.
+        messages: Most messages of each payload.
+        rounds: Rounds of each contest.
         batches: Micro-batches of ten messages.
-        singles: Messages of one round of the latency.
-        seconds: Of single puts, and of idling.
+        singles: Messages in a round of the latency.
+        seconds: Seconds of single puts, and of idle streams.
     """
 
     messages: Mapping[str, int]
@@ -127,12 +127,9 @@ def _cases_of(payload: str) -> tuple[str, ...]:
 
 
 def contests(lab: Lab, scale: Scale, *, wanted: Callable[[str, str], bool]) -> Iterator[Contest]:
-    """All contests, each made when the one before is over.
+    """The contests, each prepared when the one before is over.
 
-    Args:
-        lab: Where they are held.
-        scale: How much is done.
-        wanted: Tells by case and payload which are held; nothing is prepared for others.
+    ``wanted`` tells by case and payload which are held.
     """
     systems = systems_of(lab)
     for payload in ("", *scale.messages):
@@ -163,9 +160,9 @@ def _of_payload(
 
 
 def warm_up(lab: Lab) -> None:
-    """Let every connector write and read until its servers' Java has compiled what it runs often.
+    """Let all connectors write and read until the servers' Java has compiled its hot code.
 
-    Until then a server takes several times as long, and not each of them as many times.
+    Before that, a server takes several times as long, and each a different number of times.
     """
     payload = write_payload(RANDOM, _WARM, lab.folder / "warm-up")
     systems = systems_of(lab)
@@ -280,7 +277,7 @@ def _read(lab: Lab, system: System, place: str, messages: int, batch: int | None
 
 
 def _measures(took: Took, system: System) -> Measures:
-    """Rates, and processor time a message, by process."""
+    """Rates, and processor time of a message, by process."""
     inside = {INSIDE: took.rate_inside} if took.batches_ms else {}
     cpu = took.by_process(CPU, per=took.messages / 1e6, server=system.server)
     return {RATE: took.rate, **inside, **cpu}
@@ -304,7 +301,7 @@ def _small_writes(lab: Lab, system: System, payload: Payload, place: str) -> Mea
 
 
 def _small(lab: Lab, system: System, run: Callable[[], Took]) -> Measures:
-    """What a batch costs that has next to nothing in it."""
+    """The cost of a small batch."""
     before = Counts.read(lab.cql)
     took = run()
     each = Counts.read(lab.cql).since(before, per=len(took.batches_ms))

@@ -10,18 +10,15 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-#: What a trial has measured, by the name of the measure.
+#: The results of a trial, by measure.
 Measures = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Systems that do the same.
+    """Trials of several systems, by the name of the system.
 
-    Attributes:
-        case: What they do.
-        payload: With which messages; empty where that does not matter.
-        trials: By the name of the system.
+    ``payload`` is empty if the case does not depend on it.
     """
 
     case: str
@@ -31,14 +28,9 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What one system did, round by round.
+    """The results of one system: a value for each round.
 
-    Attributes:
-        case: See `Contest`.
-        payload: See `Contest`.
-        system: Who did it.
-        measure: What was measured, and its unit.
-        values: One for each round.
+    The name of the ``measure`` has its unit.
     """
 
     case: str
@@ -52,7 +44,7 @@ class Figure:
         return statistics.median(self.values)
 
     def ratio_to(self, other: Figure) -> float:
-        """How many times the other it is: the median of what the rounds say.
+        """The median of the ratios to another figure, round by round.
 
         >>> ours = Figure("read", "", "a", "messages/s", (10, 30, 20))
         >>> ours.ratio_to(Figure("read", "", "b", "messages/s", (5, 10, 20)))
@@ -62,7 +54,7 @@ class Figure:
         return statistics.median(ours / theirs if theirs else math.inf for ours, theirs in pairs)
 
     def more_than(self, other: Figure) -> float:
-        """How much more than the other it is: the median of what the rounds say.
+        """The median of the differences to another figure, round by round.
 
         >>> ours = Figure("start", "", "a", "s", (1.0, 3.0, 2.0))
         >>> ours.more_than(Figure("start", "", "b", "s", (0.5, 1.0, 1.0)))
@@ -73,12 +65,12 @@ class Figure:
 
 
 class Budget:
-    """Deals out time to contests: in a slow hour there are fewer rounds, and never fewer contests.
+    """Divides time among contests: on a slow machine there are fewer rounds, not fewer contests.
 
     Args:
-        seconds: For all of them, from now on; None for no limit.
-        contests: How many there will be.
-        clock: Tells the time in seconds.
+        seconds: The time for all contests from now on; None for no limit.
+        contests: The number of contests.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -93,7 +85,7 @@ class Budget:
         self._left = contests
 
     def next(self) -> Callable[[], bool]:
-        """Begin a contest; what is returned is asked after each round whether it is over."""
+        """Begin a contest; returns a function that tells after each round whether it is over."""
         began, share, rounds = self._clock(), 0.0, 0
         if self._end is not None:
             share = max(0.0, self._end - began) / max(1, self._left)
@@ -102,7 +94,7 @@ class Budget:
         def is_over() -> bool:
             nonlocal rounds
             rounds += 1
-            # One round more would take it beyond its share.
+            # Another round would take more than its share.
             a_round = (self._clock() - began) / rounds
             return self._end is not None and a_round * (rounds + 1) > share
 
@@ -117,14 +109,14 @@ def hold(
     settle: Callable[[], None],
     is_over: Callable[[], bool] = lambda: False,
 ) -> list[Figure]:
-    """Let all take turns, round by round, each round in an order of its own.
+    """Hold a contest in rounds, each in an order of its own.
 
     Args:
-        contest: Who does what.
-        rounds: How often each of them does it, at most.
+        contest: The contest.
+        rounds: Most rounds.
         chance: Decides the order.
-        settle: Called before each trial: what one left behind is not to slow the next one down.
-        is_over: Called after each round: whether there is no time for another.
+        settle: Called before each trial, to wait for background work of the one before.
+        is_over: Called after each round; True if there is no time for another.
     """
     found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for _ in range(rounds):

@@ -1,20 +1,13 @@
-"""The jars of the peers, from Maven Central by PySpark's Ivy, kept in the user's cache folder.
-
-A folder has a manifest with the name, size and digest of every jar. It is written after success
-only, so a folder without one is no download at all.
-"""
+"""The jars of the peers, from Maven Central by PySpark's Ivy, kept in the user's cache folder."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyspark
 
@@ -24,74 +17,13 @@ from cassieq_spark.node.jars import Jar, Release, list_of
 from cassieq_spark.node.java import find_java
 from cassieq_spark.repair.spark_scan import CONNECTOR as REPAIR_CONNECTOR
 
-MANIFEST = "manifest.json"
 LIBRARY = "lib"
-
-
-def write_manifest(folder: Path) -> int:
-    """Note every jar of ``folder/lib`` in ``folder/manifest.json``, and return how many."""
-    jars = {
-        jar.name: {"bytes": jar.stat().st_size, "sha256": _digest(jar)}
-        for jar in sorted((folder / LIBRARY).glob("*.jar"))
-    }
-    (folder / MANIFEST).write_text(json.dumps({"jars": jars}, indent=1) + "\n")
-    return len(jars)
-
-
-def read_jars(folder: Path) -> list[Path]:
-    """List the jars that the manifest names, in its order; extra files are left out."""
-    return [folder / LIBRARY / name for name in _noted(folder)]
-
-
-def find_damage(folder: Path, *, contents: bool = False) -> list[str]:
-    """Tell what is wrong with a download, one phrase each; nothing if it is complete.
-
-    Args:
-        folder: Holds the manifest, and the jars in ``lib``.
-        contents: Also read every jar and compare digests (0.2 s instead of 2 ms).
-    """
-    try:
-        noted = _noted(folder)
-    except FileNotFoundError:
-        return [f"{MANIFEST} is missing"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return [f"{MANIFEST} is not readable"]
-    if not noted:
-        return [f"{MANIFEST} names no jar"]
-    findings = (
-        _damage_of(folder / LIBRARY / name, entry, contents=contents)
-        for name, entry in noted.items()
-    )
-    return [finding for finding in findings if finding]
-
-
-def _noted(folder: Path) -> dict[str, dict[str, Any]]:
-    jars: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_text())["jars"]
-    return {name: {"bytes": jar["bytes"], "sha256": jar["sha256"]} for name, jar in jars.items()}
-
-
-def _damage_of(jar: Path, entry: dict[str, Any], *, contents: bool) -> str | None:
-    try:
-        size = jar.stat().st_size
-    except OSError:
-        return f"{jar.name} is missing"
-    if size != entry["bytes"]:
-        return f"{jar.name} has {size} bytes, not {entry['bytes']}"
-    if contents and _digest(jar) != entry["sha256"]:
-        return f"{jar.name} has other contents"
-    return None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
 
 _LONGEST_SECONDS = 15 * 60
 _TELLING = ("error", "failed", "not found", "exception", "unresolved", "timed out", "refused")
 _TOLD_LINES = 8
 _PATTERN = f"{LIBRARY}/[artifact]-[revision](-[classifier]).[ext]"
-#: As Maven Central has them.
+#: The layout of Maven Central.
 _TREE = "lib/[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
 _IVY = """<ivy-module version="2.0">
   <info organisation="cassieq" module="bench"/>
@@ -105,12 +37,12 @@ _DEPENDENCY = (
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """Modules that belong together.
+    """Modules that are downloaded together.
 
     Attributes:
-        name: What they are, with the version; names their folder.
+        name: The name of their folder, with the version.
         modules: Each ``organisation:name:version``.
-        transitive: Whether to get what they depend on, too.
+        transitive: Whether to download their dependencies, too.
     """
 
     name: str
@@ -120,8 +52,8 @@ class Jars:
 
 BROKER = Jars("kafka-4.3.1", ("org.apache.kafka:kafka_2.13:4.3.1",), transitive=True)
 CASSANDRA_CONNECTOR = Jars("spark-cassandra-connector-3.5.1", (REPAIR_CONNECTOR,), transitive=True)
-#: Named one by one: the token provider that the connector asks for is not on Maven Central. It is
-#: for Kerberos and plays no part here; the rest comes with Spark.
+#: Named one by one, as the connector's token provider is not on Maven Central. It is for Kerberos,
+#: and not needed here. The rest comes with Spark.
 KAFKA_CONNECTOR = Jars(
     "spark-sql-kafka-4.2.0",
     (
@@ -132,32 +64,28 @@ KAFKA_CONNECTOR = Jars(
     ),
     transitive=False,
 )
-#: Spark has what it depends on.
+#: Spark has its dependencies.
 AVRO = Jars("spark-avro-4.1.1", ("org.apache.spark:spark-avro_2.13:4.1.1",), transitive=False)
 
 
 def resolve(jars: Jars) -> list[Path]:
-    """The jars, downloaded if they are not there.
+    """The jars, downloaded if they are missing.
 
     Raises:
-        SetupError: The download failed; says why.
+        SetupError: The download failed.
     """
     folder = default_cache() / "bench" / jars.name
-    if find_damage(folder):
+    if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix="download-", dir=folder.parent))
-        try:
-            run_ivy(jars, fresh)
-            write_manifest(fresh)
-            shutil.rmtree(folder, ignore_errors=True)
-            fresh.rename(folder)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-    return read_jars(folder)
+        with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as fresh:
+            run_ivy(jars, Path(fresh))
+            # The folder exists only with all of its jars.
+            Path(fresh, LIBRARY).rename(folder)
+    return sorted(folder.rglob("*.jar"))
 
 
 def describe(modules: Iterable[str], *, transitive: bool) -> str:
-    """The module descriptor that makes Ivy get them.
+    """The module descriptor for Ivy.
 
     >>> "kafka_2.13" in describe(["org.apache.kafka:kafka_2.13:4.3.1"], transitive=True)
     True
@@ -169,10 +97,10 @@ def describe(modules: Iterable[str], *, transitive: bool) -> str:
 
 
 def run_ivy(jars: Jars, target: Path, pattern: str = _PATTERN) -> None:
-    """Get jars into a folder, as a pattern of Ivy's says.
+    """Download jars into a folder, in the layout of a pattern of Ivy.
 
     Raises:
-        SetupError: The download failed; says why.
+        SetupError: The download failed.
     """
     ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
     descriptor = target / "ivy.xml"
@@ -188,7 +116,7 @@ def run_ivy(jars: Jars, target: Path, pattern: str = _PATTERN) -> None:
 
 
 def telling_lines(output: Sequence[str]) -> list[str]:
-    """Pick the lines of Ivy's output that say why it failed, each once, the last ones.
+    """The last lines of Ivy's output that say why it failed.
 
     >>> telling_lines(["found a#b;1 in public", "Server access error: connection refused", ""])
     ['Server access error: connection refused']
@@ -199,7 +127,7 @@ def telling_lines(output: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    """Write the lists of Cassandra's jars anew: every start of a node checks that it has these."""
+    """Write the lists of Cassandra's jars, which each start of a node checks."""
     for release in Release:
         with tempfile.TemporaryDirectory() as folder:
             module = f"org.apache.cassandra:cassandra-all:{release.version}"
@@ -207,14 +135,14 @@ def main() -> None:
             jars = sorted(read_tree(Path(folder, "lib")), key=lambda jar: jar.file_name)
             lines = (f"{jar.coordinates} {jar.size} {jar.sha256}\n" for jar in jars)
             list_of(release).write_text("".join(lines), encoding="utf-8")
-        print(f"{list_of(release)}: see with git diff what is another jar now")
+        print(f"{list_of(release)}: git diff shows the jars that have changed")
 
 
 def read_tree(folder: Path) -> list[Jar]:
-    """The jars of a folder that is laid out by the pattern.
+    """The jars of a folder in the layout of Maven Central.
 
     Raises:
-        ValueError: One is not called as its module, so that Maven Central has it elsewhere.
+        ValueError: The name of a jar does not follow from its module.
     """
     found = []
     for path in folder.rglob("*.jar"):

@@ -1,4 +1,4 @@
-"""What runs: a Cassandra, a Kafka and a Spark, for as long as a block does."""
+"""The servers and Spark of a benchmark, which run during a ``with`` block."""
 
 from __future__ import annotations
 
@@ -21,13 +21,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 import trials.spark
-from benchmarks.bench.jars import (
-    AVRO,
-    BROKER,
-    CASSANDRA_CONNECTOR,
-    KAFKA_CONNECTOR,
-    resolve,
-)
+from benchmarks.bench.jars import AVRO, BROKER, CASSANDRA_CONNECTOR, KAFKA_CONNECTOR, resolve
 from benchmarks.bench.processor import Processor
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.java import find_java
@@ -47,7 +41,7 @@ _START_SECONDS = 60
 _READY_SECONDS = 10
 _LOOK_SECONDS = 0.1
 _ADDRESS = "127.0.0.1"
-#: What bin/kafka-server-start.sh gives a broker.
+#: The options of bin/kafka-server-start.sh.
 _MACHINE = ("-Xmx1g", "-Xms1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -64,7 +58,7 @@ transaction.state.log.min.isr=1
 
 
 class Broker:
-    """A broker that runs while the ``with`` block does; its data go to a folder that is there."""
+    """A Kafka broker during a ``with`` block, with its data in an existing folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -114,12 +108,7 @@ class Broker:
 
 
 class Topics:
-    """Makes and deletes topics, by the client that Spark's connector has brought along.
-
-    Args:
-        jvm: Spark's.
-        address: Of the broker.
-    """
+    """Creates and deletes topics, by the client in Spark's connector."""
 
     def __init__(self, jvm: Any, address: str) -> None:
         self._jvm = jvm
@@ -128,12 +117,12 @@ class Topics:
         self._admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
 
     def create(self) -> str:
-        """A new topic, of as many partitions as Spark has cores; their leader is ready."""
+        """Create a topic with as many partitions as Spark has cores; returns when it is ready."""
         name = f"t-{uuid4().hex[:12]}"
         kafka = self._jvm.org.apache.kafka
         topic = kafka.clients.admin.NewTopic(name, PARTITIONS, 1)
         self._admin.createTopics([topic]).all().get()
-        # A producer that is refused by a partition that is not ready yet may hang for two minutes.
+        # A producer may hang for two minutes if a partition is not ready.
         ends = self._jvm.java.util.HashMap()
         for partition in range(PARTITIONS):
             which = kafka.common.TopicPartition(name, partition)
@@ -150,7 +139,7 @@ class Topics:
                 return name
 
     def delete(self, name: str) -> None:
-        """Delete it, to spare the disk."""
+        """Delete a topic, to save disk space."""
         self._admin.deleteTopics([name]).all().get()
 
     def close(self) -> None:
@@ -162,7 +151,7 @@ def _cluster_id() -> str:
     return uuid4().hex[:22]
 
 
-#: As much for Cassandra as bin/kafka-server-start.sh gives a broker.
+#: For Cassandra as much as bin/kafka-server-start.sh gives a broker.
 HEAP_MB = 1024
 KEYSPACE = "cassieq"
 CORES = 2
@@ -180,18 +169,18 @@ _LONGEST_SETTLE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """Everything that runs.
+    """All that runs.
 
     Attributes:
-        spark: One session for all systems.
+        spark: The session for all systems.
         host: Cassandra, as ``host:port``.
         connection: The same, for a store.
-        store: The queue's tables.
+        store: The queue's store.
         cql: A session of the bare driver.
         broker: Kafka, as ``host:port``.
-        topics: Makes and deletes topics.
+        topics: Creates and deletes topics.
         folder: For checkpoints and payloads.
-        processor: Tells how much processor time each process has used.
+        processor: Reads the processor time of each process.
     """
 
     spark: SparkSession
@@ -211,12 +200,12 @@ class Lab:
         return str(self.folder / uuid4().hex[:12])
 
     def clear(self) -> None:
-        """Forget all messages; for between contests, so that files do not pile up."""
+        """Delete all messages between contests, so that files do not accumulate."""
         for table in ("cassieq.chunk", "bench.rows"):
             self.cql.execute(f"TRUNCATE {table}", timeout=60)
 
     def settle(self) -> None:
-        """Wait until Cassandra has nothing to do that a trial before has left behind."""
+        """Wait until Cassandra has finished the background work of the trial before."""
         deadline = time.monotonic() + _LONGEST_SETTLE_SECONDS
         while time.monotonic() < deadline:
             if not list(self.cql.execute("SELECT keyspace_name FROM system_views.sstable_tasks")):
@@ -226,13 +215,13 @@ class Lab:
 
 @contextmanager
 def open_lab() -> Iterator[Lab]:
-    """Start everything; all of it ends with the block, and its files are removed."""
+    """Start everything; at the end of the block, stop it and remove its files."""
     with ExitStack() as held:
         folder = Path(tempfile.mkdtemp(prefix="cassieq-bench-"))
         held.callback(shutil.rmtree, folder, ignore_errors=True)
         for name in ("cassandra", "kafka", "spark"):
             (folder / name).mkdir()
-        # With a folder of its own, the node syncs its log to disk, as in production.
+        # With a data folder, the node syncs its commit log to disk, as in production.
         nodes = held.enter_context(
             cassandra(KEYSPACE, nodes=1, heap_mb=HEAP_MB, data_dir=folder / "cassandra")
         )
@@ -254,17 +243,13 @@ def open_lab() -> Iterator[Lab]:
             broker.address,
             topics,
             folder,
-            Processor(
-                spark=gateway.proc.pid,
-                cassandra=nodes.cluster.pid(0),
-                kafka=broker.pid,
-            ),
+            Processor(gateway.proc.pid, nodes.cluster.pid(0), broker.pid),
         )
 
 
 def start_spark(scratch: Path, host: str) -> SparkSession:
-    """Spark as recommended in conf/spark-defaults.conf, with both peers' connectors."""
-    # Workers import what they unpickle, whatever folder they are started in.
+    """Start Spark as recommended in conf/spark-defaults.conf, with the peers' connectors."""
+    # Workers must import the modules that they unpickle, in any folder.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     name, _, port = host.partition(":")
     packages = (KAFKA_CONNECTOR, AVRO, CASSANDRA_CONNECTOR)
@@ -284,7 +269,7 @@ def start_spark(scratch: Path, host: str) -> SparkSession:
         master=f"local[{CORES}]",
         log_level="OFF",
         settings=settings | recommended_settings() | _FILE_MANAGER,
-        # Its Python workers print a trace whenever a reader has had enough.
+        # Its Python workers print a trace when a reader stops early.
         log=scratch / "spark.log",
     )
 
@@ -295,9 +280,9 @@ def recommended_settings() -> dict[str, str]:
 
 
 def _make_rows_table(cql: Session) -> None:
-    """Where the Spark Cassandra Connector appends to: as many rows to a partition as a chunk has.
+    """The table for the Spark Cassandra Connector, with as many rows in a partition as in a chunk.
 
-    Its batches are those of one partition, so this is how it is fast.
+    The connector writes a batch for each partition, so this makes it fast.
     """
     cql.execute(
         "CREATE KEYSPACE bench WITH replication = "

@@ -1,4 +1,4 @@
-"""What is measured: whole writes and reads, latency, idling, single puts, and the bare driver."""
+"""The measurements: whole writes and reads, latency, idle streams, single puts, bare driver."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from cassieq_spark.producer.blocks import new_block_id
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """What a whole write or read took.
+    """The cost of a whole write or read.
 
     Attributes:
-        messages: How many went through.
-        seconds: From the call to its return, the start of the query included.
+        messages: The number of messages.
+        seconds: From the call to its return, with the start of the query.
         batches_ms: Each micro-batch, from its trigger to its entry in Spark's commit log.
-        cpu: Seconds of processor time, by process, until the servers had nothing left to do.
+        cpu: Seconds of processor time, by process, until the servers were idle.
     """
 
     messages: int
@@ -56,12 +56,7 @@ class Took:
         return self.messages * 1000 / sum(self.batches_ms)
 
     def by_process(self, measure: str, *, per: float, server: str) -> dict[str, float]:
-        """Processor time of all that has to do with it, together and by process.
-
-        Args:
-            measure: What to call it.
-            per: What to divide the seconds by.
-            server: Which of the servers has to do with it.
+        """Processor time in all and by process, divided by ``per``; of servers only of one.
 
         >>> took = Took(10, 1.0, cpu={"Python": 3.0, "Cassandra": 1.0, "Kafka": 9.0})
         >>> took.by_process("s", per=1, server="Cassandra")
@@ -84,7 +79,7 @@ def write_batch(lab: Lab, system: System, payload: Payload, place: str) -> Took:
 
 
 def append_rows(lab: Lab, payload: Payload) -> Took:
-    """Write all messages with the Spark Cassandra Connector, a row each."""
+    """Write each message as a row with the Spark Cassandra Connector."""
     frame = lab.spark.read.schema("value binary").parquet(payload.files(max(BATCHES)))
     began = time.perf_counter()
     numbered = frame.selectExpr("monotonically_increasing_id() as seq", "value")
@@ -102,7 +97,7 @@ def write_stream(lab: Lab, system: System, payload: Payload, place: str, *, batc
 
 
 def read_stream(lab: Lab, system: System, place: str, *, messages: int, batch: int | None) -> Took:
-    """Read all messages with a streaming query that stops at the end, and do nothing with them."""
+    """Read all messages with a streaming query that ends, and drop them."""
     source = lab.spark.readStream.format(system.form)
     frame = source.options(**system.read_options(place, batch)).load()
     return run_stream(lab, frame, messages, "noop", {})
@@ -120,18 +115,18 @@ def run_stream(
     seconds = time.perf_counter() - began
     rows, batches_ms = _progress(query)
     if rows != messages:
-        raise AssertionError(f"{messages} messages were there, {rows} went through")
+        raise AssertionError(f"there were {messages} messages, and {rows} were read")
     return Took(messages, seconds, batches_ms, used(lab, before))
 
 
 def used(lab: Lab, before: Snapshot) -> dict[str, float]:
-    """Processor time since then; a server's work is done when nothing of it is left over."""
+    """Processor time since a reading, with the background work of the servers."""
     lab.settle()
     return since(before, lab.processor.read())
 
 
 def _progress(query: StreamingQuery) -> tuple[int, tuple[int, ...]]:
-    """Rows that a query has read, and how long each of its batches took."""
+    """The rows that a query has read, and the milliseconds of each batch."""
     progress = [each for each in query.recentProgress if each.numInputRows]
     rows = sum(each.numInputRows for each in progress)
     return rows, tuple(each.durationMs["triggerExecution"] for each in progress)
@@ -148,7 +143,7 @@ _SERIALIZER = "org.apache.kafka.common.serialization.ByteArraySerializer"
 
 
 class Arrivals:
-    """When each message was in the hands of the query's program."""
+    """The time at which the query's program got each message."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -168,7 +163,7 @@ class Arrivals:
 
 
 def measure_latency(lab: Lab, system: System, *, messages: int, seed: int) -> float:
-    """Send messages one by one to a query with the default trigger; the median in ms."""
+    """Send messages one by one to a query with the default trigger; returns the median in ms."""
     chance = random.Random(seed)
     place = system.new()
     took = []
@@ -177,19 +172,19 @@ def measure_latency(lab: Lab, system: System, *, messages: int, seed: int) -> fl
             began = time.perf_counter()
             send(str(number).encode())
             took.append(arrivals.wait_for(number) - began)
-            # So that it does not come at always the same moment of the query's loop.
+            # Messages must not always come at the same moment of the query's loop.
             time.sleep(chance.uniform(*_PAUSE_SECONDS))
     system.drop(place)
     return statistics.median(took[_FIRST:]) * 1000
 
 
 def measure_idle(lab: Lab, system: System, *, seconds: float) -> dict[str, float]:
-    """What a query asks of Cassandra in a second in which nothing comes."""
+    """The requests of an idle query to Cassandra in a second."""
     place = system.new()
     with sender_to(lab, system, place) as send, _running(lab, system, place) as arrivals:
         send(b"0")
         arrivals.wait_for(0)
-        # Until it has acked that, and has settled down.
+        # Until it has acked that message and is idle.
         time.sleep(seconds)
         before, began = Counts.read(lab.cql), time.perf_counter()
         time.sleep(seconds)
@@ -198,7 +193,7 @@ def measure_idle(lab: Lab, system: System, *, seconds: float) -> dict[str, float
 
 @contextmanager
 def sender_to(lab: Lab, system: System, place: str) -> Iterator[Send]:
-    """What publishes one message and returns when it is safe."""
+    """A function that publishes one message and returns when it is stored."""
     if system.name == CASSIEQ:
         with Client.from_store(lab.store) as client:
             yield lambda value: client.put(place, value)
@@ -234,17 +229,13 @@ _INSERT = "INSERT INTO bench.rows (part, seq, value) VALUES (?, ?, ?)"
 
 
 def put_through_producer(lab: Lab, *, threads: int, seconds: float) -> float:
-    """Messages a second that threads put one by one, each waiting until its message is safe."""
-    queue = lab.new_queue()
-    with (
-        Client.from_store(lab.store) as client,
-        client.producer(queue) as producer,
-    ):
+    """Messages a second that threads put one by one; each waits until its message is stored."""
+    with Client.from_store(lab.store) as client, client.producer(lab.new_queue()) as producer:
         return _repeat(lambda: producer.put(_VALUE).result(), threads=threads, seconds=seconds)
 
 
 def insert_rows(lab: Lab, *, threads: int, seconds: float) -> float:
-    """Rows a second that threads insert one by one, each waiting: what the driver can do."""
+    """Rows a second that threads insert one by one with the bare driver."""
     statement = lab.cql.prepare(_INSERT)
     part, numbers = uuid4().int >> 66, count()
     return _repeat(
@@ -271,20 +262,20 @@ def _repeat(call: Callable[[], object], *, threads: int, seconds: float) -> floa
         return done / (time.perf_counter() - began)
 
 
-#: An LWT on one node writes to its log thrice: promise, proposal, commit.
+#: An LWT on one node writes to its log three times: promise, proposal, commit.
 _PAXOS_WRITES = 3
 _QUERY = "SELECT keyspace_name, table_name, count FROM system_views.{}"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Requests.
+    """Counts of requests to Cassandra.
 
     Attributes:
-        lwts: Lightweight transactions, the refused ones too.
-        reads: Of state: ledger, group state, the queue's row.
-        chunk_writes: Of messages.
-        chunk_reads: Of messages.
+        lwts: Lightweight transactions, with refused ones.
+        reads: Reads of ledgers, group states and queues.
+        chunk_writes: Writes of messages.
+        chunk_reads: Reads of messages.
     """
 
     lwts: float
@@ -294,7 +285,7 @@ class Counts:
 
     @classmethod
     def read(cls, cql: Session) -> Self:
-        """Since the node began."""
+        """The counts since the start of the node."""
         reads, writes = (_counts(cql, f"coordinator_{kind}_latency") for kind in ("read", "write"))
         ours = {table: count for (space, table), count in reads.items() if space == KEYSPACE}
         chunk_reads = ours.pop("chunk", 0)
@@ -307,7 +298,7 @@ class Counts:
         )
 
     def since(self, before: Counts, *, per: float = 1) -> dict[str, float]:
-        """How many more than before, for each of ``per`` things, or seconds."""
+        """The difference to earlier counts, divided by ``per``."""
         return {
             each.name: (getattr(self, each.name) - getattr(before, each.name)) / per
             for each in fields(self)
@@ -318,7 +309,7 @@ def _counts(cql: Session, view: str) -> dict[tuple[str, str], int]:
     return {(space, table): count for space, table, count in cql.execute(_QUERY.format(view))}
 
 
-#: Whatever is fastest here: more make the driver's one connection busy.
+#: The fastest here: more requests overload the driver's one connection.
 _WRITES_IN_FLIGHT = 4
 _READS_IN_FLIGHT = 3
 _CHUNKS_PER_PAGE = 8
@@ -333,7 +324,7 @@ _QUEUE = "bench@0"
 
 
 class Limit:
-    """Chunks of one payload, cut beforehand, and where they were written last."""
+    """Writes and reads of the bare driver, with the chunks of one payload, cut beforehand."""
 
     def __init__(self, lab: Lab, payload: Payload) -> None:
         self._cql = lab.cql
@@ -355,7 +346,7 @@ class Limit:
         return Took(self._count, time.perf_counter() - began)
 
     def read(self) -> Took:
-        """Read the chunks, a few buckets at a time, and do nothing with them."""
+        """Read the chunks, a few buckets at a time, and drop them."""
         if self._block is None:
             self.write()
         buckets = dict.fromkeys(chunk.bucket for chunk in self._chunks)
@@ -366,7 +357,7 @@ class Limit:
         ]
         seconds = time.perf_counter() - began
         if len(rows) != len(self._chunks):
-            raise AssertionError(f"{len(self._chunks)} chunks were there, {len(rows)} came back")
+            raise AssertionError(f"there were {len(self._chunks)} chunks, {len(rows)} were read")
         return Took(self._count, seconds)
 
     def _pipeline(
@@ -384,7 +375,7 @@ class Limit:
         try:
             return list(future.result())
         except _TIMED_OUT:
-            # A node that does not answer for seconds is to spoil one round, not the whole run.
+            # A node that does not answer for seconds must not end the whole run.
             return list(self._cql.execute(statement, values, timeout=_PATIENCE_SECONDS))
 
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from demo.flights import find_data, write_files
 
-#: Micro-batches that streams are fed with.
+#: Sizes of the micro-batches of streams.
 BATCHES = (20_000, 100_000)
-#: Spark makes a task of each, so both cores are busy.
+#: Spark makes a task of each file, so both cores are busy.
 FILES_PER_BATCH = 2
 
 _SEED = 7
@@ -27,14 +27,7 @@ _STREETS = ("Mill Lane", "High Street", "Station Road", "Church Hill", "Queen's 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Messages of one kind, on disk.
-
-    Attributes:
-        name: What they are.
-        count: How many.
-        mean_bytes: Their mean size.
-        folder: Holds a folder of files for each size of a batch, named like it.
-    """
+    """Messages of one kind; ``folder`` has a folder of files for each size of a micro-batch."""
 
     name: str
     count: int
@@ -42,21 +35,14 @@ class Payload:
     folder: Path
 
     def files(self, batch: int) -> str:
-        """Where the files are of which a micro-batch of so many messages takes two."""
+        """The folder for a size of micro-batches, of which each takes two files."""
         return str(self.folder / str(batch))
 
 
 def write_payload(
     name: str, count: int, folder: Path, *, batches: Sequence[int] = BATCHES
 ) -> Payload:
-    """Make messages and write them to files, once for each size of a batch.
-
-    Args:
-        name: One of `PAYLOADS`.
-        count: How many; there are no more flights than there were.
-        folder: Where; is made.
-        batches: Sizes of micro-batches.
-    """
+    """Make messages of a kind, ``count`` at most, and write them for each size of micro-batch."""
     values = pa.array(islice(PAYLOADS[name](folder), count), pa.binary())
     table = pa.table({"value": values})
     for batch in batches:
@@ -66,7 +52,7 @@ def write_payload(
         for number, start in enumerate(range(0, table.num_rows, rows)):
             file = into / f"part-{number:04}.parquet"
             part = table.slice(start, rows)
-            # Plain, so that reading them costs the least.
+            # Not compressed, so that reading them is cheap.
             pq.write_table(part, file, compression="none", use_dictionary=False)
     return Payload(name, table.num_rows, table.nbytes // table.num_rows, folder)
 
@@ -125,7 +111,7 @@ def _readings(_: Path) -> Iterator[bytes]:
 
 
 def _flights(folder: Path) -> Iterator[bytes]:
-    """All flights out of New York in 2013, about 330 B each, as the demo has them."""
+    """The flights out of New York in 2013, about 330 B each, as in the demo."""
     lines = folder.with_name(f"{folder.name}-lines")
     write_files(find_data(), lines, files=1)
     for path in lines.iterdir():

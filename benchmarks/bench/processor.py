@@ -16,13 +16,13 @@ SERVERS = (CASSANDRA, KAFKA)
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What one process has used.
+    """The processor time of one process.
 
     Attributes:
-        name: What it counts as.
+        name: The kind of process that it counts as.
         parent: Process id of its parent.
-        own: Seconds, in user code and in the kernel.
-        ended: Seconds of its children that have ended, and of theirs.
+        own: Its seconds, in user code and in the kernel.
+        ended: Seconds of its descendants that have ended.
     """
 
     name: str
@@ -37,13 +37,9 @@ Snapshot = Mapping[int, Times]
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """Processes that take part in a contest.
+    """The process ids of Spark's Java, the Cassandra node, and the broker or its parent.
 
-    Attributes:
-        spark: Process id of Spark's Java. What it starts counts as Python, and nearly all of it
-            is; a ``chmod`` for each file of a checkpoint is as well.
-        cassandra: Of the node.
-        kafka: Of the broker, or of its parent.
+    All that Spark's Java starts counts as Python, even a ``chmod`` for each file of a checkpoint.
     """
 
     spark: int
@@ -51,7 +47,7 @@ class Processor:
     kafka: int
 
     def read(self) -> Snapshot:
-        """What each process has used until now."""
+        """The processor time of each process until now."""
         java = psutil.Process(self.spark)
         named = [
             (SPARK, [java]),
@@ -60,15 +56,15 @@ class Processor:
             (KAFKA, _with_all_below(self.kafka)),
         ]
         found = {pid: times for name, processes in named for pid, times in _times(name, processes)}
-        # Of this one only its own: its children are the others.
+        # Of this process only its own time, as the others are its children.
         found[os.getpid()] = Times(PYTHON, 0, sum(os.times()[:2]), 0)
         return found
 
 
 def since(before: Snapshot, now: Snapshot) -> dict[str, float]:
-    """What was used between two readings.
+    """The processor time between two readings.
 
-    A process that has ended meanwhile counts with its parent, less what it had used before.
+    The time of a process that has ended meanwhile counts with its parent.
 
     >>> one = {1: Times(SPARK, 0, 5.0, 1.0), 2: Times(PYTHON, 1, 3.0, 0.0)}
     >>> since(one, {1: Times(SPARK, 0, 5.5, 4.25)})
@@ -82,7 +78,7 @@ def since(before: Snapshot, now: Snapshot) -> dict[str, float]:
     for pid, times in now.items():
         earlier = before.get(pid, Times(times.name, times.parent, 0, 0))
         used[times.name] += times.own - earlier.own
-        # A parent that did not wait for its children knows nothing of them.
+        # A parent that did not wait for its children does not have their time.
         ended = max(0.0, times.ended - earlier.ended - gone[pid])
         used[PYTHON if times.name == SPARK else times.name] += ended
     return dict(used)

@@ -1,4 +1,4 @@
-"""What a run prints: every figure, the figures in short, the goals, a picture, and the machine."""
+"""The report of a run: all figures, a summary, the goals, a picture, and the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,16 +33,16 @@ _PROCESSOR = (cases.CPU, cases.CPU_BATCH, cases.CPU_QUERY, rows.CPU)
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A ratio to reach, or, without peers, a figure.
+    """A ratio to reach or, without peers, a figure.
 
     Attributes:
-        of: The case that it is of.
-        payload: With which messages.
-        peers: What the queue is compared with: the best of them, if there are several.
-        wanted: How many times the peer it has to be, at least, or, for times and costs, at most.
-        measure: What is compared.
+        of: The case.
+        payload: The payload.
+        peers: The systems to compare with; the best of them counts.
+        wanted: The ratio to the peer: at least this or, for times and costs, at most.
+        measure: The measure.
         at_most: Whether less is better.
-        difference: Whether it is how much more than the peer, instead of how many times.
+        difference: Whether the difference to the peer counts instead of the ratio.
     """
 
     of: str
@@ -57,13 +56,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A goal, and how far it is.
-
-    Attributes:
-        goal: Which.
-        peer: The best of its peers; empty if it has none.
-        ratio: What was reached; the difference, if the goal is one.
-    """
+    """A goal with the best of its peers, if any, and the ratio or difference that was reached."""
 
     goal: Goal
     peer: str
@@ -75,7 +68,7 @@ class Judged:
 
     @property
     def missing(self) -> float:
-        """By how many percent the ratio would have to change; 0 or less if by none.
+        """By how many percent the ratio must change to reach the goal; 0 or less if it has.
 
         >>> goal = Goal("batch write", "", ("Kafka",), 1.2)
         >>> round(Judged(goal, "Kafka", 1.0).missing)
@@ -116,7 +109,7 @@ def goals() -> Iterator[Goal]:
 
 
 def judge(goal: Goal, figures: Sequence[Figure]) -> Judged | None:
-    """How far a goal is; None if what it is about was not measured."""
+    """Judge a goal; None if it was not measured."""
     ours = find(figures, case=goal.of, payload=goal.payload, measure=goal.measure).get(CASSIEQ)
     if ours is not None and not goal.peers:
         return Judged(goal, "", ours.median)
@@ -130,7 +123,7 @@ def judge(goal: Goal, figures: Sequence[Figure]) -> Judged | None:
 
 
 def to_json(figure: Figure) -> str:
-    """One line.
+    """The line of a figure.
 
     >>> to_json(Figure("read", "flights", "Kafka", "ms", (1.0, 3.0, 2.0)))  # doctest: +ELLIPSIS
     '{"case": "read", "payload": "flights", "system": "Kafka", "measure": "ms", "median": 2.0, ...
@@ -149,14 +142,8 @@ def to_json(figure: Figure) -> str:
     )
 
 
-def from_json(line: str) -> Figure:
-    read = json.loads(line)
-    names = ("case", "payload", "system", "measure")
-    return Figure(**{name: read[name] for name in names}, values=tuple(read["values"]))
-
-
 def figures_table(figures: Sequence[Figure]) -> str:
-    """Every figure, with how many times it the queue is, round by round."""
+    """All figures, with the ratio of the queue to each, round by round."""
     rows = [
         "| case | payload | system | median | min to max | CassieQ is |",
         "|---|---|---|---|---|---|",
@@ -166,7 +153,7 @@ def figures_table(figures: Sequence[Figure]) -> str:
 
 
 def processor_table(figures: Sequence[Figure]) -> str:
-    """Processor time, together and by process, of the queue and of the best of its peers."""
+    """Processor time, in all and by process, of the queue and of the best of its peers."""
     by_process = "| Spark | Python | server "
     head = [
         f"| processor time | | CassieQ {by_process}| peer {by_process}|",
@@ -202,13 +189,13 @@ def _is_of_one_process(figure: Figure) -> bool:
 
 
 def goals_table(judged: Sequence[Judged]) -> str:
-    """Every goal, and how far it is."""
+    """All goals, and whether they are reached."""
     rows = ["| goal | wanted | reached | |", "|---|---|---|---|"]
     return "\n".join([*rows, *map(_goal_row, judged)])
 
 
 def show(value: float) -> str:
-    """A figure, short.
+    """A figure as short text.
 
     >>> show(123_456), show(1_234), show(12.34), show(1.234)
     ('123 k', '1.2 k', '12', '1.2')
@@ -225,15 +212,8 @@ def _row(figure: Figure, figures: Sequence[Figure]) -> str:
     ratio = "" if ours is None or ours is figure else f"{ours.ratio_to(figure):.2f} times that"
     least, most = show(min(figure.values)), show(max(figure.values))
     unit = f" {figure.measure}"
-    cells = (
-        figure.case,
-        figure.payload,
-        figure.system,
-        show(figure.median) + unit,
-        f"{least} to {most}",
-        ratio,
-    )
-    return f"| {' | '.join(cells)} |"
+    of = (figure.case, figure.payload, figure.system)
+    return f"| {' | '.join((*of, show(figure.median) + unit, f'{least} to {most}', ratio))} |"
 
 
 def _goal_row(judged: Judged) -> str:
@@ -261,7 +241,7 @@ _ALL_TUNED = (KAFKA_TUNED, KAFKA_LZ4, KAFKA_ZSTD)
 
 
 def summarise(figures: Sequence[Figure]) -> str:
-    """Medians: messages a second of whole writes and reads; inside the batches; milliseconds."""
+    """Medians of the rates of whole writes and reads, of rates inside batches, and of times."""
     whole = "| whole queries, messages a second | CassieQ | Kafka | Kafka tuned | driver alone |"
     inside = "| inside the batches | CassieQ | Kafka | Kafka tuned |"
     small = "| ms | CassieQ | Kafka | Kafka tuned |"
@@ -275,7 +255,7 @@ def summarise(figures: Sequence[Figure]) -> str:
 
 
 def _rates(figures: Sequence[Figure], measure: str, *others: str) -> Iterator[str]:
-    """A row for each contest; with a column for each of the others."""
+    """A row for each contest, with a column for each of the others."""
     for case, payload in _contests(figures):
         found = find(figures, case=case, payload=payload, measure=measure)
         if found:
@@ -320,98 +300,58 @@ def _median(found: Mapping[str, Figure], name: str) -> str:
     return show(found[name].median) if name in found else ""
 
 
-_WIDTH = 760
-_LEFT, _BAR_WIDTH, _BAR_HEIGHT, _GAP = 200, 460, 17, 14
-_TITLE_HEIGHT, _MARGIN = 34, 18
-_STYLE = """
-  .card { fill: #ffffff; stroke: #d0d7de; }
-  .ours { fill: #2f6fb3; }
-  .peer { fill: #b9c2cc; }
-  .range { stroke: #57606a; stroke-width: 1.2; }
-  text { font-family: system-ui, sans-serif; font-size: 12px; fill: #1f2328; }
-  .title { font-size: 14px; font-weight: 600; }
-  .note { fill: #57606a; }
-  @media (prefers-color-scheme: dark) {
-    .card { fill: #161b22; stroke: #30363d; }
-    .ours { fill: #5ea0e6; }
-    .peer { fill: #4b5560; }
-    .range { stroke: #c3ccd5; }
-    text { fill: #e6edf3; }
-    .note { fill: #9aa4ae; }
-  }
-"""
-#: What is drawn: the title of a panel, and its case.
+#: The panels of the picture: title and case.
 _PANELS = (
     ("Stream write, messages a second", cases.WRITE_100K),
     ("Stream read with ack, messages a second", cases.READ_ALL),
 )
 
 
-def draw(figures: Sequence[Figure]) -> str:
-    """The picture: for writes and for reads, and each payload, all that use Spark."""
-    shapes: list[str] = []
-    y = _MARGIN
-    longest = max((max(each.values) for each in _drawn(figures)), default=1.0)
-    for title, case in _PANELS:
-        shapes.append(_text(_MARGIN, y + 14, title, "title"))
-        y += _TITLE_HEIGHT
-        for payload in dict.fromkeys(each.payload for each in figures if each.case == case):
-            bars = _bars(figures, case, payload)
-            shapes.append(_text(_MARGIN, y + 13, payload, "note"))
-            for bar in bars:
-                shapes += _bar(bar, y, longest)
-                y += _BAR_HEIGHT
-            y += _GAP
-        y += _GAP
-    height = y
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        'aria-label="Messages a second, written and read with Spark: CassieQ beside Kafka">'
-    )
-    card = (
-        f'<rect class="card" x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1}" rx="8"/>'
-    )
-    return "\n".join([head, f"<style>{_STYLE}</style>", card, *shapes, "</svg>"]) + "\n"
+def draw(path: Path, figures: Sequence[Figure]) -> None:
+    """Draw the rates of whole writes and reads with Spark: medians, and the range of rounds."""
+    from trials.figures import BLUE, INK, styled  # noqa: PLC0415 (only here: it takes a second)
+
+    with styled(path, (8, 8)) as picture:
+        panels = picture.subplots(len(_PANELS), 1, sharex=True)
+        for ax, (title, case) in zip(panels, _PANELS, strict=True):
+            at, names = 0.0, []
+            for payload, bars in bars_of(figures, case).items():
+                for bar in bars:
+                    colour = BLUE if bar.system == CASSIEQ else INK
+                    below, above = bar.median - min(bar.values), max(bar.values) - bar.median
+                    ax.barh(
+                        at, bar.median, color=colour, alpha=0.7, xerr=[[below], [above]], ecolor=INK
+                    )
+                    ax.text(max(bar.values), at, f"  {show(bar.median)}", va="center")
+                    names.append((at, f"{payload}, {bar.system}"))
+                    at -= 1
+                at -= 0.5
+            ax.set_yticks([place for place, _ in names], [name for _, name in names])
+            ax.grid(visible=False, axis="y")
+            ax.set(title=title)
 
 
-def _drawn(figures: Sequence[Figure]) -> Iterator[Figure]:
-    for _, case in _PANELS:
-        for payload in dict.fromkeys(each.payload for each in figures if each.case == case):
-            yield from _bars(figures, case, payload)
-
-
-def _bars(figures: Sequence[Figure], case: str, payload: str) -> list[Figure]:
-    """The systems of one contest, the queue first, then the fastest."""
-    found = find(figures, case=case, payload=payload, measure=cases.RATE)
-    bars = [each for name, each in found.items() if name != cases.LIMIT]
-    return sorted(bars, key=lambda each: (each.system != CASSIEQ, -each.median))
-
-
-def _bar(figure: Figure, y: int, longest: float) -> list[str]:
-    def at(value: float) -> float:
-        return round(_LEFT + _BAR_WIDTH * value / longest, 1)
-
-    kind = "ours" if figure.system == CASSIEQ else "peer"
-    middle = y + _BAR_HEIGHT / 2 - 1
-    least, most = at(min(figure.values)), at(max(figure.values))
-    width = round(at(figure.median) - _LEFT, 1)
-    return [
-        _text(_LEFT - 8, y + 12, figure.system, "", anchor="end"),
-        f'<rect class="{kind}" x="{_LEFT}" y="{y}" width="{width}" height="{_BAR_HEIGHT - 3}"/>',
-        f'<line class="range" x1="{least}" x2="{most}" y1="{middle}" y2="{middle}"/>',
-        _text(max(at(figure.median), most) + 6, y + 12, show(figure.median), "note"),
-    ]
-
-
-def _text(x: float, y: float, text: str, kind: str, *, anchor: str = "start") -> str:
-    return f'<text class="{kind}" x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
+def bars_of(figures: Sequence[Figure], case: str) -> dict[str, list[Figure]]:
+    """The systems of a case by payload: the queue first, then the fastest."""
+    payloads = dict.fromkeys(each.payload for each in figures if each.case == case)
+    found = {
+        payload: find(figures, case=case, payload=payload, measure=cases.RATE)
+        for payload in payloads
+    }
+    return {
+        payload: sorted(
+            (each for name, each in by_name.items() if name != cases.LIMIT),
+            key=lambda each: (each.system != CASSIEQ, -each.median),
+        )
+        for payload, by_name in found.items()
+    }
 
 
 _GIB = 1 << 30
 
 
 def describe_machine() -> str:
-    """One line: cores, memory, kernel, and everything that takes part."""
+    """A line: cores, memory, kernel, and the versions of all systems."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     parts = (
         f"{os.cpu_count()} cores ({_processor()})",

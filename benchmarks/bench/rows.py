@@ -1,7 +1,4 @@
-"""DataFrames in and out: as columns of a queue with a schema, and through Kafka.
-
-There a row is a JSON object, or an Avro record without a registry.
-"""
+"""DataFrames through a queue with a schema, and through Kafka as JSON or as Avro."""
 
 from __future__ import annotations
 
@@ -50,15 +47,7 @@ _BATCH = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a payload, on disk.
-
-    Attributes:
-        name: What they are.
-        count: How many.
-        schema: Their columns.
-        folder: Parquet files.
-        some: Three of the columns.
-    """
+    """The rows of a payload in a folder of Parquet files; ``some`` are three of the columns."""
 
     name: str
     count: int
@@ -68,12 +57,12 @@ class Rows:
 
 
 class Pipeline(Protocol):
-    """A way of DataFrames through a server, whose processor time counts with it."""
+    """A path of DataFrames through a server, whose processor time is counted."""
 
     server: str
 
     def new(self, rows: Rows) -> str:
-        """A new place for them."""
+        """Create a queue or topic."""
         ...
 
     def write(self, place: str, frame: DataFrame) -> None:
@@ -81,16 +70,16 @@ class Pipeline(Protocol):
         ...
 
     def read(self, place: str, rows: Rows, columns: tuple[str, ...] | None) -> DataFrame:
-        """A stream of all rows, of all columns or some."""
+        """A stream of all rows, with all columns or some."""
         ...
 
     def stored(self, place: str) -> int:
-        """Bytes that the rows take."""
+        """Bytes of the stored rows."""
         ...
 
 
 def write_rows(lab: Lab, payload: Payload) -> Rows:
-    """Parse the messages of a payload, which are JSON, and write their rows to files."""
+    """Parse the JSON messages of a payload, and write their rows to files."""
     lines = lab.spark.read.parquet(payload.files(max(BATCHES)))
     texts = lines.selectExpr("cast(value as string) as value")
     frame = lab.spark.read.json(texts.rdd.map(lambda row: row.value))
@@ -101,7 +90,7 @@ def write_rows(lab: Lab, payload: Payload) -> Rows:
 
 
 def contests(lab: Lab, payload: Payload) -> Iterator[Contest]:
-    """Whole pipelines: DataFrame, server, DataFrame."""
+    """Contests of whole pipelines: DataFrame, server, DataFrame."""
     rows = write_rows(lab, payload)
     pipelines: dict[str, Pipeline] = {
         CASSIEQ: _Columns(lab),
@@ -235,9 +224,9 @@ class _Avro(_Records):
         return from_avro(value, self._avro(schema), options)
 
     def _avro(self, schema: StructType) -> str:
-        """A schema as Spark writes it in Avro."""
+        """The Avro schema that Spark uses."""
         jvm: Any = self._lab.spark.sparkContext._jvm  # noqa: SLF001 (Python has no way to it)
         converters = jvm.org.apache.spark.sql.avro.SchemaConverters
         of_jvm = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
-        # As `to_avro` writes a struct that is never null.
+        # Like `to_avro` for a struct that is never null.
         return str(converters.toAvroType(of_jvm, False, "topLevelRecord", "").toString())

@@ -1,4 +1,4 @@
-"""How each system is written to and read from with Spark; nothing but their options differ."""
+"""How Spark writes to and reads from each system; only the options differ."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ KAFKA_LZ4 = "Kafka tuned, lz4"
 KAFKA_ZSTD = "Kafka tuned, zstd"
 APPEND = "Cassandra Connector tuned"
 
-#: One request of a megabyte, as a chunked writer makes them, instead of 16 KiB.
+#: Requests of 1 MiB instead of 16 KiB, as of a writer of chunks.
 _WRITES_TUNED = {"kafka.batch.size": str(1 << 20), "kafka.linger.ms": "20"}
-#: Without it a fetch that finds nothing waits for half a second.
+#: Without it, a fetch that finds nothing waits for half a second.
 _READS_TUNED = {"kafka.fetch.max.wait.ms": "10"}
 
 
@@ -31,15 +31,15 @@ class System:
     """One way to move messages with Spark.
 
     Attributes:
-        name: What it is called in the table.
+        name: The name in tables.
         form: Spark's ``format``.
-        place: What it writes to and reads from, an option's name.
+        place: The options that name the queue or topic, of a write and of a read.
         limit: The option that limits a micro-batch.
-        server: Whose processor time is its own; see `processor`.
-        new: Makes a new place.
-        drop: Removes it.
+        server: The server whose processor time counts; see `processor`.
+        new: Creates a queue or topic.
+        drop: Deletes it.
         writing: Further options of a write.
-        reading: Further options of a read, given where it reads.
+        reading: Further options of a read, by queue or topic.
     """
 
     name: str
@@ -56,7 +56,7 @@ class System:
         return {self.place[0]: place, **self.writing}
 
     def read_options(self, place: str, limit: int | None) -> dict[str, str]:
-        """Options of a stream that reads all of ``place``, ``limit`` messages a batch."""
+        """Options of a stream that reads a queue or topic, ``limit`` messages a batch."""
         limited = {} if limit is None else {self.limit: str(limit)}
         return {self.place[1]: place, **self.reading(place), **limited}
 
@@ -76,7 +76,7 @@ def systems_of(lab: Lab) -> dict[str, System]:
 
 
 def cassieq_options(lab: Lab) -> dict[str, str]:
-    """How the queue finds Cassandra."""
+    """The options that name the cluster."""
     name, _, port = lab.host.partition(":")
     return {
         "spark.cassandra.connection.host": name,
@@ -101,7 +101,7 @@ def _cassieq(lab: Lab) -> System:
 
 
 def new_group(lab: Lab, queue: str) -> str:
-    """A group of its own is owed everything; it is made beforehand, as a group is made once."""
+    """Create a group, which gets all messages; before the measurement, as it is done once."""
     group = f"g-{uuid4().hex[:12]}"
     queue_id = read_queue(lab.store, queue).queue_id
     ensure_group(ConsumerGroup(Ledger(lab.store, queue_id), group), starting="earliest")

@@ -10,15 +10,13 @@ from benchmarks.bench.contest import Budget, Contest, Figure, find, hold
 from benchmarks.bench.payloads import FLIGHTS, RANDOM
 from benchmarks.bench.report import (
     Goal,
-    draw,
+    bars_of,
     figures_table,
-    from_json,
     goals,
     goals_table,
     judge,
     processor_table,
     summarise,
-    to_json,
 )
 from benchmarks.bench.systems import APPEND, CASSIEQ, KAFKA, KAFKA_LZ4, KAFKA_TUNED, KAFKA_ZSTD
 
@@ -96,12 +94,6 @@ def test_a_ratio_compares_what_was_done_in_the_same_round():
     assert ours.ratio_to(theirs) == 2.0
     with pytest.raises(ValueError, match="shorter"):
         ours.ratio_to(figure(KAFKA, 5))
-
-
-def test_a_figure_survives_as_json():
-    before = figure(CASSIEQ, 10.0, 12.5)
-
-    assert from_json(to_json(before)) == before
 
 
 def test_a_goal_is_judged_against_the_best_of_its_peers():
@@ -196,7 +188,7 @@ def test_processor_time_is_shown_by_process_beside_the_peer_that_needs_least():
     assert len(figures_table(measured).splitlines()) == 2 + 3
 
 
-def test_the_picture_has_a_bar_for_each_system_of_each_payload():
+def test_the_picture_has_a_bar_for_each_system_of_each_payload_the_queue_first():
     measured = [
         Figure(case, payload, system, cases.RATE, (value,))
         for case in (cases.WRITE_100K, cases.READ_ALL)
@@ -204,11 +196,11 @@ def test_the_picture_has_a_bar_for_each_system_of_each_payload():
         for system, value in ((CASSIEQ, 3e5), (KAFKA, 1e5), (cases.LIMIT, 9e5))
     ]
 
-    picture = draw(measured)
-
-    assert picture.count('class="ours"') == picture.count('class="peer"') == 4
-    assert cases.LIMIT not in picture
-    assert "prefers-color-scheme: dark" in picture
+    for case in (cases.WRITE_100K, cases.READ_ALL):
+        bars = {
+            name: [bar.system for bar in found] for name, found in bars_of(measured, case).items()
+        }
+        assert bars == {RANDOM: [CASSIEQ, KAFKA], FLIGHTS: [CASSIEQ, KAFKA]}
 
 
 def test_figures_are_found_by_system():
