@@ -1,20 +1,21 @@
-"""What publishes and leases cost when many do it at once, by the number of partitions.
+"""The cost of concurrent publishes and leases, by the number of partitions.
 
-On three nodes with replication 3. Publishers are threads that each publish batch after batch, each
-batch of one key, as writers in processes of their own would: nothing is shared among them. They
-publish without a pause, and once a second, as streams do whose trigger is a second.
+Runs on three nodes with replication 3. Publishers are threads that share nothing, like writers in
+separate processes. Each publishes one batch after the other, of one key each: first without a
+pause, then about once a second, like a stream with a trigger of one second.
 Readers are streams of one group, without Spark, that read a full queue in batches. Prints JSON
-lines: LWTs for each publish; LWTs for each partition of each batch that was read; and how many of
-them there were in a second.
+lines: the LWTs of each publish, the LWTs of each partition of each batch that was read, and the
+publishes or partitions per second.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -38,11 +39,11 @@ from trials.environment import cassandra
 
 PARTITIONS = (1, 4, 16)
 PUBLISHERS = (1, 2, 4, 8, 16, 32)
-#: Seconds from one publish of a publisher to its next, about.
+#: About how many seconds a publisher waits after each publish.
 EVERY = (0.0, 1.0)
 READERS = (1, 2, 4, 8, 16)
 GROUP = "g"
-#: Messages of a publish, and of a batch that is read.
+#: Messages in each publish, and in each batch that is read.
 _WRITTEN, _READ = 100, 1600
 _MESSAGES = pa.record_batch({"value": pa.array([b"x" * 200] * _WRITTEN, pa.binary())})
 
@@ -71,7 +72,7 @@ def main() -> None:
 def publishing(
     store: Store, partitions: int, publishers: int, *, every: float, given: argparse.Namespace
 ) -> Mapping[str, Any]:
-    """Let publishers publish for some seconds."""
+    """Let publishers publish for the given seconds."""
     counted = CountingStore(store)
     queue = create_queue(store, f"p{partitions}x{publishers}-{every:g}", partitions=partitions)
     over, published, failed = Event(), [0] * publishers, [0] * publishers
@@ -87,18 +88,18 @@ def publishing(
                 published[number] += 1
 
     began = time.perf_counter()
-    threads = _start(work, publishers)
-    over.wait(given.seconds)
-    over.set()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(publishers) as pool:
+        done = pool.map(work, range(publishers))
+        over.wait(given.seconds)
+        over.set()
+        list(done)
     return _figures(counted, sum(published), began) | {"failed": sum(failed)}
 
 
 def reading(
     store: Store, partitions: int, readers: int, given: argparse.Namespace
 ) -> Mapping[str, Any]:
-    """Let readers of one group read a queue that has as many messages as they want."""
+    """Let readers of one group read a queue that never runs out of messages."""
     counted = CountingStore(store)
     queue = create_queue(store, f"r{partitions}x{readers}", partitions=partitions)
     create_groups(ledgers_of(store, queue), GROUP, "earliest")
@@ -110,7 +111,7 @@ def reading(
         QueueReader(counted, queue, GROUP, starting="earliest", request=request)
         for _ in range(readers)
     ]
-    # Each knows of all others then, as of readers that have been there for a while.
+    # Each reader learns of all others first, as if all had been active for a while.
     for _ in range(2 if partitions > 1 else 0):
         for stream in streams:
             stream._presence.share()  # noqa: SLF001 (no batch is read meanwhile)
@@ -127,8 +128,8 @@ def reading(
 
     counted.reset()
     began = time.perf_counter()
-    for thread in _start(work, readers):
-        thread.join()
+    with ThreadPoolExecutor(readers) as pool:
+        list(pool.map(work, range(readers)))
     figures = _figures(counted, sum(parts), began)
     for stream in streams:
         stream.stop()
@@ -138,13 +139,6 @@ def reading(
 def _publish(store: Store, part: QueueDefinition) -> None:
     block = write_block(store, part, [_MESSAGES], SinkOptions(queue=part.name))
     publish(Ledger(store, part.queue_id), [block])
-
-
-def _start(work: Callable[[int], None], count: int) -> list[Thread]:
-    threads = [Thread(target=work, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    return threads
 
 
 def _figures(counted: CountingStore, done: int, began: float) -> dict[str, float]:

@@ -1,9 +1,9 @@
-"""The gateway by HTTP: put, get and ack, both at once; with 1, 8, 32, 128 clients.
+"""The gateway over HTTP: put, get with ack, and both at once, with 1, 8, 32 and 128 clients.
 
-Starts a Cassandra and a gateway of its own, and the clients in one process more, all on this
-machine. Each client has one connection, and asks as soon as it has its answer. Prints a line of
-JSON for each measurement: messages per second, how long a request takes, LWTs and reads per
-message. ``batch`` is a hundred messages by one request.
+Starts Cassandra, a gateway and a process with all clients, on this machine. Each client has one
+connection and sends its next request as soon as it has its answer. Prints a line of JSON for each
+measurement: messages per second, seconds of a request, LWTs and reads per message. ``batch`` is a
+hundred messages in one request.
 """
 
 from __future__ import annotations
@@ -22,15 +22,7 @@ from typing import Any
 
 import httpx
 
-from benchmarks.gateway_load import (
-    BODY,
-    BatchGetter,
-    BatchPutter,
-    Client,
-    Getter,
-    Putter,
-    load,
-)
+from benchmarks.gateway_load import BODY, BatchGetter, BatchPutter, Client, Getter, Putter, load
 from benchmarks.lines import show
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.http.accounts import Accounts, Secrets
@@ -44,7 +36,7 @@ from trials.environment import Cassandra, cassandra
 ACCOUNT = "bench"
 THREADS = 32
 WARM_UP_SECONDS = 3.0
-#: Messages that wait for those who get: more than they can get.
+#: Messages that the getters find, per second: more than they can get.
 BACKLOG_PER_SECOND = 12_000
 BACKLOG_BATCH = 100
 _KINDS: dict[str, list[Callable[[], Client]]] = {
@@ -61,14 +53,14 @@ class Measured:
     process: subprocess.Popen[str]
 
     def counts(self) -> dict[str, int]:
-        """LWTs and reads of rows so far."""
+        """LWTs and reads of rows of the gateway until now."""
         self.process.send_signal(signal.SIGUSR1)
-        assert self.process.stdout is not None  # noqa: S101 (it was asked for)
+        assert self.process.stdout is not None  # noqa: S101 (a pipe)
         told: dict[str, int] = json.loads(self.process.stdout.readline())
         return told
 
     def queue(self, name: str) -> HttpQueue:
-        """One of the account's queues, made anew."""
+        """Create a queue of the account."""
         queue = HttpQueue(self.url, ACCOUNT, name, key=self.key)
         queue.create(max_deliveries=0)
         return queue
@@ -94,18 +86,14 @@ def main() -> None:
                 name = f"{what}-{number}"
                 _fill(gateway, name, given.seconds if what == "get" else 0.0)
                 each = kinds * max(1, clients // len(kinds))
-                _show(gateway, name, what, each, given.seconds)
+                told = _measure(gateway, name, each, given.seconds)
+                show(what=what, clients=len(each), **told)
         if "batch" in only:
             _fill(gateway, "batches", 0.0)
-            _show(gateway, "batches", "batch put", [BatchPutter] * 8, given.seconds)
-            _show(gateway, "batches", "batch get", [BatchGetter] * 8, given.seconds)
-
-
-def _show(
-    gateway: Measured, name: str, what: str, clients: list[Callable[[], Client]], seconds: float
-) -> None:
-    told = _measure(gateway, name, clients, seconds)
-    show(what=what, clients=len(clients), **told)
+            for what, kind in (("batch put", BatchPutter), ("batch get", BatchGetter)):
+                show(
+                    what=what, clients=8, **_measure(gateway, "batches", [kind] * 8, given.seconds)
+                )
 
 
 def _measure(
@@ -133,17 +121,10 @@ def _fill(gateway: Measured, name: str, seconds: float) -> None:
 def _gateway(nodes: Cassandra, linger_ms: float) -> Iterator[Measured]:
     secret = secrets.token_urlsafe(48)
     keys = Accounts(nodes.store, Secrets((secret,))).create(ACCOUNT).keys
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.gateway",
-        "serve",
-        nodes.hosts,
-        secret,
-        str(linger_ms),
-    ]
+    module = [sys.executable, "-m", "benchmarks.gateway"]
+    command = [*module, "serve", nodes.hosts, secret, str(linger_ms)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None  # noqa: S101 (it was asked for)
+    assert process.stdout is not None  # noqa: S101 (a pipe)
     try:
         url = process.stdout.readline().strip()
         httpx.get(f"{url}/ready").raise_for_status()
@@ -154,7 +135,7 @@ def _gateway(nodes: Cassandra, linger_ms: float) -> Iterator[Measured]:
 
 
 def _serve(host: str, secret: str, linger_ms: str) -> None:
-    """Serve until SIGTERM, with LWTs and reads counted: asked by SIGUSR1, print them as JSON."""
+    """Serve until SIGTERM; on each SIGUSR1, print the LWTs and reads until then, as JSON."""
     with closing(open_store(ConnectionOptions(contact_points=(host,)))) as opened:
         store = CountingStore(opened)
 

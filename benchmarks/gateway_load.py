@@ -1,4 +1,4 @@
-"""Clients of a gateway in one process: each asks as soon as it has its answer."""
+"""Clients of a gateway, all in one process: each sends its next request on an answer."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-#: What a client does next, after an answer: verb, path below the queue, and body.
+#: Verb, path below the queue, and body.
 Request = tuple[str, str, bytes]
 BODY = b"x" * 100
 
 
 @dataclass(slots=True)
 class Told:
-    """What the clients of a run were told.
+    """The answers that the clients of a run received.
 
     Attributes:
-        messages: How many messages are through.
-        seconds: Of each request, from asking to its answer.
-        statuses: How many answers had each status code that is none of success.
+        messages: How many messages were put, or got and acked.
+        seconds: Of each request, until its answer.
+        statuses: The number of answers by status code, of codes from 300 on.
     """
 
     messages: int = 0
@@ -33,7 +33,7 @@ class Told:
     statuses: dict[int, int] = field(default_factory=dict)
 
     def summary(self, elapsed: float) -> dict[str, object]:
-        """Messages per second, and how long a request takes."""
+        """Messages and requests per second, and the time of a request."""
         cuts = quantiles(self.seconds, n=20) if len(self.seconds) > 1 else [0.0] * 19
         return {
             "messages_per_second": round(self.messages / elapsed, 1),
@@ -45,13 +45,13 @@ class Told:
 
 
 class Putter:
-    """Puts one message after the other."""
+    """Puts single messages."""
 
     def first(self) -> Request:
         return "POST", "/messages", BODY
 
     def next(self, status: int, _: bytes) -> tuple[int, Request]:
-        """How many messages an answer makes, and the request that follows it."""
+        """The number of messages that the answer completes, and the next request."""
         return int(status == 201), self.first()
 
 
@@ -66,7 +66,7 @@ class BatchPutter:
 
 
 class Getter:
-    """Gets a message, and acks it."""
+    """Gets a message and acks it, again and again."""
 
     def __init__(self) -> None:
         self._acks = False
@@ -83,7 +83,7 @@ class Getter:
 
 
 class BatchGetter:
-    """Gets a hundred messages at a time, and acks them by one request."""
+    """Gets a hundred messages with one request, and acks them with the next."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -104,7 +104,7 @@ Client = Putter | BatchPutter | Getter | BatchGetter
 
 
 class _Connection(asyncio.Protocol):
-    """One client on a connection of its own."""
+    """One client and its connection."""
 
     def __init__(self, client: Client, told: Told, queue: str, headers: bytes) -> None:
         self._client, self._told = client, told
@@ -150,7 +150,7 @@ class _Connection(asyncio.Protocol):
 def load(
     url: str, queue: str, key: str, clients: list[Callable[[], Client]], seconds: float
 ) -> tuple[Told, float]:
-    """Let clients ask for so long; what they were told, and how long it was."""
+    """Let the clients send requests for some seconds; return the answers and the exact seconds."""
     return uvloop.run(_load(url, queue, key, clients, seconds))
 
 

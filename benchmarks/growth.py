@@ -1,9 +1,9 @@
-"""What a batch costs as a queue grows: in messages, tasks, groups, readers, and beside others.
+"""The cost of a batch as a queue grows: in messages, tasks, groups and readers, and among queues.
 
-Publishes and consumes as Spark's tasks and drivers do, without Spark, so that what differs is the
-queue's own. Everything of one kind is measured in turn, round by round, in an order of its own.
-Prints JSON lines: for each size, the median time of a batch, its ratio to the smallest size (the
-median over the rounds), and LWTs, reads and bytes of a batch, as Cassandra and the sockets count.
+Publishes and consumes as Spark's tasks and drivers do, but without Spark, so that only the costs
+of the queue differ. Each round measures all sizes of one kind, in random order. Prints JSON lines:
+the median time of a batch of each size, its ratio to the smallest size (median over the rounds),
+and the LWTs, reads and bytes of a batch, as counted by Cassandra and by the sockets.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import statistics
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import cycle, islice
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +52,7 @@ BATCH = 10_000
 GROUP = "g"
 
 _FILLED_AT_ONCE = 100_000
+_TCP_INFO = (socket.IPPROTO_TCP, socket.TCP_INFO, 256)
 _TCP_INFO_BYTES = struct.Struct("=120xQQ")  # acknowledged, received: linux/tcp.h
 _NOT_COUNTED = 2
 
@@ -63,8 +64,8 @@ class Environment:
     messages: pa.RecordBatch
 
     def bytes_moved(self) -> int:
-        """Bytes that the store has sent and received, headers of the protocol included."""
-        cluster = self.store._session._cluster  # noqa: SLF001 (nobody else knows its sockets)
+        """Bytes that the store has sent and received, with the headers of the protocol."""
+        cluster = self.store._session._cluster  # noqa: SLF001 (only it knows its sockets)
         return sum(
             sum(_TCP_INFO_BYTES.unpack_from(each.getsockopt(*_TCP_INFO)))
             for holder in cluster.get_connection_holders()
@@ -72,29 +73,25 @@ class Environment:
         )
 
 
-_TCP_INFO = (socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-
-
 class Used:
-    """A queue, its writer, and a reader that acks each batch with the next."""
+    """A queue, its writer, and a reader that acks each batch as it leases the next."""
 
     def __init__(self, environment: Environment, queue: QueueDefinition) -> None:
         self.environment = environment
         self.queue = queue
         self._options = SinkOptions(queue=queue.name)
         self._version = 0
-        self._reader: QueueReader | None = None
         self._end: Mapping[str, Any] = initial_offset(queue.name, GROUP)
 
     def fill(self, messages: int) -> None:
-        """Publish so many, a hundred thousand at a time."""
+        """Publish messages, a hundred thousand at a time."""
         for start in range(0, messages, _FILLED_AT_ONCE):
             wanted = min(messages - start, _FILLED_AT_ONCE)
             parts = islice(cycle([self.environment.messages]), wanted // BATCH)
             publish(Ledger(self.environment.store, self.queue.queue_id), [self._write(parts)])
 
     def publish(self, *, tasks: int = 1) -> None:
-        """Publish one batch, written by so many tasks."""
+        """Publish one batch that some tasks have written."""
         rows = BATCH // tasks
         parts = [self.environment.messages.slice(number * rows, rows) for number in range(tasks)]
         pending = [self._write([part]) for part in parts]
@@ -103,8 +100,8 @@ class Used:
         publish(Ledger(self.environment.store, self.queue.queue_id), pending, batch=batch)
 
     def consume(self, limit: int = BATCH) -> int:
-        """Ack the batch before, lease one, and read it; how many messages it had."""
-        reader, done = self.reader(), self._end
+        """Ack the last batch, lease and read the next; return its number of messages."""
+        reader, done = self.reader, self._end
         self._end = reader.next_batch(done, limit=limit)
         if self._end is done:
             return 0
@@ -116,20 +113,12 @@ class Used:
             for rows in fetch(self.environment.store, part.queue, part.pieces, as_rows)
         )
 
+    @cached_property
     def reader(self) -> QueueReader:
-        """The reader, made with the first call."""
-        if self._reader is None:
-            store, request = self.environment.store, LeaseRequest(lease=self.queue.lease)
-            self._reader = QueueReader(
-                store, self.queue, GROUP, starting="earliest", request=request
-            )
-        return self._reader
+        store, request = self.environment.store, LeaseRequest(lease=self.queue.lease)
+        return QueueReader(store, self.queue, GROUP, starting="earliest", request=request)
 
-    def stop(self) -> None:
-        if self._reader is not None:
-            self._reader.stop()
-
-    def _write(self, parts: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> PendingBlock:
+    def _write(self, parts: Iterable[pa.RecordBatch]) -> PendingBlock:
         return write_block(self.environment.store, self.queue, parts, self._options)
 
 
@@ -142,7 +131,9 @@ Step = Callable[[], object]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--stored", type=int, default=1_000_000, help="most messages of a queue")
+    parser.add_argument(
+        "--stored", type=int, default=1_000_000, help="messages of the largest queue"
+    )
     parser.add_argument("--rounds", type=int, default=20)
     given = parser.parse_args()
     with opened() as environment:
@@ -161,7 +152,7 @@ def main() -> None:
 
 @contextmanager
 def opened() -> Iterator[Environment]:
-    """A node with all tables, and messages of some 200 bytes."""
+    """A node with all tables, and a batch of messages of about 200 bytes."""
     with cassandra(nodes=1, heap_mb=1024) as environment:
         driver, cql = connect(environment.connection)
         store = environment.store
@@ -177,12 +168,12 @@ Steps = dict[int, dict[str, Step]]
 
 
 def by_stored(environment: Environment, most: int) -> Steps:
-    """Queues that hold more and more messages that nobody has consumed."""
+    """Queues of more and more messages that no group has consumed."""
     steps: Steps = {}
     size = BATCH
     while size <= most:
         used = new(environment, f"stored{size}")
-        # And as many as are consumed meanwhile, so that the smallest does not run dry.
+        # Each round publishes as much as it consumes: the smallest never runs empty.
         used.fill(size)
         steps[size] = {"publish": used.publish, "consume": used.consume}
         size *= 10
@@ -190,7 +181,7 @@ def by_stored(environment: Environment, most: int) -> Steps:
 
 
 def by_acked(environment: Environment, most: int) -> Steps:
-    """A new queue, and one whose group has acked many messages that are still there."""
+    """A new queue, and one whose group has acked many messages that are still stored."""
     steps: Steps = {}
     for size in (0, most):
         used = new(environment, f"acked{size}")
@@ -202,33 +193,29 @@ def by_acked(environment: Environment, most: int) -> Steps:
 
 
 def by_tasks(environment: Environment) -> Steps:
-    """Batches that more and more tasks have written."""
+    """Batches written by more and more tasks."""
     steps: Steps = {}
     for tasks in (1, 10, 100, 1000):
         used = new(environment, f"tasks{tasks}")
-        steps[tasks] = {
-            "publish": partial(used.publish, tasks=tasks),
-            "consume": used.consume,
-        }
+        publish_by_tasks = partial(used.publish, tasks=tasks)
+        steps[tasks] = {"publish": publish_by_tasks, "consume": used.consume}
     return steps
 
 
 def by_groups(environment: Environment) -> Steps:
-    """Queues that more and more groups read."""
+    """Queues of more and more groups."""
     steps: Steps = {}
     for groups in (1, 10, 100):
         used = new(environment, f"groups{groups}")
         for number in range(groups - 1):
-            ensure_group(
-                ConsumerGroup(Ledger(environment.store, used.queue.queue_id), f"other{number}"),
-                starting="earliest",
-            )
+            ledger = Ledger(environment.store, used.queue.queue_id)
+            ensure_group(ConsumerGroup(ledger, f"other{number}"), starting="earliest")
         steps[groups] = {"publish": used.publish, "consume": used.consume}
     return steps
 
 
 def in_turn(steps: Sequence[Step]) -> Step:
-    """Each time the next of these steps."""
+    """A step that takes the next of these steps each time."""
     turns = cycle(steps)
 
     def step() -> None:
@@ -243,7 +230,7 @@ def by_queues(environment: Environment) -> Steps:
     for queues in (1, 10, 100, 1000):
         all_used = [new(environment, f"queues{queues}-{number}") for number in range(queues)]
         for used in all_used:
-            used.reader()
+            used.reader  # noqa: B018 (made before anything is timed)
         steps[queues] = {
             "publish": in_turn([used.publish for used in all_used]),
             "consume": in_turn([used.consume for used in all_used]),
@@ -252,7 +239,7 @@ def by_queues(environment: Environment) -> Steps:
 
 
 def measure(environment: Environment, kind: str, steps: Steps, rounds: int) -> None:
-    """Take all steps of each size in turn, again and again, and show what they took."""
+    """Take all steps of all sizes, round by round, and show their times and costs."""
     took: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     costs: defaultdict[tuple[str, int], list[Mapping[str, float]]] = defaultdict(list)
     for _ in range(rounds + _NOT_COUNTED):
@@ -272,7 +259,7 @@ def measure(environment: Environment, kind: str, steps: Steps, rounds: int) -> N
 
 
 def compete(environment: Environment, readers: int, batches: int = 200) -> dict[str, float]:
-    """Let readers of one group share a queue, in batches of a tenth of the usual size."""
+    """Let readers of one group share a queue, in batches of a tenth of the usual messages."""
     limit = BATCH // 10
     first = new(environment, f"readers{readers}")
     first.fill(batches * limit)
@@ -281,17 +268,14 @@ def compete(environment: Environment, readers: int, batches: int = 200) -> dict[
     def work(used: Used) -> None:
         while count := used.consume(limit):
             done.append(count)
-        used.stop()
+        used.reader.stop()
 
     shared = [Used(environment, first.queue) for _ in range(readers)]
     for used in shared:
-        used.reader()
-    threads = [Thread(target=work, args=(used,)) for used in shared]
+        used.reader  # noqa: B018 (made before anything is timed)
     before, began = Counts.read(environment.cql), time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(readers) as pool:
+        list(pool.map(work, shared))
     seconds = time.perf_counter() - began
     cost = Counts.read(environment.cql).since(before, per=len(done))
     return {

@@ -1,9 +1,9 @@
-"""What a ledger of a million blocks costs: publishes and reads, before and after it is trimmed.
+"""The cost of publishes and reads with a ledger of a million blocks, before and after a trim.
 
-Makes one ledger of each size on a Cassandra of its own and measures them in turn, round by round,
-so that whatever else the machine does is shared out evenly. Then half of each is trimmed, and all
-is measured again. Prints JSON lines: median and 95th percentile in ms, and the ratio to the
-smallest ledger (median over the rounds); first, what a block takes on disk, uncompressed.
+Fills one ledger of each size in a Cassandra that it starts. Each round measures all of them, so
+that other work of the machine affects all alike. Then half of each ledger is trimmed, and the
+rounds are repeated. Prints JSON lines: first the uncompressed size of a block on disk, then the
+median and 95th percentile in ms, and the ratio to the smallest ledger (median over the rounds).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ MESSAGES_PER_BLOCK = 10
 BLOCK_BYTES = 20_000
 #: Blocks that one conditional batch carries while a ledger is filled.
 BLOCKS_AT_ONCE = 5_000
-#: Between one block and the next, so that a million come in three weeks.
+#: Between one block and the next: a million of them make three weeks.
 PUBLISHED_EVERY = timedelta(seconds=2)
-#: Blocks that every ledger has at least, so that there is something to find in the smallest.
+#: Blocks that every ledger has in addition, so that the smallest is not empty.
 MORE_BLOCKS = 40
 #: Messages of one `locate`.
 BATCH = 1_000
@@ -56,7 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", default="0,10000,100000,1000000", help="sizes of the ledgers")
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--single", type=int, default=5_000, help="publishes, to see their size")
+    parser.add_argument(
+        "--single", type=int, default=5_000, help="publishes to measure the size of"
+    )
     given = parser.parse_args()
     show(phase="size", bytes_per_block=round(measure_size(given.single), 1), blocks=given.single)
     with cassandra(nodes=1) as environment:
@@ -71,7 +73,7 @@ def main() -> None:
 
 
 def measure_size(count: int) -> float:
-    """Bytes that a block takes in the ledger's file, published alone and by a sink."""
+    """Bytes of a block in the ledger's file, when a sink publishes each block alone."""
     with tempfile.TemporaryDirectory(prefix="cassieq-ledger-") as folder:
         with cassandra(nodes=1, data_dir=Path(folder)) as environment:
             store = environment.store
@@ -80,18 +82,15 @@ def measure_size(count: int) -> float:
             driver.shutdown()
             queue_id = create_queue(store, "single").queue_id
             for number in range(count):
-                publish(
-                    Ledger(store, queue_id),
-                    make_pending(1),
-                    batch=SinkBatch("query:single", number),
-                )
-        # A node that is stopped writes everything to its files before.
+                batch = SinkBatch("query:single", number)
+                publish(Ledger(store, queue_id), [make_pending()], batch=batch)
+        # A node writes all rows to its files before it stops.
         files = Path(folder).glob("**/cassieq/ledger-*/*-Data.db")
         return sum(file.stat().st_size for file in files) / count
 
 
 def fill(store: Store, size: int) -> QueueId:
-    """A queue whose ledger has so many blocks, and a few more, as if it had taken weeks."""
+    """Create a queue with ``size`` blocks and a few more, as if published over weeks."""
     queue_id = create_queue(store, f"q{size}").queue_id
     wanted = size + MORE_BLOCKS
     first = datetime.now(UTC) - wanted * PUBLISHED_EVERY
@@ -106,7 +105,7 @@ def fill(store: Store, size: int) -> QueueId:
 
 
 def make_row(number: int, published_at: datetime) -> Op:
-    """The row that publishing a block makes, but for the time."""
+    """The row of a block, as a publish inserts it, but with a time of our choice."""
     start = number * MESSAGES_PER_BLOCK
     values: Values = {
         "stop": start + MESSAGES_PER_BLOCK,
@@ -117,17 +116,16 @@ def make_row(number: int, published_at: datetime) -> Op:
     return Insert(block_key(start), values)
 
 
-def make_pending(count: int) -> list[PendingBlock]:
-    """Blocks as writers hand them over."""
-    return [PendingBlock(uuid1(), MESSAGES_PER_BLOCK, BLOCK_BYTES) for _ in range(count)]
+def make_pending() -> PendingBlock:
+    return PendingBlock(uuid1(), MESSAGES_PER_BLOCK, BLOCK_BYTES)
 
 
 def publish_one(store: Store, queue_id: QueueId, _: LedgerHead) -> object:
-    return publish(Ledger(store, queue_id), make_pending(1))
+    return publish(Ledger(store, queue_id), [make_pending()])
 
 
 def locate_at(part: float) -> Measured:
-    """Find a batch, so far into what is left."""
+    """Locate a batch, at a part (0 to 1) of the messages that are not final."""
 
     def run(store: Store, queue_id: QueueId, head: LedgerHead) -> object:
         last = max(head.finalised, head.next - BATCH)
@@ -138,7 +136,7 @@ def locate_at(part: float) -> Measured:
 
 
 def find_instant(store: Store, queue_id: QueueId, head: LedgerHead) -> object:
-    """Find where what was published since the middle block begins; its time is known."""
+    """Find the first position published since the time of the middle block."""
     middle = Ledger(store, queue_id).read_block_of((head.finalised + head.next) // 2)
     return Ledger(store, queue_id).find_position(head, middle.published_at if middle else "latest")
 
@@ -160,7 +158,7 @@ HOT: Mapping[str, Measured] = {
     "find_instant": find_instant,
     "first_block": lambda store, queue_id, head: read_first(store, queue_id, start=head.trimmed),
 }
-#: What a read costs that begins among deleted rows; nothing in the package does.
+#: A read that begins among deleted rows, for comparison: the package makes none.
 WADING: Mapping[str, Measured] = {
     "first_block_from_zero": lambda store, queue_id, _: read_first(store, queue_id, start=0),
 }
@@ -174,11 +172,11 @@ def measure(
     *,
     phase: str,
 ) -> None:
-    """Call everything on every ledger in turn, again and again, and show what it took."""
+    """Make every call on every ledger, round by round, and show the times."""
     took: defaultdict[str, defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for _ in range(rounds):
         for name, call in calls.items():
-            # The first one in a round finds caches cold.
+            # In random order: the first call of a round finds cold caches.
             for size, queue_id in random.sample(list(ledgers.items()), len(ledgers)):
                 head = Ledger(store, queue_id).read_head()
                 began = time.perf_counter()
@@ -190,7 +188,7 @@ def measure(
 
 
 def read_all(store: Store, queue_id: QueueId) -> dict[str, float]:
-    """Read a whole ledger: how long it takes, and then once more for the memory that it takes."""
+    """Read a whole ledger for the time that it takes, and a part again for its memory."""
     began = time.perf_counter()
     count = sum(1 for _ in Ledger(store, queue_id).stream_blocks())
     seconds = time.perf_counter() - began
@@ -206,7 +204,7 @@ def read_all(store: Store, queue_id: QueueId) -> dict[str, float]:
 
 
 def trim_half(store: Store, queue_id: QueueId) -> float:
-    """Settle and trim the first half of a ledger; ms of the trim."""
+    """Finalise and trim the first half of a ledger; return the ms of the trim."""
     head = Ledger(store, queue_id).read_head()
     middle = Ledger(store, queue_id).read_block_of(head.next // 2)
     below = middle.monotons.start if middle else head.finalised

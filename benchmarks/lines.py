@@ -1,4 +1,4 @@
-"""What small benchmarks print: lines of JSON."""
+"""The JSON lines that the small benchmarks print."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import truediv
 
 
 def show(**figures: object) -> None:
@@ -15,7 +16,7 @@ def show(**figures: object) -> None:
 
 @contextmanager
 def timed(name: str, **figures: int) -> Iterator[None]:
-    """Show how long something took."""
+    """Show how many seconds the block took."""
     began = time.monotonic()
     yield
     show(what=name, **figures, seconds=round(time.monotonic() - began, 1))
@@ -25,12 +26,9 @@ def compared(by_size: Mapping[int, Sequence[float]]) -> Iterator[tuple[int, dict
     """Median and 95th percentile of each size, and its ratio to the smallest, round by round."""
     smallest = by_size[min(by_size)]
     for size, times in sorted(by_size.items()):
-        ratios = [ours / theirs for ours, theirs in zip(times, smallest, strict=True)]
-        yield (
-            size,
-            {
-                "p50_ms": round(statistics.median(times), 2),
-                "p95_ms": round(sorted(times)[int(0.95 * len(times))], 2),
-                "ratio": round(statistics.median(ratios), 2),
-            },
-        )
+        figures = {
+            "p50_ms": statistics.median(times),
+            "p95_ms": sorted(times)[int(0.95 * len(times))],
+            "ratio": statistics.median(map(truediv, times, smallest)),
+        }
+        yield size, {name: round(figure, 2) for name, figure in figures.items()}

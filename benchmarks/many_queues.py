@@ -1,8 +1,8 @@
-"""Ten thousand queues: what it takes to create, list, look at and repair them.
+"""Ten thousand queues: the time to create, list, show and repair them.
 
-Creates them on a Cassandra of its own, puts a message into some, and lets a group have begun on
-those; then runs the commands that an operator would, each as a process of its own, and what
-changes nothing several times. Prints JSON lines: what was done, and how many seconds it took.
+Starts a Cassandra, creates the queues, and puts messages into some of them, of which a group acks
+one. Then runs an operator's commands, each as a process; those that change nothing, several times.
+Prints JSON lines: each step, and its seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
         "--used", type=int, default=1_000, help="queues with a message and a group"
     )
     parser.add_argument("--threads", type=int, default=16)
-    parser.add_argument("--runs", type=int, default=3, help="of what changes nothing")
+    parser.add_argument("--runs", type=int, default=3, help="of the commands that change nothing")
     given = parser.parse_args()
     with cassandra(nodes=1) as environment:
         host = environment.hosts
@@ -60,7 +60,7 @@ def use(client: Client, queue: str) -> None:
 
 
 def run(name: str, command: list[str]) -> None:
-    """Run a command, and show what it took, the start of Python included."""
+    """Run a command and show its seconds, with the start of Python."""
     with timed(name):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 

@@ -1,9 +1,9 @@
-"""How much memory writing and reading take, whatever the size of the messages and of the queue.
+"""The peak memory of writers and readers, for any size of messages and queue.
 
 Writes messages with Spark, reads them with a stream, and streams them into another queue, each in
-an application of its own, and watches the most memory that any process of it has had (VmHWM of
-/proc): Spark's Java, its Python workers, and what runs beside the driver. Prints JSON lines, in
-MiB; of streams, also how many thousand messages a second each tenth of the batches had.
+a separate application. Watches the peak memory (VmHWM of /proc) of each process: Spark's Java, its
+Python workers, and the source's Python process beside the driver. Prints JSON lines, in MiB; for
+streams also the rate in each tenth of the batches, in thousand messages a second.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
+import psutil
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from benchmarks.bench.lab import start_spark
@@ -30,16 +31,16 @@ from trials.environment import cassandra
 from trials.spark import stop_spark
 
 _LOOK_SECONDS = 0.05
-_MIB = 1024
+_KIB_PER_MIB = 1024
 #: Messages of one write.
 _AT_ONCE = 1_000_000
-#: Where a stream writes to.
+#: The queue that a stream writes to.
 _RELAYED = "relayed"
 _TENTHS = 10
 
 
 def main() -> None:
-    """Run it: in children, one for each application, so that one's memory is not the other's."""
+    """Run each application in a child process, so that each has memory of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--bytes", type=int, default=1024, help="of a message")
@@ -52,7 +53,7 @@ def main() -> None:
         host = environment.hosts
         queue = create_queue(environment.store, "memory").name
         create_queue(environment.store, _RELAYED)
-        environment.store.close()  # a fork takes no threads along
+        environment.store.close()  # a fork has none of its threads
         about = {"messages": given.messages, "bytes": given.bytes}
         for step in (write, read, relay):
             child = os.fork()
@@ -65,7 +66,7 @@ def main() -> None:
 
 
 def write(folder: Path, host: str, queue: str, given: argparse.Namespace) -> dict[str, object]:
-    """Write all messages, a million at the most in each batch write."""
+    """Write all messages, at most a million in each batch write."""
     spark = start_spark(folder, host)
     with Watch() as watch:
         for start in range(0, given.messages, _AT_ONCE):
@@ -78,7 +79,7 @@ def write(folder: Path, host: str, queue: str, given: argparse.Namespace) -> dic
 
 
 def read(folder: Path, host: str, queue: str, given: argparse.Namespace) -> dict[str, object]:
-    """Read all messages with a stream, and do nothing with them."""
+    """Read all messages with a stream, and drop them."""
     return _stream(folder, host, queue, given, "noop", {})
 
 
@@ -128,7 +129,7 @@ def _by_tenths(progress: Sequence[StreamingQueryProgress]) -> list[int]:
 
 
 class Watch:
-    """Looks again and again at all processes that this one has started."""
+    """Keeps the peak memory of each process that this process has started."""
 
     def __init__(self) -> None:
         self._most: dict[tuple[str, int], int] = {}
@@ -145,40 +146,30 @@ class Watch:
         self._thread.join()
 
     def report(self) -> dict[str, object]:
-        """Seconds, and the most that any one process of each kind has had."""
+        """Seconds, and the highest peak among the processes of each kind."""
         most: defaultdict[str, int] = defaultdict(int)
         for (kind, _), kib in self._most.items():
             most[kind] = max(most[kind], kib)
-        peaks = {f"{kind}_mib": round(kib / _MIB) for kind, kib in sorted(most.items())}
+        peaks = {f"{kind}_mib": round(kib / _KIB_PER_MIB) for kind, kib in sorted(most.items())}
         return {"seconds": round(time.monotonic() - self._began, 1), **peaks}
 
     def _run(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
-            for pid in _descendants(os.getpid()):
-                # It may have ended meanwhile.
-                with suppress(OSError):
-                    self._look(pid)
+            for process in psutil.Process().children(recursive=True):
+                with suppress(OSError, psutil.Error):  # it may have ended meanwhile
+                    self._look(process.pid, process.cmdline())
 
-    def _look(self, pid: int) -> None:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    def _look(self, pid: int, command: Sequence[str]) -> None:
         status = Path(f"/proc/{pid}/status").read_text()
         most = next((line for line in status.splitlines() if line.startswith("VmHWM")), None)
         if most is not None:
             self._most[_kind_of(command), pid] = int(most.split()[1])
 
 
-def _kind_of(command: str) -> str:
-    if "java" in command.split(" ", 1)[0]:
+def _kind_of(command: Sequence[str]) -> str:
+    if "java" in "".join(command[:1]):
         return "java"
-    return "source_runner" if "source_runner" in command else "python_worker"
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (task / "children").read_text().split()):
-                yield child
-                yield from _descendants(child)
+    return "source_runner" if "source_runner" in " ".join(command) else "python_worker"
 
 
 if __name__ == "__main__":

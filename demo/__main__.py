@@ -2,9 +2,9 @@
 
     python -m demo [--contact-points host[:port],...]
 
-Starts a Cassandra node of its own, unless there is one to use. Nothing is left running, however
-it ends. The last line of its output is one JSON object, and the exit code tells whether it is as
-promised.
+Starts a Cassandra node, unless contact points are given, and stops it in the end in any case. The
+last line of the output is a JSON object with all figures. The exit code is 0 if no message was
+lost, duplicated or left behind.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: list[str]) -> int:
-    """Run the demo, and return 0 if nothing was lost, duplicated or left."""
+    """Run the demo, and return 0 if no message was lost, duplicated or left behind."""
     given = _parse(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         screen.say("Stopped.")
         status = _INTERRUPTED
-    except Exception as error:  # noqa: BLE001 (whatever it is, it is shown)
+    except Exception as error:  # noqa: BLE001 (every error is shown)
         traceback.print_exc()
         if not isinstance(error, CassieqError):
             screen.say_end_of(getattr(error, "log", None) or folder / "demo.log")
@@ -103,10 +103,9 @@ def _run(given: argparse.Namespace, folder: Path, screen: Screen) -> tuple[dict[
                 step.tell(f"{published:,} messages, {publish_rate:,.0f} per second")
             results = folder / "results"
             with screen.step("consume") as step:
-                consumed = consume(
-                    place, results, step, kill_in=published // 2 // MESSAGES_PER_BATCH
-                )
-                step.tell(f"killed in batch {consumed.killed_in}, and begun again")
+                middle = published // 2 // MESSAGES_PER_BATCH
+                consumed = consume(place, results, step, kill_in=middle)
+                step.tell(f"killed in batch {consumed.killed_in}, and started again")
             with screen.step("second group"):
                 archive(place, spark, folder / "archive")
         with screen.step("repair job") as step:
@@ -158,26 +157,23 @@ def _facts(
     figures: dict[str, Any], consumed: Consumption, counts: dict[str, Any]
 ) -> list[tuple[str, str, str]]:
     number = {name: f"{value:,}" for name, value in figures.items()}
+    moment = f"by SIGKILL, half way through batch {consumed.killed_in}"
     return [
         ("published", number["published"], f"messages, {number['publish_per_s']} per second"),
-        (
-            "consumer killed",
-            number["consumer_kills"],
-            f"by SIGKILL, half way through batch {consumed.killed_in}",
-        ),
-        ("delivered again", number["redelivered"], "messages, when it was begun again"),
+        ("consumer killed", number["consumer_kills"], moment),
+        ("delivered again", number["redelivered"], "messages, when it was started again"),
         ("delivered", number["delivered"], f"messages, {number['consume_per_s']} per second"),
         ("lost", number["lost"], "of the flights in the files"),
         ("duplicated", number["duplicated"], "of the flights in the results"),
         ("second group", number["group2_delivered"], "messages"),
-        ("repaired", f"{counts['settled_buckets']:,}", "buckets deleted, as nobody needs them"),
+        ("repaired", f"{counts['settled_buckets']:,}", "buckets deleted, as no group needs them"),
         ("left", number["left_in_queue"], f"messages, {number['buckets_left']} buckets"),
     ]
 
 
 @contextmanager
 def _cluster(given: argparse.Namespace, screen: Screen) -> Iterator[ConnectionOptions]:
-    """The cluster that was named, or a node of our own."""
+    """The cluster that the arguments name, or a node that is started."""
     if given.contact_points:
         yield ConnectionOptions(
             contact_points=tuple(point.strip() for point in given.contact_points.split(",")),
@@ -188,10 +184,10 @@ def _cluster(given: argparse.Namespace, screen: Screen) -> Iterator[ConnectionOp
         )
         return
     with ExitStack() as held:
-        # Not live: when it downloads Cassandra, it has a bar of its own.
+        # Not live: the download of Cassandra shows its own progress bar.
         with screen.step("Cassandra", live=False) as step:
             cluster = held.enter_context(Cluster(nodes=1, console=screen.console))
-            step.tell(f"a node of our own, at {cluster.contact_points[0]}:{cluster.port}")
+            step.tell(f"a node for the demo, at {cluster.contact_points[0]}:{cluster.port}")
         yield ConnectionOptions(
             contact_points=tuple(cluster.contact_points),
             port=cluster.port,
@@ -206,7 +202,7 @@ def _prepare(folder: Path, connection: ConnectionOptions, screen: Screen) -> Pla
         queue = make_queue(store)
         step.tell(queue.name)
     if queue.name != QUEUE:
-        screen.say(f"  There is a queue {QUEUE} already, so this is {queue.name}.")
+        screen.say(f"  A queue {QUEUE} exists already: the demo uses {queue.name}.")
     return Place(folder, connection, store, queue)
 
 
@@ -226,9 +222,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         description="Send 336,776 flights through a queue, and kill the consumer half way.",
     )
     parser.add_argument(
-        "--contact-points", metavar="HOST[:PORT],...", help="your cluster; else a node is started"
+        "--contact-points",
+        metavar="HOST[:PORT],...",
+        help="your cluster; without it, a node is started",
     )
-    parser.add_argument("--local-dc", metavar="NAME", help="that of the contact points")
+    parser.add_argument("--local-dc", metavar="NAME", help="data centre of the contact points")
     parser.add_argument("--username", metavar="NAME")
     parser.add_argument("--password", metavar="TEXT", help="asked for if left out")
     parser.add_argument("--keyspace", default=DEFAULT_KEYSPACE, help="%(default)s")

@@ -1,4 +1,4 @@
-"""What the demo shows: its steps as they happen, and at the end what happened."""
+"""The output of the demo: its steps while they run, and tables at the end."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ class Step:
         return time.monotonic() - self.started
 
     def tell(self, text: str) -> None:
-        """Say how far it is, where somebody watches; the last one is its outcome."""
+        """Show the progress on a terminal; the last text is the outcome of the step."""
         self.outcome = text
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], description=self._text)
 
     def show(self, console: Console) -> Progress:
-        """Show it as it goes on, with its time, on a terminal."""
-        columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        """Show the running step with its time on a terminal."""
         self._progress = Progress(
-            *columns,
+            SpinnerColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
             console=console,
             transient=True,
-            redirect_stdout=False,  # they are in the log
+            redirect_stdout=False,  # both go to the log
             redirect_stderr=False,
         )
         self._progress.add_task(self._text)
@@ -58,7 +59,7 @@ class Step:
 
 
 class Screen:
-    """Our standard output, while that of everything else goes to a log file."""
+    """The demo's standard output, while all other output of the process goes to a log file."""
 
     def __init__(self, log: Path) -> None:
         self._saved = [os.dup(1), os.dup(2)]
@@ -72,7 +73,7 @@ class Screen:
         os.close(target)
 
     def close(self) -> None:
-        """Give back standard output and error."""
+        """Restore standard output and error."""
         self._output.flush()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -83,7 +84,7 @@ class Screen:
 
     @contextmanager
     def step(self, title: str, *, live: bool = True) -> Iterator[Step]:
-        """Show a step while it is under way, and what came of it when it has ended."""
+        """Show a step while it runs, and its outcome when it has ended."""
         step = Step(title)
         try:
             if live and self.console.is_terminal:
@@ -109,7 +110,7 @@ class Screen:
 
 
 def facts_table(queue: str, facts: Sequence[tuple[str, str, str]]) -> Table:
-    """What happened: a word, a figure, and what it means."""
+    """A table of facts: a word, a figure, and its meaning."""
     table = Table(title=f"Queue {queue}", show_header=False)
     table.add_column()
     table.add_column(justify="right")

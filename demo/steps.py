@@ -1,8 +1,9 @@
-"""The demo's steps: what each of them does to the queue."""
+"""The demo's steps: publish, consume, archive, repair, count."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -32,7 +33,7 @@ QUEUE = "flights"
 GROUP = "delays"
 SECOND_GROUP = "archive"
 
-#: Some nine batches of all flights.
+#: This makes about nine batches of all flights.
 MESSAGES_PER_BATCH = 40_000
 
 _FILES_PER_BATCH = 4
@@ -41,7 +42,7 @@ _REPAIR = Path(__file__).parents[1] / "jobs" / "repair.py"
 
 
 class DemoError(Exception):
-    """A program that the demo started has failed; ``log`` is what it said."""
+    """A program that the demo started has failed; ``log`` is its log file."""
 
     def __init__(self, message: str, log: Path | None = None) -> None:
         super().__init__(message)
@@ -50,13 +51,13 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the demo happens.
+    """The folder, cluster and queue of a run.
 
     Attributes:
-        folder: For all its files.
+        folder: For all files of the run.
         connection: The cluster.
-        store: The same, connected.
-        queue: The queue that it made.
+        store: A connected store of the cluster.
+        queue: The queue that the run created.
     """
 
     folder: Path
@@ -88,30 +89,28 @@ class Place:
 
 @dataclass(slots=True)
 class Consumption:
-    """What the consumer did, over all its runs.
+    """The runs of the consumer.
 
     Attributes:
-        batches: Batches that it began, over all runs.
-        seconds: How long its query ran, without the start of Spark.
-        kills: How often it was killed.
-        killed_in: The batch that it was killed in.
+        seconds: The time of its queries, without the start of Spark.
+        kills: The number of kills.
+        killed_in: The batch in which it was killed.
     """
 
-    batches: int = 0
     seconds: float = 0.0
     kills: int = 0
     killed_in: int | None = None
 
 
 def make_queue(store: Store) -> QueueDefinition:
-    """Make the queue ``flights``, or one with a number behind it if there is such a queue."""
+    """Create the queue ``flights``, or ``flights-2`` and so on if the name is taken."""
     taken = {queue.name for queue in list_queues(store)}
     names = (QUEUE if number == 1 else f"{QUEUE}-{number}" for number in count(1))
     return create_queue(store, next(name for name in names if name not in taken))
 
 
 def publish(place: Place, spark: SparkSession, files: Path, step: Step) -> float:
-    """Publish the lines of all files as messages, by a stream; return how long it took."""
+    """Publish each line of the files as a message, with a stream; return the seconds."""
     lines = spark.readStream.option("maxFilesPerTrigger", _FILES_PER_BATCH).text(str(files))
     messages = lines.selectExpr("get_json_object(value, '$.id') as key", "value")
     writer = (
@@ -129,23 +128,23 @@ def publish(place: Place, spark: SparkSession, files: Path, step: Step) -> float
 
 
 def consume(place: Place, results: Path, step: Step, *, kill_in: int) -> Consumption:
-    """Have another process read the queue; kill it in a batch, and let it begin again.
+    """Let another process read the queue, kill it in a batch, and start it again.
 
     Args:
-        place: Where.
-        results: Folder for its results.
-        step: Told how far it is.
-        kill_in: First batch to kill it in, when half of that batch's results are there.
+        place: The queue, and a folder for logs.
+        results: The folder for the consumer's results.
+        step: Shows the progress.
+        kill_in: The consumer is killed in this batch or later, after half of the batch's results.
     """
     happened = Consumption()
     _run_consumer(place, results, step, happened, kill_in=kill_in)
     if happened.kills:
-        _run_consumer(place, results, step, happened, kill_in=None)
+        _run_consumer(place, results, step, happened, kill_in=math.inf)
     return happened
 
 
 def archive(place: Place, spark: SparkSession, results: Path) -> None:
-    """Read the whole queue for a second group, in this process, and store what it got."""
+    """Read the whole queue for a second group, in this process, and store its messages."""
 
     def store(batch: DataFrame, batch_id: int) -> None:
         store_messages(batch, results, batch_id)
@@ -167,8 +166,7 @@ def repair(place: Place) -> dict[str, Any]:
     submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
     connection = place.connection
     settings = spark_settings(place.folder / "spark-repair")
-    command = [str(submit), "--master", MASTER]
-    command += ["--packages", CONNECTOR]
+    command = [str(submit), "--master", MASTER, "--packages", CONNECTOR]
     command += [part for item in settings.items() for part in ("--conf", "{}={}".format(*item))]
     command += [str(_REPAIR), "--queue", place.queue.name, "--json", str(report)]
     command += ["--contact-points", ",".join(connection.contact_points)]
@@ -184,7 +182,7 @@ def repair(place: Place) -> dict[str, Any]:
 
 
 def count_left(place: Place) -> tuple[int, int]:
-    """Count the messages that any group is still owed, and the buckets that are still stored."""
+    """Count the messages that groups have not acked, and the buckets that are still stored."""
     queue_id = place.queue.queue_id
     owed = sum(group.depth for group in queue_stats(Ledger(place.store, queue_id)).groups)
     buckets = {
@@ -196,7 +194,7 @@ def count_left(place: Place) -> tuple[int, int]:
 
 
 def _run_consumer(
-    place: Place, results: Path, step: Step, happened: Consumption, *, kill_in: int | None
+    place: Place, results: Path, step: Step, happened: Consumption, *, kill_in: float
 ) -> None:
     run = happened.kills + 1
     events = place.folder / f"consumer-{run}.events"
@@ -216,9 +214,8 @@ def _run_consumer(
             if event["event"] == "started":
                 started = last
             elif event["event"] == "batch":
-                happened.batches += 1
                 step.tell(f"run {run}, batch {event['batch']}")
-            elif _is_time(event, kill_in):
+            elif event["event"] == "messages" and event["batch"] >= kill_in:
                 program.kill()
                 happened.kills += 1
                 happened.killed_in = event["batch"]
@@ -227,16 +224,8 @@ def _run_consumer(
         happened.seconds += last - started
 
 
-def _is_time(event: dict[str, Any], kill_in: int | None) -> bool:
-    return kill_in is not None and event["event"] == "messages" and event["batch"] >= kill_in
-
-
 def _follow(program: Program, path: Path) -> Iterator[dict[str, Any]]:
-    """What a program tells, as it does, until it has ended.
-
-    Raises:
-        DemoError: It failed.
-    """
+    """The events that a program writes, until it has ended; `DemoError` if it fails."""
     seen = 0
     while True:
         code = program.exit_code

@@ -320,7 +320,12 @@ def draw(path: Path, figures: Sequence[Figure]) -> None:
                     colour = BLUE if bar.system == CASSIEQ else INK
                     below, above = bar.median - min(bar.values), max(bar.values) - bar.median
                     ax.barh(
-                        at, bar.median, color=colour, alpha=0.7, xerr=[[below], [above]], ecolor=INK
+                        at,
+                        bar.median,
+                        color=colour,
+                        alpha=0.7,
+                        xerr=[[below], [above]],
+                        ecolor=INK,
                     )
                     ax.text(max(bar.values), at, f"  {show(bar.median)}", va="center")
                     names.append((at, f"{payload}, {bar.system}"))
