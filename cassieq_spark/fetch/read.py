@@ -233,11 +233,15 @@ def _fetch_piece(
             delivery_count=piece.deliveries,
         )
     if at < piece.offsets.stop:
+        why = (
+            "every group has settled it meanwhile"
+            if piece.deliveries is None
+            else "the lease of this batch ran out, other readers finished it"
+        )
         raise LeaseLostError(
-            f"queue {queue.queue_id}: message {first + at} is not in the store "
-            f"(block {piece.block}, offset {at}): either the lease of this batch "
-            "ran out, other readers finished it and the repair deleted it, or data "
-            "was lost; the repair's audit tells which"
+            f"queue {queue.queue_id}: message {first + at} is not in the store (block "
+            f"{piece.block}, offset {at}): either {why} and the repair deleted it, or data was "
+            "lost; the repair's audit tells which"
         )
 
 

@@ -1,4 +1,4 @@
-"""``python -m cassieq_spark.settings`` prints docs/options.md."""
+"""``python -m cassieq_spark.settings`` prints docs/options.md; with ``kafka``, Kafka's options."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import MISSING
 from cassieq_spark.settings import SinkOptions, SourceOptions
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.declaration import Setting, settings_of
+from cassieq_spark.settings.kafka import table
 
 
 def documentation() -> str:
@@ -44,4 +45,4 @@ def _table_row(item: Setting) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(documentation())
+    sys.stdout.write(table() if sys.argv[1:] == ["kafka"] else documentation())

@@ -31,6 +31,8 @@ PROTOCOL_VERSIONS = (4, 5)
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _BRACKETED = re.compile(r"\[(?P<host>[^]]+)](?::(?P<port>\d+))?")
 _HIGHEST_PORT = 65_535
+#: What a host's name has not: whatever has them is a URL, or a part of one.
+_OF_URLS = re.compile(r"[/\\?#@\s]")
 
 #: It has an error text of its own, because it looks like the safest level.
 _EACH_QUORUM = "EACH_QUORUM"
@@ -322,6 +324,11 @@ def connection_options(given: Connection) -> ConnectionOptions:
 
 
 def _endpoint(point: str, default_port: int) -> tuple[str, int]:
+    if _OF_URLS.search(point):
+        raise OptionError(
+            f"contact point {point!r} is not valid: expected host or host:port alone, without "
+            "http:// in front and without a path or a user"
+        )
     host, port = point, str(default_port)
     if bracketed := _BRACKETED.fullmatch(point):
         host, port = bracketed["host"], bracketed["port"] or port

@@ -9,11 +9,15 @@ from datetime import timedelta
 from functools import partial
 from typing import Generic, TypeVar
 
+from cassieq_spark.arguments import MOST
+from cassieq_spark.errors import OptionError
 from cassieq_spark.model import validate_name
 
 T = TypeVar("T")
 
-_UNLIMITED = 2**31 - 1
+_UNLIMITED = MOST
+#: Seconds that a column of the type ``int`` holds.
+_MOST_SECONDS = 2**31 - 1
 _SIZES = {"g": 1 << 30, "m": 1 << 20, "k": 1 << 10, "": 1}
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
@@ -42,9 +46,17 @@ def whole_number(least: int, most: int = _UNLIMITED) -> Kind[int]:
     name = f"a whole number of at least {least}"
     if most < _UNLIMITED:
         name = f"a whole number from {least} to {most}"
+
+    def parse(text: str) -> int:
+        # int() takes very long for a very long number.
+        value = int(_groups(r"([0-9]{1,100})", text)[0])
+        if most == _UNLIMITED < value:
+            raise OptionError(f"{text.strip()} is too large: at most {most}")
+        return _within(least, value, most)
+
     return Kind(
         name,
-        lambda text: _within(least, int(_groups(r"([0-9]{1,19})", text)[0]), most),
+        parse,
         metavar="INTEGER",
         bounds=(least, most if most < _UNLIMITED else None),
     )
@@ -141,7 +153,7 @@ BOOLEAN: Kind[bool] = Kind(
     lambda value: str(value).lower(),
 )
 SECONDS: Kind[timedelta] = Kind(
-    "a whole number of seconds, at least 1",
-    lambda text: timedelta(seconds=whole_number(1).parse(text)),
+    f"a whole number of seconds, from 1 to {_MOST_SECONDS}",
+    lambda text: timedelta(seconds=whole_number(1, _MOST_SECONDS).parse(text)),
     lambda value: str(value // timedelta(seconds=1)),
 )

@@ -192,6 +192,14 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM, BATCH),
     )
 
+    def __post_init__(self) -> None:
+        least, most = self.min_messages_per_trigger, self.max_messages_per_trigger
+        if least > most:
+            raise OptionError(
+                f"option 'minMessagesPerTrigger' is {least}, and 'maxMessagesPerTrigger' is {most}"
+                ": a batch can't have that many; give a minimum up to the maximum"
+            )
+
     def check_meaning(self, reads: str, given: Iterable[str]) -> None:
         """Check that all given options apply to a read.
 

@@ -10,15 +10,19 @@ from cassieq_spark.arguments import shown
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.declaration import (
+    explain_missing,
     explain_unknown,
     read_values,
     required,
     settings_by_option,
 )
+from cassieq_spark.settings.kafka import kafka_advice
 from cassieq_spark.settings.kinds import name_of
 
 #: Options that Spark sets itself, in lower case, as Spark passes them.
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+#: What Spark adds if it asks for the columns of a table that CREATE TABLE makes.
+_OF_TABLES = "provider"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,7 @@ class RoleOptions:
         known = own | cluster
         of_spark = _OF_SPARK - known.keys()
         given = {key.lower(): text for key, text in raw.items() if key.lower() not in of_spark}
+        _refuse_tables_and_paths(given)
         problems = [_explain_unknown(key, cls) for key in given if key not in known]
         values, connection = (read_values(each, given, problems) for each in (own, cluster))
         if problems:
@@ -78,11 +83,34 @@ def options_from_session(spark: Any) -> dict[str, str]:
     return {key: text for key, text in found.items() if text is not None}
 
 
+def _refuse_tables_and_paths(given: Mapping[str, str]) -> None:
+    """Refuse what would be a table of Spark's catalog, and what has a path."""
+    if _OF_TABLES in given:
+        raise OptionError(
+            "a queue is no table of Spark's catalog, which keeps no options: for SQL use CREATE "
+            "TEMPORARY VIEW ... USING cassieq OPTIONS (queue '...'), and to publish "
+            "df.write.format('cassieq')"
+        )
+    if not given:
+        raise OptionError(
+            explain_missing("queue")
+            + "; if this is a table of Spark's catalog, drop it, as Spark "
+            "has kept none of its options, and create a temporary view"
+        )
+    path = given.get("path")
+    if path is not None:
+        queue = "..." if "/" in path else repr(path)
+        raise OptionError(
+            f"cassieq reads and writes a queue, not a path: use .option('queue', {queue}) instead "
+            f"of load({path!r}) or save({path!r})"
+        )
+
+
 def _explain_unknown(key: str, cls: type[RoleOptions]) -> str:
-    if key == "path":
-        return "cassieq reads and writes a queue, not a path: use .option('queue', ...)"
     for role in _ROLES:
         if found := settings_by_option(role).get(key):
             return f"option {found.option!r} belongs to {role.role}, not {cls.role}"
+    if advice := kafka_advice(key):
+        return advice
     known = settings_by_option(cls, ConnectionOptions)
     return explain_unknown("option", key, [str(each.option) for each in known.values()])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cassieq_spark.spark.sink.receipt_writer import ReceiptWriter
     from cassieq_spark.spark.source.browse import MessageReader, ViewReader
     from cassieq_spark.spark.source.columns import Columns
-    from cassieq_spark.spark.source.stream import MessageStreamReader
+    from cassieq_spark.spark.source.stream import MessageStreamReader, RefusedStreamReader
 
 _OLDEST_SPARK = (4, 2)
 
@@ -65,8 +65,16 @@ class CassieqDataSource(DataSource):
             include_headers=options.include_headers, include_receipts=options.include_receipts
         )
 
-    def streamReader(self, schema: StructType) -> MessageStreamReader:
-        """The reader that leases messages."""
+    def streamReader(self, schema: StructType) -> MessageStreamReader | RefusedStreamReader:
+        """The reader that leases messages; or one that says why there is none."""
+        try:
+            return self._stream_reader(schema)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the reader raises it)
+            from cassieq_spark.spark.source.stream import RefusedStreamReader
+
+            return RefusedStreamReader(error)
+
+    def _stream_reader(self, schema: StructType) -> MessageStreamReader:
         from cassieq_spark.spark.source.stream import MessageStreamReader
 
         options = SourceOptions.parse(self.options)

@@ -62,6 +62,8 @@ _SETTLED = {
     EACH: ("receipt", "operation", "delay", "seconds", "reason", "value", "key", "headers"),
 }
 _REQUIRED = {REPLACE: ("value",), EACH: ("operation",)}
+#: Columns that only the rows of a read have.
+_OF_A_READ = {"queue", "monoton", "published_at", "delivery_count"}
 #: The struct ``_metadata`` of a stream that is read with includeReceipts.
 _HAS_RECEIPT = re.compile(r"[<,]receipt:string[,>]")
 
@@ -81,6 +83,11 @@ def validate_published(
         SchemaError: ``value`` is missing, or a column is unknown, there twice, of another type, or
             contradicts another one or the queue; names all problems.
     """
+    if not has_schema and {name for name, _ in fields} >= _OF_A_READ:
+        raise SchemaError(
+            "cannot publish this DataFrame: its rows are those of a read, and say where each "
+            "message is; publish df.select('key', 'value'), with 'headers' if they were read"
+        )
     known, required, late = _PUBLISHED, ["value"], ["delay", "visible_at"]
     if has_schema:
         fields = [(name.lower(), type_) for name, type_ in fields if is_special(name)]

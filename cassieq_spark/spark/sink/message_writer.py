@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import ClassVar, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -60,6 +60,9 @@ class _Writing:
             queue.
     """
 
+    #: What to do instead of overwriting.
+    _ADVICE: ClassVar[str]
+
     def __init__(
         self,
         options: SinkOptions,
@@ -69,9 +72,7 @@ class _Writing:
         only_commits: bool = False,
     ) -> None:
         if overwrite:
-            raise OptionError(
-                "a queue can only be appended to: use outputMode('append') or mode('append')"
-            )
+            raise OptionError(f"a queue can only be appended to: {self._ADVICE}")
         self._options = options
         self._schema = schema
         if not only_commits:
@@ -128,6 +129,8 @@ class _Writing:
 class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """Publishes each micro-batch of a query once, however often and by which drivers it is run."""
 
+    _ADVICE = "use outputMode('append'), or write the rows of another mode inside foreachBatch"
+
     def __init__(
         self,
         options: SinkOptions,
@@ -168,6 +171,8 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
 
 class MessageWriter(_Writing, DataSourceArrowWriter):
     """Publishes one DataFrame; once, if ``txnAppId`` and ``txnVersion`` name it."""
+
+    _ADVICE = "use mode('append'), after cassieq queue purge if its messages are to go"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """On an executor: write the messages of a task as blocks."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.fetch.find import pieces_of
+from cassieq_spark.errors import LeaseLostError, OptionError, QueueStateError
+from cassieq_spark.fetch.find import Piece, pieces_of
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
@@ -103,7 +103,22 @@ class MessageReader(DataSourceReader):
         """On an executor: fetch a task's messages."""
         store = open_store(self._options.connection)
         for part in cast("TaskPartition", partition).parts:
-            yield from fetch(store, part.queue, part.pieces, self._columns.rows(part.queue))
+            try:
+                yield from fetch(store, part.queue, part.pieces, self._columns.rows(part.queue))
+            except LeaseLostError as error:
+                _explain_deleted(Ledger(store, part.queue.queue_id), part.pieces, error)
+                raise
+
+
+def _explain_deleted(ledger: Ledger, pieces: Sequence[Piece], error: LeaseLostError) -> None:
+    """Raise an error of its own if messages are deleted as they should be. One read."""
+    finalised = ledger.read_head(serial=True).finalised
+    if any(piece.first_monoton < finalised for piece in pieces):
+        raise QueueStateError(
+            f"queue {ledger.queue_id}: messages below {finalised} are deleted, as every group has "
+            "settled them, and this DataFrame was planned before: Spark finds the messages of a "
+            "DataFrame in its first action and keeps them; load it again"
+        ) from error
 
 
 class ViewReader(DataSourceReader):

@@ -183,6 +183,35 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader
 
 
+class RefusedStreamReader(DataSourceStreamReader):
+    """Stands in for a reader that cannot be made: it raises the error in the first call.
+
+    If Spark gets the error in place of a reader, it calls `stop` of the reader that there is not,
+    and shows the `UnboundLocalError` of that after ours.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Raise it; Spark calls this first."""
+        raise self._error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raise it."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Raise it."""
+        del start, limit
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise it."""
+        del partition
+        raise self._error
+
+
 def _survive_termination() -> None:
     """Let this process live through SIGTERM, by which Spark stops a query.
 

@@ -84,6 +84,20 @@ def read_view(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     return rows(store, options)
 
 
+_WHEN_MESSAGES_ARE_FOUND = (
+    "The view `messages`, which a batch read has by default: Spark finds the messages in the "
+    "first action of the DataFrame that `load()` returned, and keeps them. Later actions, all "
+    "DataFrames made from it, and a temporary view of it show the same messages, also after "
+    "`refreshTable`, and over Spark Connect. Messages that are published later are not shown, and "
+    "once the repair has deleted one of them, an action fails. `load()` again, or create the view "
+    "again, to see what there is now."
+)
+_WHEN_STATES_ARE_READ = (
+    "All other views are read anew by each action. They read a group's state serially, so do not "
+    "poll."
+)
+
+
 def documentation() -> str:
     """docs/views.md: a table for each view."""
     lines = [
@@ -92,7 +106,10 @@ def documentation() -> str:
         "Printed by `python -m cassieq_spark.spark.source`; change it there.",
         "",
         'What `spark.read.format("cassieq").option("view", ...)` shows; it leases nothing.',
-        "Each action reads again, and reads a group's state serially, so do not poll.",
+        "",
+        _WHEN_MESSAGES_ARE_FOUND,
+        "",
+        _WHEN_STATES_ARE_READ,
     ]
     for view in VIEWS.values():
         lines += ["", f"## {view.name}", "", f"One row for each {view.rows_are}."]

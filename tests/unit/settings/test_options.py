@@ -16,7 +16,8 @@ from cassieq_spark.settings import (
 )
 from cassieq_spark.settings.__main__ import documentation
 from cassieq_spark.settings.connection import ConnectionOptions, Consistency
-from cassieq_spark.settings.declaration import settings_of
+from cassieq_spark.settings.declaration import settings_by_option, settings_of
+from cassieq_spark.settings.kafka import OPTIONS, table
 
 Role = type[SinkOptions] | type[SourceOptions]
 
@@ -180,14 +181,36 @@ def test_options_that_spark_adds_are_passed_over():
 
 
 def test_a_path_is_refused_with_what_to_use_instead():
-    assert refusal(SourceOptions, path="orders", queue="orders") == (
-        "cassieq reads and writes a queue, not a path: use .option('queue', ...)"
+    assert refusal(SourceOptions, path="orders") == (
+        "cassieq reads and writes a queue, not a path: use .option('queue', 'orders') instead of "
+        "load('orders') or save('orders')"
     )
+    assert "use .option('queue', ...) instead" in refusal(SinkOptions, path="/data/orders")
 
 
 def test_a_missing_queue_is_asked_for():
-    assert refusal(SinkOptions) == (
+    assert refusal(SinkOptions, keyspace="queues") == (
         "option 'queue' is missing: give it with .option('queue', ...)"
+    )
+
+
+@pytest.mark.parametrize("role", [SinkOptions, SourceOptions])
+def test_where_there_is_no_option_at_all_a_table_of_the_catalog_may_be_the_cause(role: Role):
+    message = refusal(role)
+
+    assert message.startswith("option 'queue' is missing: give it with .option('queue', ...); if ")
+    assert "if this is a table of Spark's catalog, drop it" in message
+
+
+def test_a_table_of_the_catalog_is_refused_with_one_sentence():
+    message = refusal(
+        SourceOptions, provider="cassieq", owner="ann", queue="q", **{"option.queue": "q"}
+    )
+
+    assert message == (
+        "a queue is no table of Spark's catalog, which keeps no options: for SQL use CREATE "
+        "TEMPORARY VIEW ... USING cassieq OPTIONS (queue '...'), and to publish "
+        "df.write.format('cassieq')"
     )
 
 
@@ -218,7 +241,6 @@ def test_an_option_of_the_other_role_is_told_apart_from_an_unknown_one():
     [
         (SinkOptions, "txnAppId", " ", "text"),
         (SinkOptions, "txnVersion", "-1", "a whole number of at least 0"),
-        (SinkOptions, "txnVersion", "9223372036854775808", "a whole number of at least 0"),
         (SinkOptions, "compression", "gzip", "lz4, zstd or none"),
         (SinkOptions, "chunkBytes", "0", "a size such as 64k or 1m, at most 8m"),
         (SinkOptions, "maxMessageBytes", "9m", "a size such as 64k or 1m, at most 8m"),
@@ -240,7 +262,7 @@ def test_an_option_of_the_other_role_is_told_apart_from_an_unknown_one():
         (SourceOptions, "failOnDataLoss", "no", "true or false"),
         (SourceOptions, "maxMessagesPerTrigger", "1_000", "a whole number of at least 1"),
         (SourceOptions, "messagesPerTask", "0", "a whole number of at least 1"),
-        (SourceOptions, "leaseSeconds", "1.5", "a whole number of seconds, at least 1"),
+        (SourceOptions, "leaseSeconds", "1.5", "a whole number of seconds, from 1 to 2147483647"),
         (SourceOptions, "includeHeaders", "yes", "true or false"),
         (SourceOptions, "includeReceipts", "1", "true or false"),
         (
@@ -257,6 +279,98 @@ def test_a_malformed_value_is_answered_with_what_was_expected(
     message = refusal(role, queue="orders", **{key.lower(): given})
 
     assert message == f"option {key!r} must be {expected}, not {given!r}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["maxMessagesPerTrigger", "maxInFlight", "messagesPerTask", "maxMessages", "txnVersion"],
+)
+def test_a_limit_may_be_the_largest_number_of_64_bits(key: str):
+    role = SinkOptions if key == "txnVersion" else SourceOptions
+    more = {"txnAppId": "loader"} if key == "txnVersion" else {}
+
+    role.parse({"queue": "orders", key: str(2**63 - 1)} | more)
+
+    assert refusal(role, **({"queue": "orders", key: str(2**63)} | more)) == (
+        f"option {key!r}: 9223372036854775808 is too large: at most 9223372036854775807"
+    )
+
+
+def test_a_minimum_above_the_maximum_is_refused():
+    given = {"minMessagesPerTrigger": "500", "maxMessagesPerTrigger": "499"}
+
+    assert refusal(SourceOptions, queue="orders", **given) == (
+        "option 'minMessagesPerTrigger' is 500, and 'maxMessagesPerTrigger' is 499: a batch can't "
+        "have that many; give a minimum up to the maximum"
+    )
+    SourceOptions.parse({"queue": "orders"} | given | {"maxMessagesPerTrigger": "500"})
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "http://10.0.0.1",
+        "http://10.0.0.1:9042",
+        "cassandra://node-1",
+        "node-1/queues",
+        "node-1:9042/queues",
+        "ann@node-1",
+        "node 1",
+    ],
+)
+def test_a_url_is_no_contact_point(point: str):
+    given = {"spark.cassandra.connection.host": f"10.0.0.2,{point}"}
+
+    assert refusal(SourceOptions, queue="orders", **given) == (
+        f"option 'spark.cassandra.connection.host': contact point {point!r} is not valid: "
+        "expected host or host:port alone, without http:// in front and without a path or a user"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("subscribe", "use 'queue', one queue for each source or sink"),
+        ("startingOffsets", "use 'startingPosition', earliest, latest, a monoton"),
+        ("maxOffsetsPerTrigger", "use 'maxMessagesPerTrigger', by default 1,000,000"),
+        ("minOffsetsPerTrigger", "use 'minMessagesPerTrigger'"),
+        ("kafka.bootstrap.servers", "use 'spark.cassandra.connection.host', nodes of Cassandra"),
+        ("kafka.group.id", "use 'group', a stream needs it"),
+        ("fetchOffset.numRetries", "leave it out, nothing here needs it"),
+    ],
+)
+@pytest.mark.parametrize("is_lower", [False, True])
+def test_an_option_of_kafka_is_answered_with_ours(key: str, expected: str, is_lower: bool):
+    message = refusal(SourceOptions, queue="orders", **{key.lower() if is_lower else key: "1"})
+
+    assert message.startswith(f"option {key!r} is Kafka's: {expected}")
+
+
+def test_an_option_of_kafkas_sink_is_answered_with_ours():
+    first, second = refusal(SinkOptions, topic="orders").splitlines()
+
+    assert first.startswith("option 'topic' is Kafka's: use 'queue', one queue for each source")
+    assert second == "option 'queue' is missing: give it with .option('queue', ...)"
+
+
+def test_settings_of_kafkas_clients_are_left_out():
+    assert refusal(SinkOptions, queue="orders", **{"kafka.linger.ms": "5"}) == (
+        "option 'kafka.linger.ms' is of Kafka's clients: leave it out, no such client is used here"
+    )
+
+
+def test_what_takes_the_place_of_an_option_of_kafka_exists():
+    known = settings_by_option(SinkOptions, SourceOptions, ConnectionOptions)
+
+    assert all(each.ours.lower() in known for each in OPTIONS if each.ours)
+
+
+def test_the_page_for_migrating_lists_the_options_of_kafka():
+    page = (DOCS.parent / "migrating.md").read_text(encoding="utf-8")
+
+    assert table() in page, (
+        "put the output of `python -m cassieq_spark.settings kafka` into docs/migrating.md"
+    )
 
 
 @pytest.mark.parametrize(

@@ -178,3 +178,10 @@ def test_rows_without_receipts_or_with_other_columns_replace_nothing(
 def test_settling_by_other_columns_is_refused(operation: str, columns: list[str], message: str):
     with pytest.raises(SchemaError, match=message):
         validate_settled([(name, "string") for name in columns], operation)
+
+
+def test_rows_of_a_read_are_refused_with_what_to_select():
+    columns = ["queue", "partition", "monoton", "key", "value", "published_at", "delivery_count"]
+
+    with pytest.raises(SchemaError, match=r"those of a read.*df.select\('key', 'value'\)"):
+        validate_published([(name, "string") for name in columns])
