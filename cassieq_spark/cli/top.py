@@ -29,7 +29,8 @@ from cassieq_spark.cli.tables import print_table
 from cassieq_spark.display import shown_age, shown_rate
 from cassieq_spark.errors import CassieqError, OptionError
 from cassieq_spark.monitoring.board import Line, lines
-from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
+from cassieq_spark.monitoring.readings import Readings
+from cassieq_spark.monitoring.snapshot import Snapshot
 from cassieq_spark.repair.runs import PastRun, read_history
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
@@ -143,13 +144,14 @@ def top(
         raise OptionError("there is no terminal to draw on: give --once")
     view = View(by_partition=partitions)
     with closing(open_store(impatient(connection))) as store:
-        frame = _first_frame(store, queue)
+        readings = Readings(store, queue)
+        frame = _first_frame(store, readings, queue)
         if once and not console.is_terminal:
             _print(frame, view)
         elif once:
             console.print(render(frame, view, console.width, None))
         else:
-            _watch(partial(_next_frame, store, queue), frame, view, every, console)
+            _watch(partial(_next_frame, store, readings), frame, view, every, console)
 
 
 def _watch(
@@ -324,23 +326,23 @@ def _show_repair(run: PastRun | None, now: datetime) -> str:
     return f"{run.outcome}{problems}, begun {ago} ago"
 
 
-def _first_frame(store: Store, queues: Sequence[str]) -> Frame:
+def _first_frame(store: Store, readings: Readings, queues: Sequence[str]) -> Frame:
     """Raises what is wrong with a queue that was named."""
-    frame = _read_frame(store, queues, None)
+    frame = _read_frame(store, readings, None)
     for error in frame.now.errors.values() if queues else ():
         raise error
     return frame
 
 
-def _next_frame(store: Store, queues: Sequence[str], frame: Frame) -> Frame:
+def _next_frame(store: Store, readings: Readings, frame: Frame) -> Frame:
     try:
-        return _read_frame(store, queues, frame.now)
+        return _read_frame(store, readings, frame.now)
     except CassieqError as error:
         return replace(frame, error=error)
 
 
-def _read_frame(store: Store, queues: Sequence[str], before: Snapshot | None) -> Frame:
-    now = read_snapshot(store, queues)
+def _read_frame(store: Store, readings: Readings, before: Snapshot | None) -> Frame:
+    now = readings.read()
     return Frame(now, before, next(iter(read_history(store, 1)), None))
 
 

@@ -24,7 +24,8 @@ from cassieq_spark.errors import (
     SetupError,
 )
 from cassieq_spark.monitoring.metrics import LastRuns, families
-from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
+from cassieq_spark.monitoring.readings import Readings
+from cassieq_spark.monitoring.snapshot import Snapshot
 from cassieq_spark.repair.runs import read_history
 from cassieq_spark.signals import Stop
 from cassieq_spark.store.protocol import Store
@@ -71,7 +72,7 @@ class Exporter(Collector):
         self._read = _Read()
 
     def read(self, *, may_continue: Callable[[], bool] = lambda: True) -> Snapshot | None:
-        """Read everything once; see `read_snapshot`. Two reads more, for the repair. No LWT.
+        """Read everything once; see `Readings.read`. Two reads more, for the repair. No LWT.
 
         Args:
             may_continue: Asked before each queue; once false, the reading is dropped.
@@ -85,7 +86,8 @@ class Exporter(Collector):
         try:
             if self._store is None:
                 self._store = self._connect()
-            snapshot = read_snapshot(self._store, self._queues, may_continue=may_continue)
+                self._readings = Readings(self._store, self._queues)
+            snapshot = self._readings.read(may_continue=may_continue)
             self._read_repairs(self._store)
         except CassieqError as error:
             self._note(_NO_QUEUE, error)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Self
 
 from cassieq_spark.dead_letters.survey import read_dead
 from cassieq_spark.errors import CassieqError, ConnectError, InvariantError, MissingSchemaError
@@ -73,6 +74,16 @@ class Snapshot:
     queues: tuple[QueueSnapshot, ...] = ()
     errors: Mapping[str, CassieqError] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, figures: Figures, *, begun_at: datetime, seconds: float) -> Self:
+        """Of what `read_queues` has returned, ``seconds`` after the beginning."""
+        return cls(
+            begun_at=begun_at,
+            took=timedelta(seconds=seconds),
+            queues=tuple(it for it in figures.values() if isinstance(it, QueueSnapshot)),
+            errors={name: it for name, it in figures.items() if isinstance(it, CassieqError)},
+        )
+
 
 def read_snapshot(
     store: Store, names: Sequence[str] = (), *, may_continue: Callable[[], bool] = lambda: True
@@ -92,24 +103,44 @@ def read_snapshot(
         StoreError: The table of queues could not be read.
     """
     begun_at, begun = datetime.now(UTC), time.monotonic()
-    found = read_records(store)
-    records = found.readable
-    existing = [name for name, record in records.items() if record.status is Status.ACTIVE]
-    existing += found.unreadable
+    figures = read_queues(store, read_records(store), names, may_continue, read_queue_snapshot)
+    return Snapshot.of(figures, begun_at=begun_at, seconds=time.monotonic() - begun)
+
+
+#: What was read of a queue, or the error; None if it was left out.
+Figures = Mapping[str, "QueueSnapshot | CassieqError | None"]
+
+
+def read_queues(
+    store: Store,
+    records: Records,
+    names: Sequence[str],
+    may_continue: Callable[[], bool],
+    read: Callable[..., QueueSnapshot],
+) -> Figures:
+    """Read queues, eight at a time, each by itself: by name, what was read, or the error.
+
+    Args:
+        store: Where the queues are kept.
+        records: All of them.
+        names: Which queues; none means all active ones.
+        may_continue: Asked before each queue; once false, the other queues are left out.
+        read: Reads one queue, as `read_queue_snapshot` does.
+
+    Raises:
+        ConnectError: No node answers.
+    """
+    readable = records.readable
+    existing = [name for name, record in readable.items() if record.status is Status.ACTIVE]
+    existing += records.unreadable
     chosen = sorted(set(names)) or existing
     targets = {
-        record.definition.dead_letter_queue for record in records.values() if not record.is_gone
+        record.definition.dead_letter_queue for record in readable.values() if not record.is_gone
     }
-    read = partial(_read_unless_broken, store, found, targets, may_continue)
+    one = partial(_read_unless_broken, store, records, targets, may_continue, read)
     with ThreadPoolExecutor(QUEUES_AT_ONCE) as pool:
         # The first ConnectError ends it, and cancels the reads that have not begun.
-        figures = dict(zip(chosen, pool.map(read, chosen), strict=True))
-    return Snapshot(
-        begun_at=begun_at,
-        took=timedelta(seconds=time.monotonic() - begun),
-        queues=tuple(each for each in figures.values() if isinstance(each, QueueSnapshot)),
-        errors={name: each for name, each in figures.items() if isinstance(each, CassieqError)},
-    )
+        return dict(zip(chosen, pool.map(one, chosen), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +161,12 @@ def look_at(ledger: Ledger) -> Look:
     return Look(states, ledger.read_head())
 
 
-def _read_unless_broken(
+def _read_unless_broken(  # noqa: PLR0913, PLR0917 (the last one is what a pool's map gives)
     store: Store,
     records: Records,
     targets: Collection[str | None],
     may_continue: Callable[[], bool],
+    read: Callable[..., QueueSnapshot],
     name: str,
 ) -> QueueSnapshot | CassieqError | None:
     if not may_continue():
@@ -143,7 +175,7 @@ def _read_unless_broken(
         if name in records.unreadable:
             return records.unreadable[name]
         record = active(name, records.readable.get(name))
-        return read_queue_snapshot(store, record, is_target=name in targets)
+        return read(store, record, is_target=name in targets)
     except (ConnectError, MissingSchemaError):
         raise
     except CassieqError as error:

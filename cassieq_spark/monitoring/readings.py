@@ -1,0 +1,171 @@
+"""Reading the figures of all queues again and again, at a cost that follows what changes.
+
+Each reading surveys the heads of all ledgers and groups by two scans. The rows of a queue that are
+as they were at the reading before stand for the same figures: only times go on. So a queue in
+which nothing happened costs no read of its own, and one that no group reads never does.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from cassieq_spark.errors import ConnectError, MissingSchemaError
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.model import QueueId
+from cassieq_spark.monitoring.snapshot import (
+    Look,
+    QueueSnapshot,
+    Snapshot,
+    look_at,
+    read_queue_snapshot,
+    read_queues,
+)
+from cassieq_spark.queues.record import QueueRecord, Records, Status, read_records
+from cassieq_spark.queues.stats import GroupStats, QueueStats
+from cassieq_spark.repair.read import Seen, SeenLedger, SeenState, see_all
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: The survey of all queues failed, and each queue was read by itself.
+SURVEY_FAILED = "figures.survey_failed"
+
+#: Two scans cost about as much as the reads of so many queues.
+_FEW = 20
+
+#: What tells whether a partition has changed; its partitions' for a queue.
+_Rows = tuple[tuple[SeenLedger, Mapping[str, SeenState]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a queue held at an earlier reading.
+
+    Attributes:
+        rows: What the survey before that reading saw.
+        snapshot: What was read.
+        now: The server's time then.
+    """
+
+    rows: _Rows
+    snapshot: QueueSnapshot
+    now: datetime
+
+
+class Readings:
+    """Reads snapshots, one after the other; for one thread at a time.
+
+    Args:
+        store: Where the queues are kept.
+        names: Which queues; none means all active ones.
+    """
+
+    def __init__(self, store: Store, names: Sequence[str] = ()) -> None:
+        self._store = store
+        self._names = names
+        self._known: dict[str, _Known] = {}
+
+    def read(self, *, may_continue: Callable[[], bool] = lambda: True) -> Snapshot:
+        """Read the figures of all queues. No LWT.
+
+        Reads the table of queues, and scans ledgers and group states, unless few queues are
+        asked for. For each queue that has groups and has changed since the reading before, or
+        whose messages are leased or wait, it takes two reads, and five for each group.
+
+        Args:
+            may_continue: Asked before each queue; once false, the other queues are left out.
+
+        Raises:
+            ConnectError: No node answers.
+            StoreError: The table of queues could not be read.
+        """
+        begun_at, begun = datetime.now(UTC), time.monotonic()
+        records = read_records(self._store)
+        seen = self._survey(records)
+        fresh: dict[str, _Known] = {}
+
+        def read(store: Store, record: QueueRecord, *, is_target: bool) -> QueueSnapshot:
+            name, parts = record.name, record.definition.by_partition
+            found = [seen[part.queue_id] for part in parts if part.queue_id in seen]
+            if len(found) < len(parts):
+                return read_queue_snapshot(store, record, is_target=is_target)
+            rows = tuple((each.ledger, each.states) for each in found)
+            known, now = self._known.get(name), found[0].now
+            if known is not None and known.rows == rows and not _is_restless(known, is_target):
+                snapshot = aged(known.snapshot, now - known.now)
+            else:
+                look = _Looking(seen)
+                snapshot = read_queue_snapshot(store, record, is_target=is_target, look=look)
+            fresh[name] = _Known(rows, snapshot, now)
+            return snapshot
+
+        figures = read_queues(self._store, records, self._names, may_continue, read)
+        self._known = fresh
+        return Snapshot.of(figures, begun_at=begun_at, seconds=time.monotonic() - begun)
+
+    def _survey(self, records: Records) -> Mapping[QueueId, Seen]:
+        active = [name for name, it in records.readable.items() if it.status is Status.ACTIVE]
+        if not active or len(self._names or active) <= _FEW:
+            return {}
+        try:
+            return see_all(self._store, active[0])
+        except (ConnectError, MissingSchemaError):
+            raise
+        except Exception as error:  # noqa: BLE001 (rows of one queue must not hide the others)
+            logger.warning(
+                "the survey of all queues failed, so each queue is read by itself: %s",
+                error,
+                extra={"action": SURVEY_FAILED},
+            )
+            return {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Looking:
+    """Looks at partitions: by the survey, where no group reads; else by reads."""
+
+    seen: Mapping[QueueId, Seen]
+
+    def __call__(self, ledger: Ledger) -> Look:
+        found = self.seen[ledger.queue_id]
+        if found.ledger.groups or found.states:
+            return look_at(ledger)
+        return Look({}, found.ledger.head)
+
+
+def _is_restless(known: _Known, is_target: bool) -> bool:
+    """Whether figures may change though nothing is written: leases and waits run out.
+
+    Of a queue that dead letters go to, what is claimed may be published elsewhere.
+    """
+    groups = known.snapshot.stats.groups
+    held = any(state.slots for _, states in known.rows for state in states.values())
+    return any(group.leased or group.waiting for group in groups) or (is_target and held)
+
+
+def aged(snapshot: QueueSnapshot, by: timedelta) -> QueueSnapshot:
+    """The same figures a while later, if nothing has happened: only ages grow. Pure."""
+    return replace(
+        snapshot,
+        stats=_aged_stats(snapshot.stats, by),
+        partitions=tuple(aged(each, by) for each in snapshot.partitions),
+        read_at=time.monotonic(),
+    )
+
+
+def _aged_stats(stats: QueueStats, by: timedelta) -> QueueStats:
+    return replace(
+        stats,
+        groups=tuple(_aged_group(each, by) for each in stats.groups),
+        partitions=tuple(_aged_stats(each, by) for each in stats.partitions),
+    )
+
+
+def _aged_group(group: GroupStats, by: timedelta) -> GroupStats:
+    if group.oldest_age is None:
+        return group
+    return replace(group, oldest_age=max(timedelta(0), group.oldest_age + by))
