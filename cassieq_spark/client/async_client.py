@@ -1,7 +1,7 @@
 """The client for asyncio: `Client`, `Producer` and `Exchange` with coroutines for methods.
 
-Each blocking method runs in one of the client's threads, so the loop never waits for Cassandra.
-`in_thread` makes the coroutine, with the parameters and types of the method it is made from.
+Blocking methods run in the client's threads, so the loop never waits for Cassandra. `in_thread`
+makes the coroutine, with the parameters and types of the method.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pyarrow as pa
 from cassieq_spark.arguments import AT_ONCE, check_count
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchange
-from cassieq_spark.client.receiver import Handed, QueueReceiver, check_receive, pauses_within
+from cassieq_spark.client.receiver import Handed, QueueReceiver, lease_request
 from cassieq_spark.consumer.message import Message
+from cassieq_spark.display import Listing
 from cassieq_spark.errors import CassieqError
-from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.producer.producer import (
     DEFAULT_LINGER,
     DEFAULT_MAX_BATCH,
@@ -97,7 +97,7 @@ def _undo(future: Future[T], undo: Callable[[T], object]) -> None:
 
 
 class InThreads(ABC, Generic[B_co]):
-    """An object for asyncio around a blocking one, whose methods run in threads."""
+    """An object for asyncio around a blocking one."""
 
     _threads: Threads
 
@@ -121,7 +121,7 @@ def in_thread(
 def _published(
     method: Callable[Concatenate[Producer, P], Future[T]],
 ) -> Callable[Concatenate[AsyncProducer, P], Coroutine[Any, Any, T]]:
-    """Make a coroutine of a method that returns a future: it awaits that as well."""
+    """Make a coroutine of a method that returns a future; the coroutine awaits the future, too."""
 
     async def call(self: AsyncProducer, /, *args: P.args, **kwargs: P.kwargs) -> T:
         put: Callable[[], Future[T]] = partial(method, self._blocking, *args, **kwargs)
@@ -134,7 +134,7 @@ def _published(
 def _without_thread(
     method: Callable[Concatenate[Producer, P], Future[T] | None],
 ) -> Callable[Concatenate[AsyncProducer, P], asyncio.Future[T] | None]:
-    """Make a method of the loop's thread of one that never waits; its future is the loop's."""
+    """Make a method for the loop of one that never waits; it returns a future of the loop."""
 
     def call(
         self: AsyncProducer, /, *args: P.args, **kwargs: P.kwargs
@@ -148,9 +148,9 @@ def _without_thread(
 class AsyncProducer(InThreads[Producer]):
     """`Producer` for asyncio; made by `AsyncClient.producer`, for ``async with``.
 
-    `put` returns the message's monoton once the message is published: run many at a time, as
-    tasks. A put that is cancelled before its batch has begun is left out. `try_put` takes no
-    thread and never waits; it returns None if there is no room.
+    `put` returns the monoton of the message once the message is published: run many puts at a
+    time, as tasks. A put that is cancelled before its batch has begun is left out. `try_put` takes
+    no thread and never waits; it returns None if there is no room.
     """
 
     def __init__(self, threads: Threads, make: Callable[[], Producer]) -> None:
@@ -192,17 +192,17 @@ class AsyncExchange(InThreads[Exchange]):
 class AsyncClient(InThreads[Client]):
     """`Client` for asyncio: every method is a coroutine that takes and returns the same.
 
-    The client is for one loop, and for ``async with``, which connects, and in the end waits for
-    all calls under way. A call that is cancelled may have happened all the same, like one whose
-    answer is lost; but what a cancelled `receive` leased is released at once. A `receive` that
-    waits for messages needs no thread.
+    For one loop, and for ``async with``, which connects, and at the end waits for the calls under
+    way. A call that is cancelled may have its effect all the same, like one whose answer is lost;
+    but messages that a cancelled `receive` leases are released at once. A `receive` that waits for
+    messages takes no thread.
 
     Args:
         threads: Most calls of Cassandra at a time.
         connection: How to reach Cassandra; see `ConnectionOptions`.
 
     Raises:
-        OptionError: There are no threads.
+        OptionError: The number of threads is out of range.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class AsyncClient(InThreads[Client]):
 
     @classmethod
     def from_store(cls, store: Store, *, threads: int = DEFAULT_THREADS) -> Self:
-        """A client of a store that is open, and stays so: `MemoryStore`, in tests."""
+        """Make a client of a store that stays open when the client is closed: for tests."""
         client = cls.__new__(cls)
         client._begin(partial(Client.from_store, store), threads)  # noqa: SLF001 (our own)
         return client
@@ -225,6 +225,7 @@ class AsyncClient(InThreads[Client]):
 
     put = in_thread(Client.put)
     put_many = in_thread(Client.put_many)
+    _receiver = in_thread(Client.receiver)
     peek = in_thread(Client.peek)
     message = in_thread(Client.message)
 
@@ -265,13 +266,9 @@ class AsyncClient(InThreads[Client]):
         max_bytes: int | None = None,
     ) -> list[Message]:
         """Lease messages; see `Client.receive`. If it is cancelled, it releases what it leased."""
-        check_receive(max, wait, lease, max_bytes)
-        make = partial(self._blocking.receiver, queue, group, make_group=make_group)
-        receiver = await self._threads.run(make)
-        request = LeaseRequest(
-            max_messages=max, lease=lease, max_bytes=max_bytes, max_decoded_bytes=max_bytes
-        )
-        return await self._look(receiver, partial(receiver.look, request), wait)
+        request = lease_request(max, wait, lease, max_bytes)
+        receiver = await self._receiver(queue, group, make_group=make_group)
+        return Listing(await self._look(receiver, partial(receiver.look, request), wait))
 
     async def receive_table(  # noqa: PLR0913 (what to receive, and how, by name)
         self,
@@ -284,20 +281,17 @@ class AsyncClient(InThreads[Client]):
         make_group: bool = True,
     ) -> pa.Table:
         """Lease messages as a table; see `Client.receive_table` and `receive`."""
-        check_receive(max, wait, lease, None)
-        make = partial(self._blocking.receiver, queue, group, make_group=make_group)
-        receiver = await self._threads.run(make)
-        request = LeaseRequest(max_messages=max, lease=lease)
+        request = lease_request(max, wait, lease)
+        receiver = await self._receiver(queue, group, make_group=make_group)
         return await self._look(receiver, partial(receiver.look_table, request), wait)
 
     async def _look(
         self, receiver: QueueReceiver, look: Callable[[], Handed], wait: timedelta
     ) -> Handed:
-        """Look until there is something, the time is over, or the client is closed."""
-        pauses = pauses_within(wait)
-        undo: Callable[[Handed], object] = receiver.give_back
+        """Look for messages until there are some, the time is over, or the client is closed."""
+        pauses = receiver.pauses(wait)
         while True:
-            handed: Handed = await self._threads.run(look, undo=undo)
+            handed = await self._threads.run(look, undo=receiver.give_back)
             pause = None if len(handed) else next(pauses, None)
             if pause is None:
                 return handed

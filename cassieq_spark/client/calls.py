@@ -1,4 +1,4 @@
-"""Counts the calls of a client that are under way, so that closing it waits for them."""
+"""The calls of a client that are under way; closing the client waits for them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class _Process:
 
 
 class Calls:
-    """A context manager for calls. A forked process begins with no calls under way.
+    """A context manager for calls. A forked process begins without calls under way.
 
     Args:
-        owner: What the calls belong to, for the error once it is closed.
+        owner: What the calls belong to, for the error after it is closed.
     """
 
     def __init__(self, owner: str) -> None:

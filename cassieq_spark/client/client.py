@@ -22,10 +22,11 @@ from cassieq_spark.arguments import (
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.receiver import (
+    Handed,
+    Member,
     QueueReceiver,
     Turns,
-    check_receive,
-    pauses_within,
+    lease_request,
     peek_messages,
     read_message,
 )
@@ -39,7 +40,6 @@ from cassieq_spark.dead_letters.stopped import Resume, Stopped, find_stopped, re
 from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.display import Listing
 from cassieq_spark.errors import OptionError, SchemaError
-from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.partitions import create_groups, delete_groups, seek_groups
 from cassieq_spark.groups.presence import Presences
 from cassieq_spark.groups.settle import Settled
@@ -105,8 +105,8 @@ _REASON_LENGTH = 1000
 class Client:
     """Puts, receives and settles messages. Safe to use from many threads, and across a fork.
 
-    Each call reads the queue's definition anew, so it sees changes. Leaving the ``with`` closes
-    the client.
+    Each call reads the definition of the queue again, so it sees changes. Leaving the ``with``
+    closes the client.
 
     Examples:
         >>> from cassieq_spark.store.memory import MemoryStore
@@ -161,24 +161,24 @@ class Client:
 
         Args:
             queue: Name of the queue.
-            value: Its body; text is stored as UTF-8. If the queue has a schema, a dict of its
+            value: The body; text is stored as UTF-8. If the queue has a schema, a dict of its
                 columns, or a JSON object as text.
-            key: Anything by which the program identifies it. If the queue has several partitions,
-                messages of one key go to the same one.
+            key: Anything by which the program identifies the message. If the queue has several
+                partitions, messages of one key go to the same one.
             headers: Names with values.
-            delay: How long after it is published it is delivered, at the earliest.
-            visible_at: When it is delivered, at the earliest; aware.
+            delay: The message is delivered so long after it is published, at the earliest.
+            visible_at: The message is delivered at this instant, at the earliest; aware.
 
         Returns:
-            Its monoton in its partition, once it is visible.
+            The monoton of the message in its partition, once the message is visible.
 
         Raises:
             MessageError: The queue does not take such a message.
             OptionError: The delay is out of range, or contradicts the instant.
             QueueStateError: There is no such queue.
-            OutcomeUnknownError: The answer was lost, and so was every trace of the outcome.
-            StoreError: Cassandra failed. If the error is retryable, the message is not visible
-                and never will be.
+            OutcomeUnknownError: The answer was lost, and no read can tell the outcome any more.
+            StoreError: Cassandra failed. If the error is retryable, the message is not visible and
+                never will be.
         """
         new = NewMessage(value, key, headers, delay, visible_at)
         with self._calls:
@@ -306,11 +306,11 @@ class Client:
         make_group: bool = True,
         max_bytes: int | None = None,
     ) -> list[Message]:
-        """Lease messages. One LWT, however many they are, and some reads; none if none are there.
+        """Lease messages. One LWT for all of them, and some reads; no LWT if there are none.
 
-        If the queue has several partitions, an LWT for each of which messages are leased.
+        If the queue has several partitions, one LWT for each from which messages are leased.
 
-        This program holds them until `Message.lease_until`. Messages that are not settled or
+        This program holds the messages until `Message.lease_until`. Those that are not settled or
         extended by then are delivered again. A call returns either fresh messages or messages that
         are delivered again. A message that was delivered too often is dead-lettered.
 
@@ -319,7 +319,7 @@ class Client:
             group: Name of the consumer group.
             max: Most messages.
             wait: How long to wait for the first message; takes about four reads a second.
-            lease: How long they are held; None for the queue's default.
+            lease: How long the lease lasts; None: as long as the queue says.
             make_group: Whether to create the group, from the earliest message on, if it does not
                 exist.
             max_bytes: About how many bytes of messages, but at least one message; takes two more
@@ -337,18 +337,10 @@ class Client:
             StoreError: Cassandra failed. Messages that were leased are due again, at once if
                 possible.
         """
-        check_receive(max, wait, lease, max_bytes)
-        request = LeaseRequest(
-            max_messages=max, lease=lease, max_bytes=max_bytes, max_decoded_bytes=max_bytes
-        )
+        request = lease_request(max, wait, lease, max_bytes)
         with self._calls:
             receiver = self.receiver(queue, group, make_group=make_group)
-            pauses = pauses_within(wait, receiver.longest_pause)
-            while True:
-                messages = receiver.look(request)
-                pause = None if messages else next(pauses, None)
-                if pause is None or not self._calls.pause(pause):
-                    return Listing(messages)
+            return Listing(self._look(receiver, partial(receiver.look, request), wait))
 
     def receive_table(  # noqa: PLR0913 (what to receive, and how, by name)
         self,
@@ -360,63 +352,39 @@ class Client:
         lease: timedelta | None = None,
         make_group: bool = True,
     ) -> pa.Table:
-        """Lease messages, as an Arrow table. One LWT and some reads; see `receive`.
-
-        Args:
-            queue: Name of the queue.
-            group: Name of the consumer group.
-            max: Most messages.
-            wait: How long to wait for the first message.
-            lease: How long they are held; None for the queue's default.
-            make_group: Whether to create the group if it does not exist.
+        """Lease messages, as an Arrow table; see `receive`.
 
         Returns:
             The columns of the queue, and the struct ``_metadata`` with the field ``receipt``, by
             which a message is settled; of a queue without a schema, the columns ``key``,
             ``value``, ``headers``, ``receipt`` and the like. No rows if none came in time.
-
-        Raises:
-            OptionError, QueueStateError, StoreError: See `receive`.
         """
-        check_receive(max, wait, lease, None)
-        request = LeaseRequest(max_messages=max, lease=lease)
+        request = lease_request(max, wait, lease)
         with self._calls:
             receiver = self.receiver(queue, group, make_group=make_group)
-            pauses = pauses_within(wait, receiver.longest_pause)
-            while True:
-                table = receiver.look_table(request)
-                pause = None if table.num_rows else next(pauses, None)
-                if pause is None or not self._calls.pause(pause):
-                    return table
+            return self._look(receiver, partial(receiver.look_table, request), wait)
+
+    def _look(
+        self, receiver: QueueReceiver, look: Callable[[], Handed], wait: timedelta
+    ) -> Handed:
+        """Look for messages until there are some, the time is over, or the client is closed."""
+        pauses = receiver.pauses(wait)
+        while True:
+            handed = look()
+            pause = None if len(handed) else next(pauses, None)
+            if pause is None or not self._calls.pause(pause):
+                return handed
 
     def receiver(self, queue: str, group: str, *, make_group: bool = True) -> QueueReceiver:
-        """Make a receiver: it looks once for messages, and does not wait. One read."""
-        return QueueReceiver(
-            self._store,
-            self._turns,
-            queue,
-            group,
-            presences=self._presences,
-            make_group=make_group,
-        )
+        """Make a receiver, which looks once for messages, and does not wait. One read."""
+        return QueueReceiver(self._member(queue, group, make_group=make_group))
 
     def exchange(self, queue: str, group: str, *, make_group: bool = True) -> Exchange:
-        """Ack and receive for one group by one LWT, again and again; see `Exchange`.
+        """Ack and receive for one group by one LWT, again and again; see `Exchange`."""
+        return Exchange(self._calls, self._member(queue, group, make_group=make_group))
 
-        Args:
-            queue: Name of the queue.
-            group: Name of the group.
-            make_group: Whether to create the group if it does not exist.
-        """
-        return Exchange(
-            self._store,
-            self._calls,
-            self._turns,
-            queue,
-            group,
-            presences=self._presences,
-            make_group=make_group,
-        )
+    def _member(self, queue: str, group: str, *, make_group: bool) -> Member:
+        return Member(self._store, self._turns, self._presences, queue, group, make_group)
 
     def peek(
         self,
@@ -436,21 +404,18 @@ class Client:
                 None for no limit.
 
         Returns:
-            Messages in the order of their monotons, partition after partition.
+            Messages in the order of their monotons, partition after partition, without those that
+            are unreadable.
 
         Raises:
             OptionError: ``max`` is below 1; or a monoton, in a queue with several partitions.
             QueueStateError: There is no such queue, or no such monoton yet.
         """
         with self._calls:
-            found = peek_messages(
-                self._store,
-                read_queue(self._store, queue),
-                limit=max,
-                start=start,
-                max_bytes=max_bytes,
+            found = read_queue(self._store, queue)
+            return Listing(
+                peek_messages(self._store, found, limit=max, start=start, max_bytes=max_bytes)
             )
-        return Listing(found)
 
     def message(self, queue: str, monoton: int, *, partition: int | None = None) -> StoredMessage:
         """Read one message by its position, whether it is leased or settled. Five reads.
@@ -480,22 +445,18 @@ class Client:
             messages: Messages or their receipts, of any leases and queues.
 
         Returns:
-            The receipts that were stale: of messages whose lease ran out and that others have or
-            are to get, or that were settled before. Nothing happened to those.
+            The stale receipts: the message was settled before, or its lease ended and it is due
+            again or leased by others. Nothing happens to those messages.
 
         Raises:
-            MessageError: One of them is no message and no receipt; nothing is settled.
-            QueueStateError: One of their queues or groups does not exist.
+            MessageError: An argument is neither a message nor a receipt; nothing is settled.
+            QueueStateError: One of the queues or groups does not exist.
             StoreError: Cassandra failed; it does no harm to repeat the call.
         """
         return self._settle(messages, lambda monotons: Settlement(acked=monotons))
 
     def release(self, *messages: Message | str, delay: timedelta = AT_ONCE) -> list[str]:
-        """Give messages back, to be delivered again. One LWT for each lease; see `ack`.
-
-        Args:
-            messages: Messages or their receipts, of any leases and queues.
-            delay: How much later they are delivered again, at the earliest.
+        """Release messages: they are delivered again, after ``delay`` at the earliest; see `ack`.
 
         Raises:
             OptionError: The delay is out of range.
@@ -504,11 +465,7 @@ class Client:
         return self._settle(messages, lambda monotons: Settlement(released={delay: monotons}))
 
     def extend(self, *messages: Message | str, by: timedelta) -> list[str]:
-        """Hold messages longer: until ``by`` from now on. One LWT for each lease; see `ack`.
-
-        Args:
-            messages: Messages or their receipts, of any leases and queues.
-            by: How long from now on.
+        """Extend leases: they end ``by`` from now; see `ack`.
 
         Raises:
             OptionError: ``by`` is out of range.
@@ -519,12 +476,8 @@ class Client:
     def reject(self, *messages: Message | str, reason: str) -> list[str]:
         """Dead-letter messages, however often they were delivered. Three LWTs for each lease.
 
-        See `ack`. They are dropped if the queue has no dead-letter queue.
-
-        Args:
-            messages: Messages or their receipts, of any leases and queues.
-            reason: What is wrong with them, for readers of the dead letters; its first
-                thousand characters are kept.
+        See `ack`. The messages are dropped if the queue has no dead-letter queue. Of ``reason``,
+        which readers of the dead letters see, the first thousand characters are kept.
 
         Raises:
             OptionError: The reason is empty.
@@ -546,15 +499,16 @@ class Client:
     ) -> list[str]:
         """Put another message, at the end of the queue, and ack this one. Three LWTs; see `ack`.
 
-        Nothing is put for a message that is stale. A crash half way leaves both; so may a lease
-        that runs out meanwhile, which is in the log.
+        Nothing is put if the receipt is stale. A crash half way leaves both messages; so may a
+        lease that ends meanwhile, which is logged. The new message does not inherit the old key
+        and headers.
 
         Args:
             message: The message or its receipt.
-            value: Body of the new one.
-            key: Key of the new one; the old one's is not taken over.
-            headers: Headers of the new one; the old one's are not taken over.
-            delay: How much later it is delivered, at the earliest.
+            value: The body of the new message.
+            key: The key of the new message.
+            headers: The headers of the new message.
+            delay: The new message is delivered so much later, at the earliest.
 
         Raises:
             MessageError: The queue does not take such a message.
@@ -592,31 +546,30 @@ class Client:
         """Create a queue, and its dead-letter queue. An LWT for each, and one for each partition.
 
         Args:
-            queue: Its name.
-            lease: How long a receiver holds messages by default; whole seconds.
-            max_deliveries: A message that was delivered so often without being settled is dead;
-                0 for never.
-            dead_letter_queue: Where dead messages go; None for ``<queue>.dead``.
+            queue: Name of the queue.
+            lease: How long a lease lasts by default; whole seconds.
+            max_deliveries: After so many deliveries without being settled, a message is dead; 0:
+                never.
+            dead_letter_queue: Where dead messages go; None: to ``<queue>.dead``.
             drop_dead: Drop dead messages, and have no dead-letter queue.
             order: In which order messages are delivered: "none"; "key", the messages of each key
                 in order; or "strict", all messages of the queue in order.
-            partitions: How many ledgers it has. Each is published to and read by itself, and
-                messages of one key go to the same one. It can't be altered.
+            partitions: How many ledgers the queue has. Each is published to and read by itself,
+                and messages of one key go to the same one. It cannot be altered.
             on_dead: With an order, what happens to the messages behind a dead one: "continue",
-                they are delivered; or "stop", the group is given nothing more of that partition
-                until `resume_group`.
-            expire_after: Messages that were not consumed so long after they became visible are
-                thrown away; whole seconds. None for never.
+                they are delivered; or "stop", nothing more of that partition is delivered to the
+                group until `resume_group`.
+            expire_after: Messages that are not consumed so long after they became visible are
+                deleted; whole seconds. None: never.
             keep_settled: Messages that every group has settled are kept until so long after they
-                became visible, and groups can go back to them; whole seconds. None: they are not
-                kept.
-            schema: Its columns: an Arrow schema, or Spark's DDL, as in ``vendor string not null,
-                fare decimal(10,2)``. None: its messages are bytes.
+                became visible, and groups can go back to them; whole seconds. None: not kept.
+            schema: The columns: an Arrow schema, or Spark's DDL, as in ``vendor string not null,
+                fare decimal(10,2)``. None: messages are bytes.
 
         Raises:
             OptionError: A value is out of range, or contradicts another one.
             SchemaError: The messages do not fit the dead-letter queue.
-            QueueStateError: The queue exists already.
+            ExistsError: The queue exists already.
         """
         validate_name("queue", queue)
         check_flag("drop_dead", drop_dead)
@@ -655,7 +608,7 @@ class Client:
             return read_queue(self._store, queue)
 
     def stats(self, queue: str) -> QueueStats:
-        """Count exactly what a queue holds and what each group is owed. A few reads per group.
+        """Count exactly what a queue stores and what each group is owed. A few reads per group.
 
         Raises:
             QueueStateError: There is no such queue.
@@ -664,9 +617,9 @@ class Client:
             return read_stats(self._store, read_queue(self._store, queue))
 
     def stored(self, queue: str) -> int:
-        """Count the messages that a queue stores, with settled ones that still exist. A read.
+        """Count the messages that are stored, settled ones included.
 
-        And one for each partition.
+        A read, and one for each partition.
 
         Raises:
             QueueStateError: There is no such queue.
@@ -687,14 +640,10 @@ class Client:
         return Listing(each for each in every if each.name.startswith(prefix))
 
     def delete_queue(self, queue: str, *, force: bool = False) -> None:
-        """Delete a queue, its groups and its messages. Two LWTs, one more for each group.
+        """Delete a queue, its groups and its messages. Two LWTs, and one more for each group.
 
-        Its dead-letter queue stays. Call it again to finish a deletion that broke off.
-
-        Args:
-            queue: Its name.
-            force: Delete it even if readers hold messages, or if it gets the dead letters of
-                other queues.
+        Its dead-letter queue stays. Repeat a call that broke off. With ``force``, delete the queue
+        even if readers hold messages, or if it gets the dead letters of other queues.
 
         Raises:
             NotFoundError: There is no such queue.
@@ -706,14 +655,10 @@ class Client:
             delete_queue(self._store, queue, force=force)
 
     def purge_queue(self, queue: str, *, force: bool = False) -> QueueDefinition:
-        """Throw away all messages of a queue. Five LWTs, one more for each group.
+        """Delete all messages of a queue. Five LWTs, and one more for each group.
 
-        The queue goes on as its next version, with its groups. Call it again to finish a purge
-        that broke off.
-
-        Args:
-            queue: Its name.
-            force: Purge it even if readers hold messages.
+        The queue continues as its next version, with its groups. Repeat a call that broke off.
+        With ``force``, purge the queue even if readers hold messages.
 
         Raises:
             NotFoundError: There is no such queue.
@@ -727,12 +672,12 @@ class Client:
     def create_group(self, queue: str, group: str, start: StartingPosition = "earliest") -> None:
         """Create a consumer group before its first reader does.
 
-        For each partition two LWTs and a few reads. If it breaks off, repeat it.
+        For each partition two LWTs and a few reads. Repeat a call that broke off.
 
         Args:
             queue: Name of the queue.
-            group: Its name.
-            start: Where it begins: "earliest", "latest", a monoton, or an instant.
+            group: Name of the group.
+            start: Where the group begins: "earliest", "latest", a monoton, or an instant.
 
         Raises:
             OptionError: The name is not valid.
@@ -755,18 +700,18 @@ class Client:
     ) -> int:
         """Move a group to another position. For each partition three LWTs and some reads.
 
-        If it breaks off, some partitions are moved; repeat it.
+        If the call breaks off, some partitions are moved: repeat it.
 
         Args:
             queue: Name of the queue.
-            group: Its name.
-            to: Messages below this position are settled, the others are delivered. A monoton only
-                if the queue has one partition, or with ``partition``.
-            partition: Move it in this partition only; None: in all.
-            force: Move it even if readers hold messages, which they lose.
+            group: Name of the group.
+            to: Messages below this position count as settled, the others are delivered. A monoton
+                only if the queue has one partition, or with ``partition``.
+            partition: Move the group in this partition only; None: in all.
+            force: Move the group even if readers hold messages; they lose their leases.
 
         Returns:
-            The monoton of the position; of several partitions, added up.
+            The monoton of the position; the sum, if there are several partitions.
 
         Raises:
             NotFoundError: There is no such queue or group.
@@ -779,11 +724,9 @@ class Client:
             return seek_groups(ledgers, group, to, partition=partition, force=force)
 
     def stopped(self, queue: str, group: str) -> list[Stopped]:
-        """At which dead messages a group has stopped. A read, and three for each partition.
+        """List the dead messages at which a group has stopped. A read, and three per partition.
 
-        Args:
-            queue: Name of a queue with ``on_dead="stop"``; another one has none.
-            group: Name of the group.
+        There are none unless the queue was created with ``on_dead="stop"``.
 
         Raises:
             QueueStateError: There is no such queue or group.
@@ -795,15 +738,15 @@ class Client:
     def resume_group(
         self, queue: str, group: str, how: Resume | str, *, partition: int | None = None
     ) -> int:
-        """Let a group continue that has stopped at dead messages; see `resume_group`.
+        """Let a group continue that has stopped at dead messages; see `stopped`.
 
         Args:
             queue: Name of the queue.
             group: Name of the group.
-            how: What happens to the dead messages: "retry", they are delivered again, their
-                deliveries counted anew; "dead-letter", they go to the dead-letter queue; or
+            how: What happens to the dead messages: "retry", they are delivered again, and their
+                deliveries are counted from 0; "dead-letter", they go to the dead-letter queue; or
                 "drop", they count as settled.
-            partition: Of which partition only; None: of all.
+            partition: Resume the group in this partition only; None: in all.
 
         Returns:
             How many messages were dead.
@@ -818,17 +761,10 @@ class Client:
             return resume_group(self._store, found, group, how, partition=partition)
 
     def delete_group(self, queue: str, group: str, *, force: bool = False) -> bool:
-        """Delete a group. Its messages are no longer owed to it.
+        """Delete a group; return whether there was such a group.
 
-        For each partition two LWTs and some reads.
-
-        Args:
-            queue: Name of the queue.
-            group: Its name.
-            force: Delete it even if readers hold messages, which they lose.
-
-        Returns:
-            Whether there was such a group.
+        For each partition two LWTs and some reads. With ``force``, delete it even if readers hold
+        messages; they lose their leases.
 
         Raises:
             NotFoundError: There is no such queue.
@@ -903,11 +839,7 @@ class Client:
             return redrive(self._store, found, to=to, force=force, across_accounts=across_accounts)
 
     def purge_dead_letters(self, found: Survey) -> PurgeReport:
-        """Throw away dead letters; the repair job deletes them. One LWT for some thousands.
-
-        Args:
-            found: The dead letters, as `dead_letters` found them.
-        """
+        """Settle dead letters for good; the repair deletes them. One LWT for some thousands."""
         _check_survey(found)
         with self._calls:
             return purge(self._store, found)
@@ -941,7 +873,7 @@ class Client:
 
 
 class ArrowRows(Protocol):
-    """What hands itself over as an Arrow table."""
+    """An object that offers its rows as an Arrow table."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """See Arrow's PyCapsule interface."""

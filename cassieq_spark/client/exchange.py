@@ -1,45 +1,37 @@
-"""Acks and receives for one group, again and again, by one LWT each time."""
+"""Acks and leases for one group, by one LWT each time."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from time import monotonic
 from uuid import UUID
 
 from cassieq_spark.arguments import check_many, shown
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
-from cassieq_spark.client.receiver import CACHED_FOR, Receiver, Turns, own_first
+from cassieq_spark.client.receiver import CACHED_FOR, Member, Receiver, own_first
 from cassieq_spark.client.settling import by_lease, settle_all
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.consumer.prefetch import Prefetch
-from cassieq_spark.errors import (
-    CassieqError,
-    MessageError,
-    OptionError,
-    QueueStateError,
-)
+from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
 from cassieq_spark.groups.lease import LeaseRequest
-from cassieq_spark.groups.presence import Presences
 from cassieq_spark.groups.settle import settled_of
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, Range, Ranges, parts_of_id
 from cassieq_spark.queues import read_queue
-from cassieq_spark.store.protocol import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What a turn came to.
+    """The result of a turn.
 
     Attributes:
-        messages: Leased.
-        stale: Receipts that were stale; the others are settled.
-        strict: Whether the queue is strictly ordered, so that the messages are for one receiver.
-        error: Why nothing could be handed over after all; what was leased is due again.
+        messages: The messages that were leased.
+        stale: The receipts that were stale; the others are settled.
+        strict: Whether the queue is strictly ordered: the messages are for one receiver.
+        error: Why the messages could not be handed over; they are due again.
     """
 
     messages: list[Message]
@@ -49,68 +41,48 @@ class Exchanged:
 
 
 class Exchange:
-    """Acks what is done and leases what comes next, for one group, of all partitions of a queue.
+    """Acks messages and leases others for one group, from all partitions of a queue.
 
-    One LWT for each partition of which messages are acked or leased; see `PartExchange`. Made by
+    One LWT for each partition whose messages are acked or leased; see `PartExchange`. Made by
     `Client.exchange`. For one thread at a time.
-
-    Args:
-        store: Where the queue is kept.
-        calls: The client's calls.
-        turns: What the client remembers.
-        queue: Name of the queue.
-        group: Name of the group.
-        presences: Of the client.
-        make_group: Whether a new group is made.
     """
 
-    def __init__(  # noqa: PLR0913 (whose, and which group, by name)
-        self,
-        store: Store,
-        calls: Calls,
-        turns: Turns,
-        queue: str,
-        group: str,
-        *,
-        presences: Presences,
-        make_group: bool,
-    ) -> None:
-        self._part = partial(
-            PartExchange, store, calls, turns, queue, group, make_group=make_group
-        )
-        self._share = partial(presences.share, group=group)
-        # As many as the queue has; how many that is, the first of them finds.
-        self._parts = [self._part(partition=0)]
+    def __init__(self, calls: Calls, member: Member) -> None:
+        self._calls, self._member = calls, member
+        # As many as the queue has; the first one finds out how many.
+        self._parts = [PartExchange(calls, member, 0)]
         self._first = 0
 
     def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
         """Ack messages, and lease others; see `PartExchange.turn`.
 
         Messages are leased from the partitions whose messages are acked, and then from others
-        until there are enough: those of its share first (see `Presence`), each time beginning with
-        another one.
+        until there are enough: first from the share (see `Presence`), and each time beginning with
+        another partition.
         """
         check_many("receipts", receipts, "receipts that were parsed")
         if not all(isinstance(each, Receipt) for each in receipts):
             raise MessageError("receipts must be parsed, by Receipt.parse")
         if not isinstance(request, LeaseRequest):
             raise OptionError(f"request must be a LeaseRequest, not {shown(request)}")
-        # Made anew, a queue may have another number of partitions.
+        # A queue that was created again may have another number of partitions.
         is_of_several = any(parts_of_id(each.queue_id)[2] is not None for each in receipts)
         queue = self._parts[0].definition(now=is_of_several and len(self._parts) == 1)
         if queue is None or queue.partitions == 1:
             del self._parts[1:]
             return self._parts[0].turn(receipts, request)
         if queue.partitions != len(self._parts):
-            self._parts = [self._part(partition=number) for number in range(queue.partitions)]
-        return self._turn(receipts, request, self._share(queue))
+            numbers = range(queue.partitions)
+            self._parts = [PartExchange(self._calls, self._member, each) for each in numbers]
+        share = self._member.presences.share(queue, self._member.group)
+        return self._turn(receipts, request, share)
 
     def _turn(
         self, receipts: Sequence[Receipt], request: LeaseRequest, share: Collection[int]
     ) -> Exchanged:
         of_part: defaultdict[int, list[Receipt]] = defaultdict(list)
         for receipt in receipts:
-            # One of another version is stale, whichever partition looks at it.
+            # A receipt of another version is stale in any partition.
             number = parts_of_id(receipt.queue_id)[2] or 0
             of_part[number if number < len(self._parts) else 0].append(receipt)
         self._first += 1
@@ -132,63 +104,35 @@ class Exchange:
                 return Exchanged(messages, stale, strict, told.error)
             if left is not None:
                 left = max(0, left - len(told.messages))
-            # A limit of bytes is that of one lease, and what is in order is for one receiver.
+            # A limit of bytes is that of one lease; in strict order one receiver gets all.
             if told.messages and (request.max_bytes is not None or strict):
                 left = 0
         return Exchanged(messages, stale, strict)
 
 
 class PartExchange:
-    """Acks what is done and leases what comes next, for one group; for those who do so all day.
+    """Acks messages and leases others for one group, again and again. For one thread at a time.
 
-    It goes by the queue's definition, and by what it knows of the group, for a tenth of a second,
-    so that a pause or another setting may come that much later; and has messages that are next
-    ready before they are leased. Who leases what is decided by the LWT as ever.
-
-    For one thread at a time.
-
-    Args:
-        store: Where the queue is kept.
-        calls: The client's calls.
-        turns: What the client remembers.
-        queue: Name of the queue.
-        group: Name of the group.
-        make_group: Whether a new group is made.
-        partition: Which partition of the queue.
+    For a tenth of a second it uses the definition of the queue and the state of the group that it
+    has read, so a pause or another setting may take effect that much later. It prefetches
+    messages. As always, the LWT decides who leases a message.
     """
 
-    def __init__(  # noqa: PLR0913 (whose, and which group, by name)
-        self,
-        store: Store,
-        calls: Calls,
-        turns: Turns,
-        queue: str,
-        group: str,
-        *,
-        make_group: bool,
-        partition: int,
-    ) -> None:
-        self._store = store
-        self._calls = calls
-
-        self._queue = queue
-        self._of = partition
+    def __init__(self, calls: Calls, member: Member, partition: int) -> None:
+        self._calls, self._member, self._partition = calls, member, partition
         self._definition: QueueDefinition | None = None
-        self._receiver_of = partial(
-            Receiver, store, turns, group=group, make_group=make_group, prefetch=self._prefetch_of
-        )
         self._receiver: Receiver | None = None
         self._prefetch: Prefetch | None = None
         self._until = 0.0
 
     def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
-        """Ack messages, and lease others. One LWT, unless there is nothing of either.
+        """Ack messages, and lease others. One LWT; none if there is nothing to ack or lease.
 
-        Four reads in a tenth of a second; more to fetch the messages, a few for some hundred.
+        Four reads in a tenth of a second, and a few for some hundred messages.
 
         Args:
-            receipts: Of this group; of whatever leases.
-            request: What to lease. In a strictly ordered queue, one receiver holds all of it: see
+            receipts: Receipts of this group, of any leases.
+            request: What to lease. In a strictly ordered queue one receiver gets all of it; see
                 `LeaseRequest.max_messages_in_order`.
 
         Raises:
@@ -204,20 +148,18 @@ class PartExchange:
                 raise
 
     def definition(self, *, now: bool) -> QueueDefinition | None:
-        """The whole queue as it was read last; None: not yet.
-
-        Args:
-            now: Read it.
-        """
+        """The queue as it was read last, or as it is ``now``; None: it was not read yet."""
         if now:
             with self._calls:
-                self._definition = read_queue(self._store, self._queue)
+                self._definition = read_queue(self._member.store, self._member.queue)
         return self._definition
 
     def _new_receiver(self) -> Receiver:
-        queue = self._definition = read_queue(self._store, self._queue)
-        # Made anew, it may have fewer partitions.
-        return self._receiver_of(queue=queue.of_partition(self._of % queue.partitions))
+        member = self._member
+        queue = self._definition = read_queue(member.store, member.queue)
+        # A queue that was created again may have fewer partitions.
+        part = queue.of_partition(self._partition % queue.partitions)
+        return Receiver(member, part, self._prefetch_of)
 
     def _turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
         kept = self._kept(receipts)
@@ -234,11 +176,11 @@ class PartExchange:
         except QueueStateError:
             if kept is None:
                 raise
-            # It may have been made anew since, or be gone altogether.
+            # It may have been created again since, or not exist any more.
             self._receiver = None
             return self._turn(receipts, request)
         gone = {token: settled_of(lease.settled, token) for token in acks}
-        # Of a queue that was made anew since, nobody holds anything any more.
+        # Leases of an earlier version of the queue are over.
         stale = frozenset(
             each
             for each in receipts
@@ -258,19 +200,19 @@ class PartExchange:
         return Exchanged(messages, stale, receiver.queue.strict_fifo)
 
     def _ack_of_batches(self, receipts: Sequence[Receipt]) -> frozenset[Receipt]:
-        """Ack messages of queries' batches, where the delivery counts; those that were stale.
+        """Ack messages of queries' batches, and return the stale receipts.
 
-        One LWT and three reads for each batch: a client's own leases are acked with the next.
+        One LWT and three reads for each batch, as the number of the delivery counts there.
         """
         stale = settle_all(
-            self._store,
+            self._member.store,
             by_lease(map(str, receipts)),
             lambda monotons: Settlement(acked=monotons),
         )
         return frozenset(map(Receipt.parse, stale))
 
     def _kept(self, receipts: Sequence[Receipt]) -> Receiver | None:
-        """The receiver of the last turn, if it was a moment ago."""
+        """The receiver of the last turn, if it is still fresh and of the same queue id."""
         kept = self._receiver
         if kept is None or self._until <= monotonic():
             return None
@@ -279,7 +221,7 @@ class PartExchange:
 
     def _prefetch_of(self, queue: QueueDefinition) -> Prefetch:
         if self._prefetch is None or self._prefetch.queue.queue_id != queue.queue_id:
-            self._prefetch = Prefetch(self._store, queue)
+            self._prefetch = Prefetch(self._member.store, queue)
         return self._prefetch
 
 

@@ -28,22 +28,18 @@ from cassieq_spark.schemas.from_rows import from_json, parse_json
 from cassieq_spark.schemas.to_rows import to_json
 from cassieq_spark.store.protocol import Store
 
-#: Is told how many messages are done, and of how many; 0 if nobody knows.
+#: Called with how many messages are done, and of how many; 0 if that is unknown.
 Watch = Callable[[int, int], None]
 
+#: The number of rows, or 0 if that is unknown, and the rows.
+_Batches = tuple[int, Iterator[pa.RecordBatch]]
 _LINES = 1024
 
 
-class Writer(Protocol):
-    """Takes batches until it is closed."""
+class _Writer(Protocol):
+    def write_batch(self, batch: pa.RecordBatch) -> None: ...
 
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        """Write a batch."""
-        ...
-
-    def close(self) -> None:
-        """Write what is left."""
-        ...
+    def close(self) -> None: ...
 
 
 def is_file(name: str) -> bool:
@@ -54,25 +50,25 @@ def is_file(name: str) -> bool:
 def export_queue(
     store: Store, queue: QueueDefinition, path: Path, *, force: bool, watch: Watch
 ) -> int:
-    """Write all messages of a queue that are stored to a file. Leases and changes nothing.
+    """Write all stored messages of a queue to a file. Leases and changes nothing.
 
-    The file is complete or not there. It has the columns of the queue, or ``value``; and ``_key``
-    and ``_headers``, or ``key`` and ``headers``. What a query or client published is there, also
-    if it is leased, delayed or settled.
+    The file is complete, or does not exist. It has the columns of the queue, ``_key`` and
+    ``_headers``; without a schema ``value``, ``key`` and ``headers``. Leased, delayed and settled
+    messages are included.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
-        path: The file; its suffix says in which format.
-        force: Whether it may be there already.
-        watch: Is told how far it is.
+        store: The store.
+        queue: The queue.
+        path: The file; its suffix names the format.
+        force: Overwrite a file.
+        watch: Called with the progress.
 
     Returns:
-        How many messages.
+        The number of messages.
 
     Raises:
-        ExistsError: The file is there.
-        UnreadableError: A message can't be read.
+        ExistsError: The file exists.
+        UnreadableError: A message is unreadable.
     """
     if path.exists() and not force:
         raise ExistsError(f"{path} exists already: name another file, or give --force")
@@ -105,23 +101,23 @@ def _stored_in(store: Store, queue: QueueDefinition) -> tuple[Range, list[Piece]
 def import_file(
     store: Store, queue: QueueDefinition, path: Path, *, key: str | None = None, watch: Watch
 ) -> int:
-    """Publish the rows of a file, all of each partition together or none. An LWT for each.
+    """Publish the rows of a file: all rows of a partition, or none. An LWT for each partition.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
-        path: The file; its suffix says in which format.
+        store: The store.
+        queue: The queue.
+        path: The file; its suffix names the format.
         key: The column of the queue whose values become the keys of the messages, as text or
             bytes.
-        watch: Is told how far it is.
+        watch: Called with the progress.
 
     Returns:
-        How many rows.
+        The number of rows.
 
     Raises:
-        SchemaError: Its columns are not those of the queue.
-        MessageError: A value does not fit, or a line is no JSON object.
-        OptionError: The file can't be read; or the queue has no such column, or the file keys of
+        SchemaError: The columns are not those of the queue.
+        MessageError: A value does not fit, or a line is not a JSON object.
+        OptionError: The file cannot be read; the queue has no such column; or the file has keys of
             its own.
     """
     if key is not None:
@@ -139,10 +135,10 @@ def import_file(
 
 
 def schema_of_file(path: Path) -> pa.Schema:
-    """The columns of a queue that takes the rows of a file.
+    """The schema of a queue that takes the rows of a file.
 
     Raises:
-        OptionError: The file can't be read, or has columns that no queue can have.
+        OptionError: The file cannot be read, or has columns that no queue can have.
     """
     if path.suffix == ".jsonl":
         raise OptionError(
@@ -161,12 +157,12 @@ def check_key(key: str, columns: pa.Schema, whose: str) -> None:
     """Check that a column can be the key.
 
     Args:
-        key: Its name.
-        columns: Those that there are.
-        whose: What has them, for errors.
+        key: The name of the column.
+        columns: All columns.
+        whose: What they belong to, for errors.
 
     Raises:
-        OptionError: There is no such column, or its values can't be keys.
+        OptionError: There is no such column, or its values cannot be keys.
     """
     if key not in columns.names:
         advice = did_you_mean(key, columns.names, f"it has {', '.join(columns.names)[:200]}")
@@ -197,7 +193,7 @@ def _watched(
 
 
 @contextmanager
-def _opened(path: Path, queue: QueueDefinition) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+def _opened(path: Path, queue: QueueDefinition) -> Iterator[_Batches]:
     _, open_reader = _FORMATS[path.suffix]
     with _reading(path), open_reader(path, queue) as (total, batches):
         yield total, (_as_put(batch, queue, path) for batch in batches)
@@ -212,7 +208,6 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _keyed(batch: pa.RecordBatch, key: str, path: Path) -> pa.RecordBatch:
-    """Rows with the values of a column as their keys."""
     found = {name.lower(): name for name in batch.schema.names}
     own = found.get(KEY_COLUMN)
     if own is not None:
@@ -232,7 +227,7 @@ def _keyed(batch: pa.RecordBatch, key: str, path: Path) -> pa.RecordBatch:
 
 
 def _as_put(batch: pa.RecordBatch, queue: QueueDefinition, path: Path) -> pa.RecordBatch:
-    """Rows of a file as a publisher takes them; it looks at columns of a schema itself."""
+    """Rows of a file as a publisher takes them; it checks the columns of a schema itself."""
     if queue.schema is not None:
         return batch
     unknown = [name for name in batch.schema.names if name not in STORED.names]
@@ -249,32 +244,26 @@ def _as_put(batch: pa.RecordBatch, queue: QueueDefinition, path: Path) -> pa.Rec
 
 
 class _LinesWriter:
-    """Writes a JSON object for each row."""
-
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8")
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        """See `Writer`."""
         for row in to_json(batch):
             self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def close(self) -> None:
-        """See `Writer`."""
         self._file.close()
 
 
 @contextmanager
-def _read_parquet(
-    path: Path, _: QueueDefinition
-) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+def _read_parquet(path: Path, _: QueueDefinition) -> Iterator[_Batches]:
     with pq.ParquetFile(path) as file:
-        # Arrow 19 has no batches of a file without row groups, but an error.
+        # Arrow 19 fails to make batches of a file without row groups.
         yield file.metadata.num_rows, file.iter_batches() if file.num_row_groups else iter(())
 
 
 @contextmanager
-def _read_arrow(path: Path, _: QueueDefinition) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+def _read_arrow(path: Path, _: QueueDefinition) -> Iterator[_Batches]:
     with pa.ipc.open_stream(path) as reader:
         yield 0, (_checked(batch) for batch in reader)
 
@@ -285,9 +274,7 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @contextmanager
-def _read_lines(
-    path: Path, queue: QueueDefinition
-) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+def _read_lines(path: Path, queue: QueueDefinition) -> Iterator[_Batches]:
     with path.open("rb") as file:
         yield 0, _rows_of_lines(file, columns_of(queue))
 
@@ -305,15 +292,14 @@ def _rows_of_lines(lines: Iterator[bytes], schema: pa.Schema) -> Iterator[pa.Rec
         first += len(taken)
 
 
-_Open = tuple[
-    Callable[[Path, pa.Schema], Writer],
-    Callable[
-        [Path, QueueDefinition],
-        AbstractContextManager[tuple[int, Iterator[pa.RecordBatch]]],
-    ],
-]
 #: How files are written and read, by their suffix.
-_FORMATS: dict[str, _Open] = {
+_FORMATS: dict[
+    str,
+    tuple[
+        Callable[[Path, pa.Schema], _Writer],
+        Callable[[Path, QueueDefinition], AbstractContextManager[_Batches]],
+    ],
+] = {
     ".parquet": (pq.ParquetWriter, _read_parquet),
     ".arrow": (pa.ipc.new_stream, _read_arrow),
     ".jsonl": (lambda path, _: _LinesWriter(path), _read_lines),

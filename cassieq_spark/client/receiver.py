@@ -1,21 +1,21 @@
-"""Receiving: lease what is there, find it, fetch it, and hand it over as messages; and peeking."""
+"""Receiving: messages are leased, found, fetched and handed over; and reading without a lease."""
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sized
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from cassieq_spark import backoff
 from cassieq_spark.arguments import A_MOMENT, check_count, check_duration, check_flag
 from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.arrow.rows import metadata_of, rows_of
+from cassieq_spark.backoff import pauses_within
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import Message, StoredMessage, stored_messages
 from cassieq_spark.consumer.prefetch import Prefetch
@@ -41,92 +41,99 @@ from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
-#: What was leased could not be handed over, nor given back; it is due when its lease runs out.
+#: Messages were leased, but neither handed over nor released; they are due when the lease ends.
 GIVE_BACK_FAILED = "receive.give_back_failed"
 
-#: For how long a receiver goes by what it has read of the ledger and the group.
+#: How long a receiver uses what it has read of the ledger and the group.
 CACHED_FOR = timedelta(milliseconds=100)
 
-#: What a program gets of a lease.
+#: Messages, as a program gets them: a list or a table.
 Handed = TypeVar("Handed", bound=Sized)
 
-#: Of each group that a client has received for, whether fresh messages go first next time.
+#: For each group that a client has received for: whether fresh messages go first next time.
 Turns = dict[tuple[QueueId, str], bool]
 
-#: Messages that were to be looked at can't be read.
+#: A peek left out messages that are unreadable.
 UNSEEN = "peek.unreadable"
 
 #: Seconds between two looks at a queue that has nothing: three reads each.
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.75
-#: Several partitions are looked at less often, by this factor at most.
+#: Several partitions are looked at less often, by up to this factor.
 _MOST_PATIENT = 4
 
 
-class QueueReceiver:
-    """Receives for one group, of all partitions of a queue. A read. For one thread at a time.
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A client as a member of a consumer group.
 
-    Args:
-        store: Where the queue is kept.
-        turns: What the client remembers; a new group is made, and begins at the earliest message.
+    Attributes:
+        store: The store.
+        turns: Whether fresh messages go first next time, for each group that the client knows.
+        presences: The presences of the client.
         queue: Name of the queue.
         group: Name of the group.
-        presences: Of the client.
-        make_group: Whether a new group is made.
+        make_group: Whether to create a group that does not exist; it begins at the earliest
+            message.
 
     Raises:
-        OptionError: The group's name is not valid.
+        OptionError: The name of the group is not valid, or ``make_group`` is not a flag.
+    """
+
+    store: Store
+    turns: Turns
+    presences: Presences
+    queue: str
+    group: str
+    make_group: bool = True
+
+    def __post_init__(self) -> None:
+        validate_name("group", self.group)
+        check_flag("make_group", self.make_group)
+
+
+class QueueReceiver:
+    """Receives for one group, from all partitions of a queue. One read. For one thread at a time.
+
+    Raises:
         QueueStateError: There is no such queue.
     """
 
-    def __init__(  # noqa: PLR0913 (where, whose, and which group, by name)
-        self,
-        store: Store,
-        turns: Turns,
-        queue: str,
-        group: str,
-        *,
-        presences: Presences,
-        make_group: bool = True,
-    ) -> None:
-        validate_name("group", group)
-        self.queue = read_queue(store, queue)
-        self._group = group
-        self._presences = presences
-        self._receivers = [
-            Receiver(store, turns, each, group, make_group=make_group)
-            for each in self.queue.by_partition
-        ]
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self.queue = read_queue(member.store, member.queue)
+        self._receivers = [Receiver(member, each) for each in self.queue.by_partition]
         self._first = secrets.randbelow(len(self._receivers))
 
     def look(self, request: LeaseRequest) -> list[Message]:
-        """Lease and fetch what is there; see `Receiver.look`.
+        """Lease and fetch messages; see `Receiver.look`.
 
-        Of several partitions, one after the other until there are enough messages: those of its
-        share first (see `Presence`), each time beginning with another one. An LWT for each that
-        has some.
+        If there are several partitions, it leases from one after the other until there are enough
+        messages: first from its share (see `Presence`), and each time beginning with another one.
+        That takes an LWT for each partition that has messages.
         """
         return [message for each in self._gather(request, Receiver.look) for message in each]
 
     def look_table(self, request: LeaseRequest) -> pa.Table:
-        """As `look`, as an Arrow table."""
+        """Lease and fetch messages as an Arrow table; see `look`."""
         return pa.concat_tables(self._gather(request, Receiver.look_table))
 
-    def give_back(self, messages: Sequence[Message] | pa.Table) -> None:
-        """Make messages due again that were returned last, and that nobody got. Never raises."""
-        for receiver in self._receivers:
-            receiver.give_back(messages)
+    def pauses(self, wait: timedelta) -> Iterator[float]:
+        """Seconds to pause before each further look, longer each time, until ``wait`` is over."""
+        patience = min(_MOST_PATIENT, max(1.0, len(self._receivers) / _MOST_PATIENT))
+        longest = _LONGEST_PAUSE * patience
+        return pauses_within(wait, first=_FIRST_PAUSE, longest=longest, shortest_part=1)
 
-    @property
-    def longest_pause(self) -> float:
-        """Seconds between two looks at most; see `pauses_within`."""
-        return _LONGEST_PAUSE * min(_MOST_PATIENT, max(1.0, len(self._receivers) / _MOST_PATIENT))
+    def give_back(self, handed: Sized) -> None:
+        """Release the messages of the last look, which nobody got. Never raises."""
+        for receiver in self._receivers:
+            receiver.give_back(handed)
 
     def _gather(
         self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest], Handed]
     ) -> list[Handed]:
         self._first += 1
-        share = self._presences.share(self.queue, self._group)
+        share = self._member.presences.share(self.queue, self._member.group)
         gathered: list[Handed] = []
         left = request.max_messages or 0
         for number in own_first(share, len(self._receivers), turn=self._first):
@@ -146,99 +153,82 @@ class QueueReceiver:
 
 
 class Receiver:
-    """Receives for one group, of one partition of a queue. For one thread at a time.
+    """Receives for one group, from one partition of a queue. For one thread at a time.
 
     Args:
-        store: Where the queue is kept.
-        turns: What the client remembers; a new group is made, and begins at the earliest message.
-        queue: Which queue, or which partition of it.
-        group: Name of the group.
-        make_group: Whether a new group is made.
-        prefetch: Makes what reads messages ahead of their lease; None: nothing does.
-
-    Raises:
-        OptionError: The group's name is not valid.
+        member: The client and its group.
+        queue: The queue, or the partition of it.
+        prefetch: Makes a prefetch for the queue; None: messages are read after they are leased.
     """
 
-    def __init__(  # noqa: PLR0913 (where, whose, and how, by name)
+    def __init__(
         self,
-        store: Store,
-        turns: Turns,
+        member: Member,
         queue: QueueDefinition,
-        group: str,
-        *,
-        make_group: bool = True,
         prefetch: Callable[[QueueDefinition], Prefetch] | None = None,
     ) -> None:
-        validate_name("group", group)
-        check_flag("make_group", make_group)
-        self._store = store
-        self._turns = turns
+        self._member = member
         self.queue = queue
-        self._prefetch = prefetch(self.queue) if prefetch else None
+        self._prefetch = prefetch(queue) if prefetch else None
         self._consumer = Consumer(
-            store, self.queue, group, cache_for=CACHED_FOR, prefetch=self._prefetch
+            member.store, queue, member.group, cache_for=CACHED_FOR, prefetch=self._prefetch
         )
-        self._make_group = make_group
         self._given: Lease | None = None
 
     @property
-    def group(self) -> str:
-        """Name of the group."""
-        return self._consumer.group.name
-
-    @property
     def was_misled(self) -> bool:
-        """Whether the last lease went by a cached state that was not so any more."""
+        """Whether the last lease went by a cached state of the group that was outdated."""
         return self._consumer.was_misled
 
     def look(self, request: LeaseRequest) -> list[Message]:
-        """Lease and fetch what is there. Three reads; if there is something, an LWT and some more.
+        """Lease and fetch messages. Three reads; an LWT and some reads more if there are messages.
 
-        For a group not met before, two reads more. What was handed out too often is
-        dead-lettered. A queue that is paused has nothing.
+        The first look of a client for a group takes two reads more. Messages that were delivered
+        too often are dead-lettered. A queue that is paused has no messages.
 
         Raises:
-            NotFoundError: There is no such group, and it is not to be made.
+            NotFoundError: There is no such group, and it is not to be created.
             QueueStateError: The queue was purged or deleted, or the group deleted.
-            StoreError: Cassandra failed; what was leased is due again, at once if possible.
+            StoreError: Cassandra failed. Messages that were leased are due again, at once if
+                possible.
         """
-        self._given = None
-        self._consumer.forget()
-        return self.fetch(self.lease(request))
+        return self.fetch(self._lease_anew(request))
 
     def lease(self, request: LeaseRequest) -> Lease:
-        """Ack what is done and lease what is there; see `Consumer.poll`.
+        """Ack messages and lease others; see `Consumer.poll`.
 
         Raises:
-            NotFoundError: There is no such group, and it is not to be made.
+            NotFoundError: There is no such group, and it is not to be created.
             QueueStateError: The queue was purged or deleted, or the group deleted.
         """
-        key = (self.queue.queue_id, self.group)
-        # Only once: a group that is deleted is not to come back by itself, and with everything.
-        if request.max_messages and key not in self._turns:
+        turns, key = self._member.turns, (self.queue.queue_id, self._member.group)
+        # Once: a group that is deleted must not come back by itself, as it is owed every message.
+        if request.max_messages and key not in turns:
             self._ensure_group()
-        prefer_fresh = self._turns.get(key, False)
+        prefer_fresh = turns.get(key, False)
         lease = self._consumer.poll(replace(request, by_receipts=True, prefer_fresh=prefer_fresh))
         if request.max_messages:
-            self._turns[key] = any(each.deliveries > 1 for each in lease.leased)
+            turns[key] = any(each.deliveries > 1 for each in lease.leased)
         return lease
 
     def look_table(self, request: LeaseRequest) -> pa.Table:
-        """As `look`, as an Arrow table."""
-        self._given = None
-        self._consumer.forget()
-        lease = self.lease(request)
+        """Lease and fetch messages as an Arrow table; see `look`."""
+        lease = self._lease_anew(request)
         return self._hand_over(lease, partial(self._table, lease))
 
     def fetch(self, lease: Lease) -> list[Message]:
-        """Fetch what was leased, and dead-letter what was leased too often.
+        """Fetch messages that are leased, and dead-letter those that were leased too often.
 
         Raises:
-            StoreError: Cassandra failed; what was leased is due again, at once if possible.
+            StoreError: Cassandra failed. The messages are due again, at once if possible.
         """
         take: Callable[[Unreadable], list[Message]] = partial(self._messages, lease)
         return self._hand_over(lease, take)
+
+    def _lease_anew(self, request: LeaseRequest) -> Lease:
+        self._given = None
+        self._consumer.forget()
+        return self.lease(request)
 
     def _hand_over(self, lease: Lease, take: Callable[[Unreadable], Handed]) -> Handed:
         try:
@@ -253,17 +243,17 @@ class Receiver:
         self._given = lease
         return handed
 
-    def give_back(self, messages: Sequence[Message] | pa.Table) -> None:
-        """Make messages due again that were returned last, and that nobody got. Never raises.
+    def give_back(self, handed: Sized) -> None:
+        """Release the messages of the last look, which nobody got. Never raises.
 
-        One LWT and two reads; nothing without messages.
+        One LWT and two reads; nothing if there are no messages.
         """
-        if len(messages) and self._given is not None:
+        if len(handed) and self._given is not None:
             self._give_back(self._given)
 
     def _ensure_group(self) -> None:
         group = self._consumer.group
-        if not self._make_group and group.ledger.read_group(group.name) is None:
+        if not self._member.make_group and group.ledger.read_group(group.name) is None:
             raise NotFoundError(
                 f"queue {group.queue_id} has no group {group.name!r}, and this call "
                 "does not create it: create it first"
@@ -271,14 +261,14 @@ class Receiver:
         ensure_group(group, starting="earliest")
 
     def _table(self, lease: Lease, unreadable: Unreadable) -> pa.Table:
-        prefix = receipt_prefix(self.queue.queue_id, self.group, lease.token)
+        prefix = receipt_prefix(self.queue.queue_id, self._member.group, lease.token)
         rows = rows_of(self.queue, receipt_prefix=prefix)
-        ledger = Ledger(self._store, self.queue.queue_id)
+        ledger = Ledger(self._member.store, self.queue.queue_id)
         batches = [
             batch
             for each in lease.leased
             for batch in fetch(
-                self._store,
+                self._member.store,
                 self.queue,
                 find_pieces(ledger, each.monotons, deliveries=each.deliveries),
                 rows,
@@ -288,8 +278,8 @@ class Receiver:
         return pa.Table.from_batches(batches, rows.schema)
 
     def _messages(self, lease: Lease, unreadable: Unreadable) -> list[Message]:
-        prefix = receipt_prefix(self.queue.queue_id, self.group, lease.token)
-        # Told before the LWT, so never later than what the lease counts from.
+        prefix = receipt_prefix(self.queue.queue_id, self._member.group, lease.token)
+        # The state was read before the LWT, from whose time the lease counts.
         until = lease.state.now + (lease.request.lease or self.queue.lease)
         messages: list[Message] = []
         left = lease.request.max_decoded_bytes
@@ -308,7 +298,7 @@ class Receiver:
                     headers=one.headers,
                     published_at=one.published_at,
                     partition=one.partition,
-                    group=self.group,
+                    group=self._member.group,
                     delivery_count=each.deliveries,
                     receipt=f"{prefix}{one.monoton}",
                     lease_until=until,
@@ -325,12 +315,13 @@ class Receiver:
     def _stored(
         self, leased: LeasedSlot, stop: int, most_bytes: int | None, on_unreadable: OnUnreadable
     ) -> list[StoredMessage]:
-        """Those of a lease that can be read, as many as have so many bytes; one at least."""
+        """The readable messages of a slot, up to so many bytes, but at least one."""
         stored: Iterable[StoredMessage]
         if self._prefetch:
             stored = self._prefetch.take(leased, stop, on_unreadable, most_bytes)
         else:
-            stored = read_stored(self._store, self.queue, leased.monotons, on_unreadable)
+            store, monotons = self._member.store, leased.monotons
+            stored = read_stored(store, self.queue, monotons, on_unreadable)
         return list(within(stored, most_bytes))
 
     def _give_back(self, lease: Lease) -> None:
@@ -339,7 +330,7 @@ class Receiver:
         except CassieqError as error:
             logger.warning(
                 "%s: messages were leased, but neither handed over nor released; they "
-                "are due when their lease runs out: %s",
+                "are due when their lease ends: %s",
                 self._consumer.group,
                 error,
                 extra={"action": GIVE_BACK_FAILED, **self._consumer.log_fields},
@@ -357,7 +348,7 @@ def _monotons_of(handed: Any) -> Ranges:
 
 
 def own_first(share: Collection[int], partitions: int, *, turn: int) -> list[int]:
-    """All partitions: first those of a share, and each turn another one of them first. Pure.
+    """All partitions, those of a share first; another one begins at each turn. Pure.
 
     >>> own_first({1, 3}, 4, turn=2)
     [3, 1, 2, 0]
@@ -366,25 +357,27 @@ def own_first(share: Collection[int], partitions: int, *, turn: int) -> list[int
     return sorted(turned, key=lambda number: number not in share)
 
 
-def check_receive(
-    limit: int, wait: timedelta, lease: timedelta | None, max_bytes: int | None
-) -> None:
-    """Raise `OptionError` if one of them is of another type, or out of range."""
+def lease_request(
+    limit: int, wait: timedelta, lease: timedelta | None, max_bytes: int | None = None
+) -> LeaseRequest:
+    """What `Client.receive` leases.
+
+    Raises:
+        OptionError: An argument of `Client.receive` has another type, or is out of range.
+    """
     if max_bytes is not None:
         check_count("max_bytes", max_bytes)
     check_count("max", limit)
     check_duration("wait", wait)
     if lease is not None:
         check_duration("lease", lease, least=A_MOMENT)
-
-
-def pauses_within(wait: timedelta, longest: float = _LONGEST_PAUSE) -> Iterator[float]:
-    """Seconds to pause before each further look, longer each time, until ``wait`` is over."""
-    return backoff.pauses_within(wait, first=_FIRST_PAUSE, longest=longest, shortest_part=1)
+    return LeaseRequest(
+        max_messages=limit, lease=lease, max_bytes=max_bytes, max_decoded_bytes=max_bytes
+    )
 
 
 def within(messages: Iterable[StoredMessage], most_bytes: int | None) -> Iterator[StoredMessage]:
-    """The first messages, as many as have so many bytes together; one at least."""
+    """The first messages, up to so many bytes, but at least one."""
     left = float("inf") if most_bytes is None else float(most_bytes)
     is_first = True
     for each in messages:
@@ -403,19 +396,7 @@ def peek_messages(
     start: StartingPosition,
     max_bytes: int | None = None,
 ) -> list[StoredMessage]:
-    """Look at messages without leasing them. A few reads. Those that can't be read are left out.
-
-    Args:
-        store: Where the queue is kept.
-        queue: Which queue.
-        limit: Most messages.
-        start: Where to begin.
-        max_bytes: Most bytes of them, by `StoredMessage.size`; None: no limit.
-
-    Raises:
-        OptionError: ``limit`` is below 1.
-        QueueStateError: No message has that monoton yet.
-    """
+    """Read messages without leasing them, except those that are unreadable; see `Client.peek`."""
     check_count("max", limit)
     if max_bytes is not None:
         check_count("max_bytes", max_bytes)
@@ -441,7 +422,6 @@ def _peek(
     start: StartingPosition,
     max_bytes: int | None,
 ) -> list[StoredMessage]:
-    """The same for one partition."""
     ledger = Ledger(store, queue.queue_id)
     head = ledger.read_head(serial=True)
     first = max(head.finalised, ledger.find_position(head, start))
@@ -503,13 +483,13 @@ def read_stored(
     """Read messages, in order. Two reads, and one for each bucket; more if they are far apart.
 
     Args:
-        store: Where the queue is kept.
-        queue: Which queue.
-        monotons: Which messages.
-        on_unreadable: Is told of those that can't be read, which are left out.
+        store: The store.
+        queue: The queue, or the partition of it.
+        monotons: The messages.
+        on_unreadable: Called with messages that are unreadable; they are left out.
 
     Raises:
-        LeaseLostError: Messages are not there any more.
+        LeaseLostError: Messages are deleted.
         InvariantError: The ledger has a hole there (I1).
     """
     pieces = find_pieces(Ledger(store, queue.queue_id), monotons, deliveries=None)

@@ -1,4 +1,4 @@
-"""What becomes of messages that were received: settled by receipts, one LWT for each lease."""
+"""Messages are settled by their receipts: one LWT for each lease."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADVICE = "give a message that was received, or its receipt (Message.receipt)"
 
 @dataclass(frozen=True, slots=True)
 class LeaseKey:
-    """One lease of one group; of a query's batch, one delivery. See `Receipt`."""
+    """One lease of one group; of a query's batch, one delivery of it. See `Receipt`."""
 
     queue_id: QueueId
     group: str
@@ -60,16 +60,16 @@ def settle_each(
     leases: Mapping[LeaseKey, Ranges],
     settle: Callable[[Consumer, LeaseKey, Ranges], Settled],
 ) -> list[str]:
-    """Settle lease after lease; what fails for one does not keep the others from it.
+    """Settle one lease after the other; if one fails, the others are settled all the same.
 
     Returns:
         The receipts that were stale: settled before, or not under their lease any more.
 
     Raises:
-        QueueStateError: One of the queues does not exist; before anything is settled. Or one of
-            the groups; after all others are.
-        StoreError: Cassandra failed for one of them, after the others are settled. It does no
-            harm to repeat all of it.
+        QueueStateError: A queue does not exist: nothing is settled. Or a group does not exist: the
+            others are settled.
+        StoreError: Cassandra failed for a lease, and the others are settled. It does no harm to
+            repeat the call.
     """
     queues = {name: read_queue(store, name) for name in sorted({key.queue for key in leases})}
     stale: list[str] = []
@@ -77,7 +77,7 @@ def settle_each(
     for key, monotons in leases.items():
         queue = partition_of_id(queues[key.queue], key.queue_id)
         if queue is None:
-            # Of a queue that was deleted, and made anew: nobody holds anything of it any more.
+            # The queue was created again: leases of the earlier version are over.
             stale += key.receipts(monotons)
             continue
         try:
@@ -97,7 +97,7 @@ def settle_all(
     leases: Mapping[LeaseKey, Ranges],
     settlement_of: Callable[[Ranges], Settlement],
 ) -> list[str]:
-    """Settle messages alike. One LWT and two reads for each lease; see `settle_each`."""
+    """Settle messages in the same way. One LWT and two reads for each lease; see `settle_each`."""
 
     def settle(consumer: Consumer, key: LeaseKey, monotons: Ranges) -> Settled:
         asked = settlement_of(monotons)
