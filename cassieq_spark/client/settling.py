@@ -93,9 +93,7 @@ def settle_each(
 
 
 def settle_all(
-    store: Store,
-    leases: Mapping[LeaseKey, Ranges],
-    settlement_of: Callable[[Ranges], Settlement],
+    store: Store, leases: Mapping[LeaseKey, Ranges], settlement_of: Callable[[Ranges], Settlement]
 ) -> list[str]:
     """Settle messages in the same way. One LWT and two reads for each lease; see `settle_each`."""
 

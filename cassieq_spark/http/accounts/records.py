@@ -343,11 +343,7 @@ class Accounts:
             return False
 
     def _new_key(
-        self,
-        name: str,
-        rights: frozenset[Right],
-        queue: str | None,
-        expires_at: datetime | None,
+        self, name: str, rights: frozenset[Right], queue: str | None, expires_at: datetime | None
     ) -> _Key:
         end = None if expires_at is None else expires_at.astimezone(UTC).isoformat()
         now = datetime.now(UTC).isoformat()

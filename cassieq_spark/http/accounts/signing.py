@@ -139,12 +139,7 @@ def sign_request(  # noqa: PLR0913 (the parts of a request, by name)
 
 
 def request_text(
-    account: str,
-    method: str,
-    path: str,
-    *,
-    query: bytes,
-    headers: Iterable[tuple[bytes, bytes]],
+    account: str, method: str, path: str, *, query: bytes, headers: Iterable[tuple[bytes, bytes]]
 ) -> bytes:
     """The text of a request that is signed.
 

@@ -42,14 +42,7 @@ from cassieq_spark.http.client.messages import (
     new_message_sent,
     receipt_of,
 )
-from cassieq_spark.model import (
-    OnDead,
-    Order,
-    Positions,
-    QueueDefinition,
-    Range,
-    validate_name,
-)
+from cassieq_spark.model import OnDead, Order, Positions, QueueDefinition, Range, validate_name
 from cassieq_spark.producer.new_message import Headers, NewMessage, Value
 from cassieq_spark.queues.stats import GroupStats, QueueStats
 from cassieq_spark.schemas.canonical import canonical

@@ -156,11 +156,7 @@ async def create_signed_url(call: Call) -> Response:
     if not found:
         raise NotFoundError(f"account {account.name!r} has no key of that name that is usable")
     permission = Permission(
-        account.name,
-        _rights_of(given.levels),
-        given.queue_name,
-        given.start_time,
-        given.end_time,
+        account.name, _rights_of(given.levels), given.queue_name, given.start_time, given.end_time
     )
     return JSONResponse({"queryParam": sign_url(found[0], permission)}, 201)
 
@@ -179,11 +175,7 @@ async def list_rights(_: Call) -> Response:
 
 def _add_key(call: Call, name: str, given: KeyOptions, rights: Iterable[Right]) -> AccountKey:
     return call.gateway.accounts.add_key(
-        name,
-        given.key_name,
-        rights=rights,
-        queue=given.queue_name,
-        expires_at=given.expires_at,
+        name, given.key_name, rights=rights, queue=given.queue_name, expires_at=given.expires_at
     )
 
 

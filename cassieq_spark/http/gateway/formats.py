@@ -234,8 +234,7 @@ def _of_views(chunk: pa.Array) -> int:
 def _check_size(size: int, most_bytes: int) -> None:
     if size > most_bytes:
         raise RefusedError(
-            f"decoded, the batch has {size} bytes: the limit is {most_bytes}; send several",
-            413,
+            f"decoded, the batch has {size} bytes: the limit is {most_bytes}; send several", 413
         )
 
 

@@ -6,14 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from cassieq_spark.arguments import A_YEAR, check_instant
@@ -90,10 +83,7 @@ class QueueOptions(Payload):
         "settled; strict: of the queue, which has one partition.",
     )
     partitions: int = Field(
-        default=1,
-        ge=1,
-        le=_MOST_PARTITIONS,
-        description="Messages of one key are in one of them.",
+        default=1, ge=1, le=_MOST_PARTITIONS, description="Messages of one key are in one of them."
     )
     on_dead: OnDead = Field(
         default=OnDead.CONTINUE,
