@@ -1,4 +1,4 @@
-"""Admission control: what the gateway holds at once, and what accounts store. The rest is refused.
+"""Admission control: limits of what requests hold at a time, and of what accounts store.
 
 | class | limits |
 |---|---|
@@ -32,19 +32,19 @@ logger = logging.getLogger(__name__)
 #: The messages of an account could not be counted.
 NOT_COUNTED = "gateway.not_counted"
 
-#: Set by a connection in the scope of a request whose body arrived before it is served.
+#: A connection sets this in the scope of a request whose whole body has arrived.
 WHOLE = "cassieq-whole"
 
 K = TypeVar("K")
 
-#: What is left of a refused body is not read.
+#: The rest of a refused body is not read.
 _CLOSE = {"Connection": "close"}
-#: Peeks that are read and encoded at a time: their size is known only then. Each may hold its
+#: Peeks that are read and encoded at a time, as their size is known only then. Each may hold its
 #: messages and their encoding, about four times `Limits.answer_bytes`.
 _PEEKS = 2
-#: An account gets at most one of so many parts of the bytes for answers.
+#: An account gets at most a quarter of the bytes for answers.
 _SHARES = 4
-#: How long a count is good for.
+#: How long a list and a count are valid.
 _QUEUES_KEPT_SECONDS = 5.0
 _MESSAGES_KEPT = timedelta(seconds=30)
 _MOST_ACCOUNTS = 10_000
@@ -63,24 +63,21 @@ ADMIN = Sender("", "")
 class Pool:
     """A resource that all requests share, such as bytes of memory. For one loop.
 
-    A key gets at most its quota, an account at most its own, and all together at most what there
-    is. An account that holds more than would be left for others gets no more either, so one
-    account alone gets at most half of the pool.
+    A key gets at most its quota, an account at most its own, and all together at most the whole.
+    An account that holds more than would be left for others gets no more either, so one account
+    alone gets at most half.
 
     Args:
-        what: Its name in answers and metrics.
-        unit: Its name in sentences.
-        in_all: How much there is.
+        what: The name in answers and metrics.
+        unit: The name in sentences.
+        in_all: The whole.
         of_account: The quota of an account.
         of_key: The quota of a key.
     """
 
     def __init__(self, what: str, unit: str, in_all: int, of_account: int, of_key: int) -> None:
-        self._what = what
-        self._unit = unit
-        self._in_all = in_all
-        self._of_account = of_account
-        self._of_key = of_key
+        self._what, self._unit = what, unit
+        self._in_all, self._of_account, self._of_key = in_all, of_account, of_key
         self._accounts: dict[str, int] = {}
         self._keys: dict[Sender, int] = {}
         #: How much is taken.
@@ -116,8 +113,8 @@ class Pool:
         _subtract(self._accounts, sender.account, count)
 
     def _refusal(self, of: str, limit: int, whose: str, held: int) -> RefusedError:
-        quota = Quota(self._what, of, limit)
-        return over_quota(quota, f"{whose} {held} {self._unit}; the limit is {limit}")
+        why = f"{whose} {held} {self._unit}; the limit is {limit}"
+        return over_quota(Quota(self._what, of, limit), why)
 
 
 def _subtract(held: dict[K, int], key: K, count: int) -> None:
@@ -139,33 +136,25 @@ class Admission:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+        it = self._limits = limits
         self.requests = Pool(
-            "requests",
-            "requests under way",
-            limits.requests,
-            limits.account_requests,
-            limits.key_requests,
+            "requests", "requests under way", it.requests, it.account_requests, it.key_requests
         )
         self.held = Pool(
-            "bytes",
-            "bytes of bodies under way",
-            limits.held_bytes,
-            limits.account_bytes,
-            limits.key_bytes,
+            "bytes", "bytes of bodies under way", it.held_bytes, it.account_bytes, it.key_bytes
         )
         self.polls = Pool(
             "longPolls",
             "requests that wait for messages",
-            limits.polls,
-            limits.account_polls,
-            limits.key_polls,
+            it.polls,
+            it.account_polls,
+            it.key_polls,
         )
         self.answers: Counter[str] = Counter()
         self.peeks = asyncio.Semaphore(_PEEKS)
 
     def check_answers(self, account: str) -> None:
-        """Refuse another answer while an account does not read those it has.
+        """Refuse another answer while an account does not read those that it has.
 
         Raises:
             RefusedError: 429; too many bytes are still being sent, to it or to all.
@@ -181,17 +170,11 @@ class Admission:
         try:
             yield
         finally:
-            self.answers[account] -= count
-            if not self.answers[account]:
-                del self.answers[account]
+            _subtract(self.answers, account, count)
 
     @contextmanager
     def decoded(self, sender: Sender, count: int) -> Iterator[None]:
-        """Take bytes for the decoded messages of a compressed body.
-
-        Raises:
-            RefusedError: 429; see `Pool.take`.
-        """
+        """Take bytes for the decoded messages of a compressed body; see `Pool.take`."""
         self.held.take(sender, count)
         try:
             yield
@@ -200,11 +183,11 @@ class Admission:
 
 
 class Body:
-    """The body of a request; its bytes count against the pool as they arrive.
+    """The body of a request; its bytes are taken from the pool as they arrive.
 
     Args:
-        pool: Counts its bytes, until `release`.
-        limits: How fast it has to arrive.
+        pool: The pool; it has the bytes again after `release`.
+        limits: How fast the body must arrive.
         request: The request.
         sender: The sender.
         limit: Most bytes; 0: the request takes no body.
@@ -213,16 +196,14 @@ class Body:
     def __init__(
         self, pool: Pool, limits: Limits, request: Request, sender: Sender, limit: int
     ) -> None:
-        self._pool = pool
-        self._limits = limits
+        self._pool, self._sender = pool, sender
+        self._limits, self._limit = limits, limit
         self._request = request
-        self._sender = sender
-        self._limit = limit
         #: Bytes that it has taken from the pool.
         self.held = 0
 
     async def read(self) -> bytes:
-        """All of it.
+        """Read all of it.
 
         Raises:
             RefusedError: 400; the request takes no body. 408; it arrives too slowly. 413; it is
@@ -249,7 +230,7 @@ class Body:
                         deadline.reschedule(until + self.held / limits.body_rate)
         except TimeoutError:
             raise RefusedError(
-                f"{self.held} bytes of the body have arrived so far: a body has to arrive at "
+                f"{self.held} bytes of the body have arrived so far: a body must arrive at "
                 f"{limits.body_rate} bytes a second at least",
                 408,
                 _CLOSE,
@@ -263,24 +244,22 @@ class Body:
 
     def _take(self, count: int) -> None:
         self._check_size(self.held + count)
-        if not count:
-            return
-        self._pool.take(self._sender, count)
-        self.held += count
+        if count:
+            self._pool.take(self._sender, count)
+            self.held += count
 
     def _check_size(self, size: int) -> None:
-        if size > self._limit == 0:
-            raise RefusedError(
-                "this request takes no body: parameters are a part of the URL", 400, _CLOSE
-            )
-        if size > self._limit:
-            raise RefusedError(
-                f"the body has more than {self._limit} bytes, which is the limit: store "
-                "it elsewhere and put a reference into the queue, or send several "
-                "batches",
-                413,
-                _CLOSE,
-            )
+        if size <= self._limit:
+            return
+        if not self._limit:
+            why = "this request takes no body: parameters are a part of the URL"
+            raise RefusedError(why, 400, _CLOSE)
+        raise RefusedError(
+            f"the body has more than {self._limit} bytes, which is the limit: store it elsewhere "
+            "and put a reference into the queue, or send several batches",
+            413,
+            _CLOSE,
+        )
 
 
 def has_body(request: Request) -> bool:
@@ -297,9 +276,9 @@ class _Usage:
 
     Attributes:
         queues: Its queues when they were listed, and those created here since.
-        queues_until: Until when the list is good.
+        queues_until: The time until which the list is valid.
         messages: Its stored messages when they were counted, and those put here since.
-        messages_until: Until when the count is good.
+        messages_until: The time until which the count is valid.
         count: The task that counts.
     """
 
@@ -314,13 +293,9 @@ class StorageQuotas:
     """Keeps what accounts store within their quotas. For one loop.
 
     A put costs neither a read nor an LWT for this. Messages are counted in the background, every
-    30 seconds while the account puts, by a scan of the table of queues and two reads for each of
-    its queues. So an account may exceed its quota by what other gateways and programs put between
-    two counts, and by batches under way. Puts before the first count are not refused.
-
-    Args:
-        client: The client of the queues.
-        limits: The quotas.
+    30 seconds while the account puts: a scan of the table of queues, and two reads for each of its
+    queues. So an account may exceed its quota by what other gateways and programs put between two
+    counts, and by batches under way. Puts before the first count are not refused.
     """
 
     def __init__(self, client: AsyncClient, limits: Limits) -> None:
@@ -329,7 +304,7 @@ class StorageQuotas:
         self._accounts: dict[str, _Usage] = {}
 
     async def check_queues(self, account: str, names: Iterable[str]) -> None:
-        """Refuse new queues beyond the quota. A scan of the table of queues, every 5 seconds.
+        """Refuse new queues beyond the quota. A scan of the table of queues each 5 seconds.
 
         Args:
             account: The account that creates them.

@@ -39,6 +39,7 @@ REQUEST = "gateway.request"
 _QUEUE_PATH = re.compile(
     QUEUE.format(account="(?P<account>[^/]+)", queue="(?P<queue>[^/]+)") + "(?P<rest>/.*)"
 )
+_Handler = Callable[[Request], Awaitable[Response]]
 _DESCRIPTION = openapi.description(ENDPOINTS)
 _REASONS = {404: "not found", 405: "method not allowed"}
 
@@ -52,10 +53,10 @@ def make_app(
     """The application.
 
     Args:
-        gateway: Returns what requests share; called at each request.
-        lifespan: Makes that when the loop runs, and closes it in the end.
+        gateway: Returns the gateway; called at each request.
+        lifespan: Makes the gateway when the loop runs, and closes it at the end.
         origins: Origins of pages that may send requests from a browser; ``*`` for any.
-        console: What answers below ``/console``, and asks for the admin key itself; None: nothing.
+        console: Serves the paths below ``/console``, and checks the admin key itself.
     """
     cors = Middleware(
         CORSMiddleware,
@@ -64,17 +65,18 @@ def make_app(
         allow_headers=["*"],
         expose_headers=["Retry-After"],
     )
+    serving = _Serving(gateway)
     app = Starlette(
         routes=[
             # Administration comes last, as routes are tried in this order.
             *(
-                _route(each.method, each.path, _serve(gateway, each))
+                _route(each.method, each.path, serving.of(each))
                 for each in sorted(ENDPOINTS, key=lambda each: each.right is None)
             ),
             # Also by HEAD, as some balancers ask.
             Route("/health", _health, methods=["GET"]),
-            Route("/ready", _ready(gateway), methods=["GET"]),
-            _route("GET", "/metrics", _metrics(gateway)),
+            Route("/ready", serving.ready, methods=["GET"]),
+            _route("GET", "/metrics", serving.metrics),
             _route("GET", "/openapi.json", _describe),
             _route("GET", "/swagger.json", _describe),
             *openapi.routes(),
@@ -85,21 +87,16 @@ def make_app(
         lifespan=lifespan,
     )
     # CORS adds headers to every answer, so it needs the whole stack.
-    return app if origins else _Shortcut(app, gateway)
+    return app if origins else _Shortcut(app, serving)
 
 
 class _Shortcut:
-    """Serves the endpoints of messages directly, at two thirds of the cost for a request.
+    """Serves the endpoints of messages directly, at two thirds of the cost of a request."""
 
-    Args:
-        app: Serves the rest.
-        gateway: See `make_app`.
-    """
-
-    def __init__(self, app: ASGIApp, gateway: Callable[[], Gateway]) -> None:
+    def __init__(self, app: ASGIApp, serving: _Serving) -> None:
         self._app = app
         self._serve = {
-            (each.method, each.path.removeprefix(QUEUE)): _serve(gateway, each)
+            (each.method, each.path.removeprefix(QUEUE)): serving.of(each)
             for each in ENDPOINTS
             if each.path.startswith(QUEUE + "/messages") and not each.path.endswith("}")
         }
@@ -115,31 +112,46 @@ class _Shortcut:
         await response(scope, receive, send)
 
 
-def _route(method: str, path: str, serve: Callable[[Request], Awaitable[Response]]) -> Route:
+def _route(method: str, path: str, serve: _Handler) -> Route:
     route = Route(path, serve, methods=[method])
     # Without HEAD, which Starlette adds to GET: a HEAD of /messages/next would lease.
     route.methods = {method}
     return route
 
 
-def _serve(
-    gateway_of: Callable[[], Gateway], endpoint: Endpoint
-) -> Callable[[Request], Awaitable[Response]]:
-    async def serve(request: Request) -> Response:
-        began = time.perf_counter()
-        gateway = gateway_of()
-        try:
-            response = await _answer(gateway, endpoint, request)
-        except Exception as error:  # noqa: BLE001 (every error is answered)
-            if isinstance(error, RefusedError) and error.quota is not None:
-                gateway.metrics.refused(error.quota)
-            response = answer_to(error, endpoint.operation, _names(request.path_params))
-        took = time.perf_counter() - began
-        gateway.metrics.answered(endpoint.operation, response.status_code, took)
-        _log(request, endpoint, response.status_code, took)
-        return response
+class _Serving:
+    """Serves requests with the gateway that a function returns."""
 
-    return serve
+    def __init__(self, gateway: Callable[[], Gateway]) -> None:
+        self._gateway = gateway
+
+    def of(self, endpoint: Endpoint) -> _Handler:
+        """A function that serves the requests of an endpoint."""
+
+        async def serve(request: Request) -> Response:
+            began = time.perf_counter()
+            gateway = self._gateway()
+            try:
+                response = await _answer(gateway, endpoint, request)
+            except Exception as error:  # noqa: BLE001 (every error is answered)
+                if isinstance(error, RefusedError) and error.quota is not None:
+                    gateway.metrics.refused(error.quota)
+                response = answer_to(error, endpoint.operation, _names(request.path_params))
+            took = time.perf_counter() - began
+            gateway.metrics.answered(endpoint.operation, response.status_code, took)
+            _log(request, endpoint, response.status_code, took)
+            return response
+
+        return serve
+
+    async def ready(self, _: Request) -> Response:
+        why_not = await self._gateway().why_not_ready()
+        if why_not is not None:
+            return JSONResponse({"status": "not ready", "message": why_not}, 503)
+        return JSONResponse({"status": "ready"})
+
+    async def metrics(self, _: Request) -> Response:
+        return Response(self._gateway().metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Response:
@@ -150,7 +162,7 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
         sender = ADMIN
     else:
         account, queue = names["account"], names.get("queue")
-        # Not admitted yet: there are at most as many of these as connections.
+        # Before the request is admitted: at most one for each connection.
         grant = await gateway.authorizer.check(request, account, queue, endpoint.right)
         sender = Sender(account, grant.key)
     admission, limits = gateway.admission, gateway.limits
@@ -204,23 +216,6 @@ def _log(request: Request, endpoint: Endpoint, status: int, took: float) -> None
 
 async def _health(_: Request) -> Response:
     return JSONResponse({"status": "alive"})
-
-
-def _ready(gateway_of: Callable[[], Gateway]) -> Callable[[Request], Awaitable[Response]]:
-    async def ready(_: Request) -> Response:
-        why_not = await gateway_of().why_not_ready()
-        if why_not is not None:
-            return JSONResponse({"status": "not ready", "message": why_not}, 503)
-        return JSONResponse({"status": "ready"})
-
-    return ready
-
-
-def _metrics(gateway_of: Callable[[], Gateway]) -> Callable[[Request], Awaitable[Response]]:
-    async def metrics(_: Request) -> Response:
-        return Response(gateway_of().metrics.text(), media_type="text/plain; version=0.0.4")
-
-    return metrics
 
 
 async def _describe(_: Request) -> Response:

@@ -47,11 +47,11 @@ _CHALLENGE = {"WWW-Authenticate": "Key"}
 
 
 def scope_of(key: AccountKey, permission: Permission | None = None) -> str:
-    """The scope of a sender's idempotency keys; those of two scopes are independent.
+    """The scope of a sender's idempotency keys; equal keys in two scopes are different keys.
 
-    The owner's keys share one scope, so that a put may be repeated with either of them while one
-    is being replaced; and so do URLs of equal text that they signed. Each other key has a scope
-    of its own, by its name, and each other URL, by its text.
+    The owner's keys share one scope, so that a put can be repeated with either of them while one
+    is being replaced; and so do URLs of equal text that they signed. Any other key has a scope of
+    its own, by its name, and any other URL, by its text.
     """
     owner = key.queue is None and Right.DELETE_QUEUE in key.rights
     if permission is None:
@@ -65,12 +65,12 @@ def scope_of(key: AccountKey, permission: Permission | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a request may do: what its key allows and, if it has a signed URL, that allows, too.
+    """What a request may do: what its key allows and, with a signed URL, what the URL allows, too.
 
     Attributes:
         key: The name of the key.
         rights: The rights.
-        queues: It is limited to each of these queues; to none, if they differ.
+        queues: The queues that key and URL are limited to; if two differ, no queue is allowed.
         body_digest: SHA-256 of the body that was signed; None if no body was.
         scope: The scope of its idempotency keys; see `scope_of`.
     """
@@ -83,14 +83,14 @@ class Grant:
 
     @classmethod
     def of(cls, key: AccountKey, permission: Permission | None = None) -> Grant:
-        """What a key allows, or a URL that it has signed."""
+        """What a key allows, or a URL that the key has signed."""
         rights = key.rights if permission is None else key.rights & permission.rights
         queues = (key.queue, permission.queue if permission else None)
         limited = tuple(queue for queue in queues if queue is not None)
         return cls(key.name, rights, limited, scope=scope_of(key, permission))
 
     def covers(self, queue: str | None) -> bool:
-        """Whether it extends to a queue, named without the account; None: to all queues."""
+        """Whether it allows a queue, named without the account; None: all queues."""
         return all(queue == each for each in self.queues)
 
 
@@ -115,8 +115,8 @@ async def check_body(body: bytes, digest: str | None) -> None:
 class Replays:
     """Remembers signatures while they are valid, so that no request is carried out twice.
 
-    For one loop. It knows the requests of this process only: another gateway, or this one after a
-    restart, accepts a signature again.
+    For one loop. It knows the requests of this process only: another gateway accepts a signature
+    again, and so does this one after a restart.
 
     Args:
         skew: How far the time of a signature may be from ours.
@@ -165,7 +165,7 @@ class Authorizer:
     Args:
         accounts: The accounts.
         skew: By how much the clock of a signer may differ from ours.
-        as_cassieq: Whether to accept requests that are signed as CassieQ's clients do.
+        as_cassieq: Accept requests that are signed as CassieQ's clients do.
         clock: Tells the time.
     """
 
@@ -188,10 +188,7 @@ class Authorizer:
     async def check(
         self, request: Request, account: str, queue: str | None, right: Right
     ) -> Grant:
-        """Authorize a request for a right.
-
-        Returns:
-            All that its sender may do.
+        """Authorize a request for a right, and return all that its sender may do.
 
         Raises:
             RefusedError: 401; it has no valid key or signature. 403; it lacks the right.
@@ -226,7 +223,7 @@ class Authorizer:
         request.scope[KEY] = "admin"
 
     def forget(self, account: str) -> None:
-        """Read an account again at its next request: it was changed here."""
+        """Read an account again at its next request, as it was changed here."""
         self._kept.pop(account, None)
 
     async def _look_up(self, name: str) -> Account | None:

@@ -28,7 +28,7 @@ NOT_RETURNED = "gateway.not_returned"
 #: Groups whose next messages are prefetched.
 _MOST_GROUPS = 1_000
 
-#: So few messages have no more stored bytes than a round leases; to know costs reads.
+#: So few messages, of 8 MiB at most, do not exceed the bytes of a round; a check costs reads.
 _FEW = 4
 
 #: Seconds between two looks for requests that wait.
@@ -74,7 +74,7 @@ class _Rounds:
     Args:
         exchange: Acks and leases for the group.
         most: Most messages of a round.
-        most_bytes: Most bytes of a round, about; a message at least.
+        most_bytes: About the most bytes of a round, but at least a message.
         linger: Seconds for which a round waits for the requests that the last one answered.
         release: Releases messages whose request was cancelled.
     """
@@ -87,11 +87,9 @@ class _Rounds:
         linger: float,
         release: Callable[[Sequence[Message]], None],
     ) -> None:
-        self._exchange = exchange
-        self._most = most
-        self._most_bytes = most_bytes
+        self._exchange, self._release = exchange, release
+        self._most, self._most_bytes = most, most_bytes
         self._linger = linger
-        self._release = release
         self._loop = asyncio.get_running_loop()
         self._receives: list[_Receive] = []
         self._acks: list[_Ack] = []
@@ -110,13 +108,11 @@ class _Rounds:
         self.task: asyncio.Task[None] | None = None
 
     def receive(self, receive: _Receive) -> None:
-        """Add a request for messages."""
         self._receives.append(receive)
         self.look()
         self._count()
 
     def ack(self, ack: _Ack) -> None:
-        """Add a request that acks."""
         self._acks.append(ack)
         self._woken.set()
         self._count()
@@ -173,7 +169,7 @@ class _Rounds:
             exchanged = await self._exchange.turn(
                 [receipt for ack in acks for receipt in ack.receipts], self._request(served)
             )
-        except Exception as error:  # noqa: BLE001 (the requests get it, whatever it is)
+        except Exception as error:  # noqa: BLE001 (the requests get it)
             _fail(acks, error)
             _fail(served, error)
             messages = []
@@ -206,16 +202,16 @@ class _Rounds:
         )
 
     def _requeue(self, served: Sequence[_Receive]) -> None:
-        """Drop requests that are answered; put those with another lease first."""
+        """Drop requests that are answered; requests with another lease come first."""
         left = [each for each in self._receives if not each.future.done()]
         just = set(served)
         self._receives = [each for each in left if each not in just]
         self._receives += [each for each in left if each in just]
 
     def _plan_look(self, now: float, *, found: bool) -> None:
-        """Look again for the requests that are left: at once if there was something, or later.
+        """Look again for the requests that are left: at once if there were messages, or later.
 
-        In strict order nothing more is available before the messages of this round are settled.
+        In strict order no more messages are available before those of this round are settled.
         """
         if found:
             self._backoff = _FIRST_BACKOFF
@@ -235,7 +231,7 @@ class _Rounds:
 
 
 def _hand_out(takers: Sequence[_Receive], messages: list[Message]) -> list[Message]:
-    """Give each request its messages, in order; return those that nobody took."""
+    """Give each request its messages, in order; return those that no request took."""
     at = 0
     for each in takers:
         if at < len(messages):
@@ -274,15 +270,14 @@ class Coalescer:
         client: The client of the queues.
         most: Most messages of a round.
         linger: How long a round waits for the requests that the last one answered.
-        most_bytes: Most bytes of a round, about; a message at least.
+        most_bytes: About the most bytes of a round, but at least a message.
     """
 
     def __init__(
         self, client: AsyncClient, most: int, linger: timedelta, most_bytes: int = 32 << 20
     ) -> None:
         self._client = client
-        self._most = most
-        self._most_bytes = most_bytes
+        self._most, self._most_bytes = most, most_bytes
         self._linger = linger.total_seconds()
         self._groups: defaultdict[str, dict[str, _Rounds]] = defaultdict(dict)
         self._releases: set[asyncio.Task[None]] = set()
@@ -300,15 +295,8 @@ class Coalescer:
     ) -> list[Message]:
         """Lease messages, at least one unless none comes in time; see `AsyncClient.receive`.
 
-        Messages that were leased for a call that is cancelled are released.
-
-        Args:
-            queue: Name of the queue.
-            group: Name of the group.
-            most: Most messages.
-            lease: How long they are leased; None: as long as the queue says.
-            wait: How long to wait for the first message.
-            longest: The longest lease if the queue says.
+        Messages that were leased for a call that is cancelled are released. If ``lease`` is None,
+        the queue says how long they are leased, but not longer than ``longest``.
         """
         patience = 0.0 if self._stopped else wait.total_seconds()
         receive = _Receive(most, lease, longest, asyncio.get_running_loop().time() + patience)
@@ -321,13 +309,10 @@ class Coalescer:
             raise
 
     async def ack(self, queue: str, group: str, receipts: Sequence[Receipt]) -> list[bool]:
-        """Ack messages.
-
-        Returns:
-            For each, whether its receipt was good, so that the message is settled now.
+        """Ack messages; return for each whether its receipt was good, so that it is settled now.
 
         Raises:
-            CassieqError: See `Exchange.turn`; it does no harm to repeat it.
+            CassieqError: See `Exchange.turn`; it does no harm to repeat the call.
         """
         mine = _Ack(receipts, asyncio.get_running_loop().create_future())
         self._rounds(queue, group).ack(mine)
@@ -345,7 +330,7 @@ class Coalescer:
             group.end_waits()
 
     async def close(self) -> None:
-        """Wait for what is under way. No receive and no ack may follow."""
+        """Wait for the calls under way. No receive and no ack may follow."""
         self.stop()
         while tasks := [each.task for each in self._every_group() if each.task]:
             await asyncio.gather(*tasks)
@@ -417,15 +402,10 @@ class Settlements:
 
     Acks go with the next round of their group. Requests for any other action wait while a call of
     the same group and action is under way, and share the next one: an LWT for each lease.
-
-    Args:
-        client: The client of the queues.
-        coalescer: Acks.
     """
 
     def __init__(self, client: AsyncClient, coalescer: Coalescer) -> None:
-        self._client = client
-        self._coalescer = coalescer
+        self._client, self._coalescer = client, coalescer
         self._waiting: defaultdict[_Key, _Waiting] = defaultdict(list)
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
 
@@ -436,17 +416,13 @@ class Settlements:
             by_group[receipt.queue, receipt.group].append(index)
         done = [False] * len(receipts)
         for (queue, group), indices in by_group.items():
-            acked = [receipts[index] for index in indices]
-            good = await self._coalescer.ack(queue, group, acked)
+            good = await self._coalescer.ack(queue, group, [receipts[index] for index in indices])
             for index, is_done in zip(indices, good, strict=True):
                 done[index] = is_done
         return done
 
     async def settle(self, receipts: Sequence[Receipt], action: Action) -> list[bool]:
-        """Settle messages.
-
-        Returns:
-            For each, whether its receipt was good, so that it is settled now.
+        """Settle messages; return for each whether its receipt was good, so it is settled now.
 
         Raises:
             CassieqError: See `AsyncClient.release`; some of them may be settled.
@@ -463,7 +439,7 @@ class Settlements:
         return await asyncio.gather(*futures)
 
     async def close(self) -> None:
-        """Wait for what is under way. No call may follow."""
+        """Wait for the calls under way. No call may follow."""
         while self._tasks:
             await asyncio.gather(*self._tasks.values())
 

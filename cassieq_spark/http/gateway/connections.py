@@ -1,6 +1,6 @@
 """Connections: how many there may be, and how large and slow the head of a request may be.
 
-httptools accepts a request line and headers of any size, and uvicorn waits for them for ever.
+httptools accepts a request line and headers of any size, and uvicorn waits for them without limit.
 `Connection` is uvicorn's protocol for httptools with limits of both.
 """
 
@@ -31,7 +31,7 @@ _FAREWELL_BYTES = 1 << 20
 
 
 class Config(uvicorn.Config):
-    """What uvicorn passes to each connection, with what counts them."""
+    """What uvicorn passes to each connection, with the limiter."""
 
     limiter: ConnectionLimiter
 
@@ -40,8 +40,8 @@ class Connection(HttpToolsProtocol):
     """Reads the requests of one client.
 
     It counts the bytes in a row that belong to no body and complete nothing. So request line,
-    headers, trailers and chunk extensions are limited together, however they arrive. Memory holds
-    the limit and one read of the socket.
+    headers, trailers and chunk extensions have one limit, however they arrive. Memory holds this
+    limit and one read of the socket.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Connection(HttpToolsProtocol):
             quota = Quota("headers", "request", limits.header_count)
             why = f"the request has {count} headers: the limit is {limits.header_count}"
             raise self._stop(RefusedError(why, 431, quota=quota))
-        # Most requests are smaller than the limit, with everything that came with them.
+        # Most reads are smaller than the limit, so the head in them is.
         if self._fed_bytes > limits.head_bytes:
             head = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if head > limits.head_bytes:
@@ -145,7 +145,7 @@ class Connection(HttpToolsProtocol):
             self._set_deadline()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer with why the parser was stopped."""
+        """Answer with the reason why the parser was stopped."""
         self._answer_last(self._refusal or RefusedError(f"{msg} See /openapi.json."))
 
     @property
@@ -196,7 +196,7 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._is_answering:
-            # The client would take this answer for that of another request.
+            # The client would take this answer for that of the request under way.
             self.transport.close()
             return
         self.transport.write(_as_bytes(refusal))
@@ -218,13 +218,11 @@ _IPV6 = 6
 
 
 class ConnectionLimiter:
-    """Counts connections, in all and by address, and refuses those beyond the limits.
-
-    For one loop.
+    """Counts connections, in all and by address; refuses those beyond the limits. For one loop.
 
     Args:
         limits: The limits.
-        proxies: Addresses and networks of proxies, from which any number may come.
+        proxies: Addresses and networks of proxies, whose connections are not limited by address.
 
     Raises:
         OptionError: One of them is neither an address nor a network.
@@ -240,31 +238,26 @@ class ConnectionLimiter:
         self.on_refused: Callable[[Quota], object] = lambda _: None
 
     def enter(self, host: str | None) -> RefusedError | None:
-        """Count a connection; return why it is refused, if it is.
-
-        Args:
-            host: The address of the client, if it has one; the same as for `leave`.
-        """
+        """Count a connection; return why it is refused, if it is. See `leave`."""
         self.count += 1
         origin = self._origin(host)
-        limits = self.limits
         if origin is not None:
             self._addresses[origin] += 1
-            if self._addresses[origin] > limits.address_connections:
-                limit = limits.address_connections
+            limit = self.limits.address_connections
+            if self._addresses[origin] > limit:
                 why = (
                     f"{limit} connections from {origin} are open, which is the limit; if that is "
                     "a proxy, start the gateway with --proxy"
                 )
                 return over_quota(Quota("connections", "address", limit), why)
-        if self.count > limits.connections:
-            limit = limits.connections
+        limit = self.limits.connections
+        if self.count > limit:
             why = f"{limit} connections are open, which is the limit"
             return over_quota(Quota("connections", "all", limit), why, status=503)
         return None
 
     def leave(self, host: str | None) -> None:
-        """Stop counting a connection that was closed."""
+        """Stop counting a connection that was closed; its address is that of `enter`."""
         self.count -= 1
         origin = self._origin(host)
         if origin is not None:
@@ -278,11 +271,11 @@ class ConnectionLimiter:
             self.on_refused(error.quota)
 
     def _origin(self, host: str | None) -> str | None:
-        """What counts as one address; None for a proxy, or if there is no address."""
+        """What counts as one address; None for a proxy, or without an address."""
         if host is None:
             return None
         address = ip_address(host.partition("%")[0])
-        # A socket of both families shows IPv4 clients so.
+        # A socket of both families shows the addresses of IPv4 clients in this way.
         address = getattr(address, "ipv4_mapped", None) or address
         if any(address in each for each in self._proxies):
             return None

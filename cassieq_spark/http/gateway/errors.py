@@ -49,8 +49,8 @@ class Quota(NamedTuple):
 
     Attributes:
         what: The resource: requests, bytes, longPolls, queues, messages, connections, ...
-        of: Whose it is: key, account, share (what one account may get of what all share), all,
-            address, request, connection.
+        of: Whose it is: key, account, share (what is left for one account), all, address, request,
+            connection.
         limit: Its value.
     """
 
@@ -98,11 +98,12 @@ def over_quota(
         quota: The quota.
         why: A sentence that says so.
         status: The status code.
-        retry_after: After which time a retry may succeed.
+        retry_after: The time after which a retry may succeed.
     """
-    seconds = int(retry_after.total_seconds())
-    headers = {"Retry-After": f"{seconds}"}
-    return RefusedError(f"{why}; try again in {seconds} s", status, headers, quota)
+    seconds = f"{retry_after.total_seconds():.0f}"
+    return RefusedError(
+        f"{why}; try again in {seconds} s", status, {"Retry-After": seconds}, quota
+    )
 
 
 #: The status code of an error: that of the first class that fits.
@@ -135,43 +136,26 @@ def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSO
     """The answer to a request that failed.
 
     Args:
-        error: Why it failed.
-        operation: The endpoint's operation.
+        error: The error.
+        operation: The operation of the endpoint.
         names: Account and queue, as far as they are known.
     """
     status = status_of(error)
-    message = str(error)
+    message, fields = str(error), {"operation": operation, **names}
     if status == 500:  # noqa: PLR2004 (a bug of ours)
-        logger.error(
-            "%s failed: %s",
-            operation,
-            error,
-            exc_info=error,
-            extra={"action": FAILED, "operation": operation, **names},
-        )
+        extra = {"action": FAILED, **fields}
+        logger.error("%s failed: %s", operation, error, exc_info=error, extra=extra)
         message = "the gateway failed unexpectedly; its log has the details"
     if isinstance(error, StoreError):
         # Its text names nodes.
-        logger.warning(
-            "%s failed: %s",
-            operation,
-            error,
-            extra={"action": STORE_FAILED, "operation": operation, **names},
-        )
+        extra = {"action": STORE_FAILED, **fields}
+        logger.warning("%s failed: %s", operation, error, extra=extra)
         message = _OF_STORE[status]
-    headers: dict[str, str] = {}
+    reason = _REASONS_OF.get(type(error)) or _REASONS.get(status, "Error")
+    body: dict[str, Any] = {"reason": reason, "operation": operation, "message": message, **names}
+    headers: dict[str, str] = _RETRY_AFTER if status in {503, 504} else {}
     if isinstance(error, RefusedError):
-        headers = error.headers
-    elif status in {503, 504}:
-        headers = _RETRY_AFTER
-    body: dict[str, Any] = {
-        "reason": _REASONS_OF.get(type(error)) or _REASONS.get(status, "Error"),
-        "operation": operation,
-        "message": message,
-        **names,
-    }
-    if isinstance(error, RefusedError):
-        body |= error.details
+        headers, body = error.headers, body | error.details
         if error.quota is not None:
             body["quota"] = error.quota._asdict()
     return JSONResponse(body, status, headers)

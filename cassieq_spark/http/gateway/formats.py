@@ -1,4 +1,4 @@
-"""Bodies with many messages: JSON lines or an Arrow IPC stream, read and written."""
+"""Batches of messages: JSON lines or an Arrow IPC stream, read and written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
 HEADERS = pa.map_(pa.string(), pa.string())
-#: What an answer says of each message besides its value.
+#: The columns of an answer besides the value.
 METADATA_FIELDS = [
     pa.field("popReceipt", pa.string()),
     pa.field("deliveryCount", pa.int32()),
@@ -99,21 +99,10 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
 def open_table(
     body: bytes, most: int, most_bytes: int, check: Callable[[pa.Schema], None]
 ) -> tuple[pa.Table, int]:
-    """Decode an Arrow IPC stream of strangers, after its size was computed from what it declares.
+    """Decode an Arrow IPC stream of strangers, after its size was computed; see `read_arrow`.
 
-    Args:
-        body: The stream.
-        most: Most rows.
-        most_bytes: Most bytes when it is decoded.
-        check: Refuses columns whose values may be shared in a way that is not computed: only a
-            column itself may be a dictionary or a view of texts or bytes.
-
-    Returns:
-        The table, and about how many bytes it has.
-
-    Raises:
-        RefusedError: 400; it is not such a stream, or has more than ``most`` rows. 413; decoded,
-            it has more than ``most_bytes``.
+    ``check`` must refuse columns whose values may be shared in a way that is not computed: only a
+    column itself may be a dictionary or a view of texts or bytes.
     """
     try:
         stream = declared(body)
@@ -153,7 +142,7 @@ def write_arrow(messages: Sequence[Message]) -> bytes:
 
 
 def metadata_of(message: Message) -> dict[str, Any]:
-    """What an answer says of a message besides its value; see `METADATA_FIELDS`."""
+    """A message except its value; see `METADATA_FIELDS`."""
     return {
         "popReceipt": pop_receipt(message.receipt),
         "deliveryCount": message.delivery_count,
@@ -167,7 +156,7 @@ def metadata_of(message: Message) -> dict[str, Any]:
 
 
 def stream_of(batch: pa.RecordBatch) -> bytes:
-    """An Arrow IPC stream with the rows of a batch."""
+    """Write the rows of a batch as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -182,12 +171,10 @@ def _message_of(number: int, line: bytes) -> NewMessage:
         where = f"line {number} (counted from 0)"
         raise RefusedError(problems(error, NewMessageLine, "field", where)) from error
     value = decoded(given.message, given.encoding, f"the message of line {number}")
-    key = given.key
-    if key is not None:
-        return NewMessage(
-            value, decoded(key, given.key_encoding, f"the key of line {number}"), given.headers
-        )
-    return NewMessage(value, None, given.headers)
+    key = None
+    if given.key is not None:
+        key = decoded(given.key, given.key_encoding, f"the key of line {number}")
+    return NewMessage(value, key, given.headers)
 
 
 def _check_columns(schema: pa.Schema) -> None:
@@ -202,7 +189,6 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _check_declared(stream: Declared, most: int, most_bytes: int) -> None:
-    """Check what a stream declares, before it is decoded."""
     _check_count(stream.rows, most)
     if stream.messages > _LINES_PER_MESSAGE * most:
         raise RefusedError(f"the stream has {stream.messages} parts for {stream.rows} messages")

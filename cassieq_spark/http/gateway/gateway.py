@@ -1,4 +1,4 @@
-"""What all requests of one server share, and its metrics for Prometheus."""
+"""What the requests of a server share, and its metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -19,20 +19,13 @@ from cassieq_spark.http.gateway.producers import ProducerPool
 from cassieq_spark.settings.gateway import Limits
 
 _READY_SECONDS = 5.0
-#: No account can have this name; to look for it takes one read.
+#: No account can have this name, and looking for it takes one read.
 _NO_ACCOUNT = "-"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Gateway:
-    """The parts of a server that requests share. For one loop.
-
-    Args:
-        client: The client of the queues; connected.
-        accounts: The accounts that may use them.
-        limits: The limits and quotas.
-        connections: Counts connections.
-    """
+    """The parts of a server that requests share; its client is connected. For one loop."""
 
     def __init__(
         self,
@@ -59,7 +52,7 @@ class Gateway:
         self.coalescer.stop()
 
     async def close(self) -> None:
-        """Publish what is left, release what no request got, and wait for what is under way."""
+        """Publish what is left, release what no request got, and wait for calls under way."""
         self.stop()
         await self.producers.close()
         await self.coalescer.close()
@@ -67,7 +60,7 @@ class Gateway:
         await self.storage.close()
 
     async def why_not_ready(self) -> str | None:
-        """Why it is not ready to serve; None if it is. One read."""
+        """Why it is not ready to serve; None if it is ready. One read."""
         if self._stopping:
             return "the gateway is shutting down"
         look = asyncio.to_thread(self.accounts.find, _NO_ACCOUNT)
@@ -79,12 +72,7 @@ class Gateway:
 
 
 class Metrics:
-    """Counts and times requests.
-
-    Args:
-        admission: What requests hold now.
-        connections: Counts connections; connections that it refuses are counted, too.
-    """
+    """Counts and times requests, and counts what is refused."""
 
     def __init__(self, admission: Admission, connections: ConnectionLimiter) -> None:
         registry = self._registry = CollectorRegistry()
@@ -101,7 +89,7 @@ class Metrics:
             buckets=_BUCKETS,
             registry=registry,
         )
-        # To find them by their labels takes as long as to count.
+        # Finding them by their labels takes as long as counting.
         self._requests_of = cache(
             lambda operation, status: requests.labels(operation, str(status))
         )

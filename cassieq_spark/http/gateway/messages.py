@@ -29,6 +29,8 @@ from cassieq_spark.http.gateway.formats import (
 )
 from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint, decoded
 from cassieq_spark.http.gateway.responses import (
+    RECEIVED_EXAMPLE,
+    STORED_EXAMPLE,
     answer_with,
     body_of,
     json_array,
@@ -59,34 +61,17 @@ from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings.position import POSITION, StartingPosition
 
 T = TypeVar("T")
+M = TypeVar("M", bound=StoredMessage)
 
-#: A lease of no time lasts this long: in CassieQ the next get had the message again.
+#: A lease of 0 seconds lasts this long; in CassieQ the next get has the message again.
 _SHORTEST_LEASE = timedelta(milliseconds=1)
 
-_BYTES = "application/octet-stream"
+_JSON, _BYTES = "application/json", "application/octet-stream"
 #: More digits than a monoton has.
 _MONOTON = re.compile("[0-9]{1,19}")
 
-_STORED = {
-    "message": "hello",
-    "encoding": "text",
-    "partition": 0,
-    "monoton": 0,
-    "key": None,
-    "keyEncoding": "text",
-    "headers": {},
-    "publishedAt": "2026-11-20T12:00:00Z",
-}
-_RECEIVED = {
-    "popReceipt": RECEIPT,
-    "deliveryCount": 1,
-    "messageTag": "0",
-    "leaseUntil": "2026-11-20T12:00:30Z",
-    **_STORED,
-}
 _STALE = {409: "The receipt is stale"}
 _NO_GROUP = {409: "The group was deleted, or the queue is being purged or deleted"}
-_SETTLED = {200: "The messages are settled, except for the stale receipts listed"}
 
 
 @Endpoint(
@@ -94,7 +79,7 @@ _SETTLED = {200: "The messages are settled, except for the stale receipts listed
     QUEUE + "/messages",
     Right.PUT_MESSAGE,
     query=PutParameters,
-    body=("text/plain", _BYTES, "application/json"),
+    body=("text/plain", _BYTES, _JSON),
     answers={
         200: "The message was put before, under the same Idempotency-Key",
         201: "The message is published and durable",
@@ -130,15 +115,12 @@ async def put(call: Call) -> Response:
     Right.READ_MESSAGE,
     query=ReceiveParameters,
     answers={200: "The message", 204: "No message is available", **_NO_GROUP},
-    examples={200: _RECEIVED},
+    examples={200: RECEIVED_EXAMPLE},
 )
 async def receive(call: Call) -> Response:
     """Lease the next message."""
     messages = await _leased(call, 1)
-    if not messages:
-        return Response(status_code=204)
-    admission, kind = call.gateway.admission, "application/json"
-    return await answer_with(messages, _only, kind, admission=admission, account=call.account)
+    return await _answer(call, messages, _only) if messages else Response(status_code=204)
 
 
 @Endpoint(
@@ -153,31 +135,26 @@ async def receive(call: Call) -> Response:
 )
 async def update(call: Call) -> Response:
     """Extend the lease of a message, release the message, or replace it by another one."""
-    given = call.json(Update)
-    receipt = parse_pop_receipt(call.query.pop_receipt, call.queue)
+    given, pop_receipt = call.json(Update), call.query.pop_receipt
+    receipt = parse_pop_receipt(pop_receipt, call.queue)
+    time = timedelta(0)
     if given.message is None:
         time = held_for(call, given.new_invisibility_seconds)
         action = Action("extend", time) if time else Action("release")
         (done,) = await call.gateway.settlements.settle([receipt], action)
     else:
-        time = seconds(given.new_invisibility_seconds)
         call.gateway.storage.check_messages(call.account)
         done = not await call.gateway.client.replace(
             str(receipt),
             decoded(given.message, given.encoding, "message"),
             key=None if given.key is None else decoded(given.key, given.key_encoding, "key"),
             headers=given.headers,
-            delay=time,
+            delay=seconds(given.new_invisibility_seconds),
         )
     if not done:
         raise _stale(call)
-    is_held = given.message is None and bool(time)
-    return JSONResponse(
-        {
-            "popReceipt": call.query.pop_receipt if is_held else None,
-            "messageTag": str(receipt.monoton),
-        }
-    )
+    held = {"popReceipt": pop_receipt if time else None, "messageTag": str(receipt.monoton)}
+    return JSONResponse(held)
 
 
 @Endpoint(
@@ -254,13 +231,13 @@ async def put_many(call: Call) -> Response:
     query=ReceiveManyParameters,
     answers={200: "Messages", 204: "No message is available", **_NO_GROUP},
     other_examples={
-        LINES: json_object(_RECEIVED).decode() + "\n",
+        LINES: json_object(RECEIVED_EXAMPLE).decode() + "\n",
         ARROW: "columns popReceipt, deliveryCount, partition, monoton, key, headers, ..., value",
     },
 )
 async def receive_many(call: Call) -> Response:
     """Lease messages; the answer is JSON lines, or Arrow if the request accepts that."""
-    kind = _media_type(call.request.headers.get("accept", "*/*"))
+    kind = ARROW if _accepted(call) == ARROW else LINES
     most = call.gateway.limits.batch_count
     if call.query.max > most:
         raise RefusedError(f"max is {call.query.max}: the limit is {most}")
@@ -272,11 +249,8 @@ async def receive_many(call: Call) -> Response:
     write: Callable[[Sequence[Message]], bytes] = write_lines
     if kind == ARROW:
         write = write_arrow if columns is None else partial(write_table, columns=columns)
-    else:
-        kind = LINES
-    admission = call.gateway.admission
     try:
-        return await answer_with(messages, write, kind, admission=admission, account=call.account)
+        return await _answer(call, messages, write, kind)
     except (MessageError, SchemaError) as error:
         receipts = [Receipt.parse(each.receipt) for each in messages]
         await call.gateway.settlements.settle(receipts, Action("release"))
@@ -285,63 +259,41 @@ async def receive_many(call: Call) -> Response:
         ) from error
 
 
-@Endpoint(
-    "POST",
-    QUEUE + "/messages/ack",
-    Right.ACK_MESSAGE,
-    body=Receipts,
-    answers=_SETTLED,
-    examples={200: {"stale": []}},
-    example={"popReceipts": [RECEIPT]},
-    is_batch=True,
-)
+def _settling(what: str, right: Right, body: type[Receipts], **example: object) -> Endpoint:
+    """The endpoint of an action on many messages."""
+    return Endpoint(
+        "POST",
+        f"{QUEUE}/messages/{what}",
+        right,
+        body=body,
+        answers={200: "The messages are settled, except for the stale receipts listed"},
+        examples={200: {"stale": []}},
+        example={"popReceipts": [RECEIPT], **example},
+        is_batch=True,
+    )
+
+
+@_settling("ack", Right.ACK_MESSAGE, Receipts)
 async def ack_many(call: Call) -> Response:
     """Ack messages."""
     return await _settle(call, call.json(Receipts), None)
 
 
-@Endpoint(
-    "POST",
-    QUEUE + "/messages/release",
-    Right.UPDATE_MESSAGE,
-    body=ReleasedReceipts,
-    answers=_SETTLED,
-    examples={200: {"stale": []}},
-    example={"popReceipts": [RECEIPT], "delaySeconds": 60},
-    is_batch=True,
-)
+@_settling("release", Right.UPDATE_MESSAGE, ReleasedReceipts, delaySeconds=60)
 async def release(call: Call) -> Response:
     """Release messages: they are delivered again, at once or after a delay."""
     given = call.json(ReleasedReceipts)
     return await _settle(call, given, Action("release", held_for(call, given.delay_seconds)))
 
 
-@Endpoint(
-    "POST",
-    QUEUE + "/messages/extend",
-    Right.UPDATE_MESSAGE,
-    body=ExtendedReceipts,
-    answers=_SETTLED,
-    examples={200: {"stale": []}},
-    example={"popReceipts": [RECEIPT], "seconds": 300},
-    is_batch=True,
-)
+@_settling("extend", Right.UPDATE_MESSAGE, ExtendedReceipts, seconds=300)
 async def extend(call: Call) -> Response:
     """Extend leases: they end this many seconds from now."""
     given = call.json(ExtendedReceipts)
     return await _settle(call, given, Action("extend", held_for(call, given.seconds)))
 
 
-@Endpoint(
-    "POST",
-    QUEUE + "/messages/reject",
-    Right.ACK_MESSAGE,
-    body=RejectedReceipts,
-    answers=_SETTLED,
-    examples={200: {"stale": []}},
-    example={"popReceipts": [RECEIPT], "reason": "no such customer"},
-    is_batch=True,
-)
+@_settling("reject", Right.ACK_MESSAGE, RejectedReceipts, reason="no such customer")
 async def reject(call: Call) -> Response:
     """Send messages to the dead-letter queue."""
     given = call.json(RejectedReceipts)
@@ -354,18 +306,17 @@ async def reject(call: Call) -> Response:
     Right.READ_MESSAGE,
     query=PeekParameters,
     answers={200: "Messages", 409: "There is no such position"},
-    examples={200: [_STORED]},
+    examples={200: [STORED_EXAMPLE]},
 )
 async def peek(call: Call) -> Response:
     """Show stored messages, leased and settled ones included; leases nothing."""
     start, gateway = position(call.query.start), call.gateway
-    admission, kind, limit = gateway.admission, "application/json", gateway.limits.answer_bytes
-    async with admission.peeks:
-        admission.check_answers(call.account)
+    async with gateway.admission.peeks:
+        gateway.admission.check_answers(call.account)
         found = await gateway.client.peek(
-            call.queue, max=call.query.max, start=start, max_bytes=limit
+            call.queue, max=call.query.max, start=start, max_bytes=gateway.limits.answer_bytes
         )
-        return await answer_with(found, _array, kind, admission=admission, account=call.account)
+        return await _answer(call, found, _array)
 
 
 @Endpoint(
@@ -377,32 +328,36 @@ async def peek(call: Call) -> Response:
         200: "The message: JSON or, with Accept: application/octet-stream, its bytes alone",
         404: "There is no such queue; or no such message: `reason` is NotYet or Deleted",
     },
-    examples={200: {**_STORED, "value": None}},
+    examples={200: {**STORED_EXAMPLE, "value": None}},
     other_examples={_BYTES: "hello"},
 )
 async def get_message(call: Call) -> Response:
     """Show one stored message by its position, leased or settled; leases nothing."""
-    text, admission = call.names["monoton"], call.gateway.admission
+    text, gateway = call.names["monoton"], call.gateway
     if not _MONOTON.fullmatch(text):
         raise RefusedError(
             f"{text[:60]!r} is not the position of a message: expected a whole number from 0", 404
         )
-    kind, encode = _media_type(call.request.headers.get("accept", "")), message_as_json
-    if kind == _BYTES:
-        encode = body_of
-    else:
-        kind = "application/json"
-    async with admission.peeks:
-        admission.check_answers(call.account)
-        found = await call.gateway.client.message(
-            call.queue, int(text), partition=call.query.partition
-        )
-        answer = await answer_with(
-            [found], lambda it: encode(it[0]), kind, admission=admission, account=call.account
-        )
-    # Bytes of strangers: no browser is to take them for a page.
+    is_raw = _accepted(call) == _BYTES
+    encode = body_of if is_raw else message_as_json
+    async with gateway.admission.peeks:
+        gateway.admission.check_answers(call.account)
+        found = await gateway.client.message(call.queue, int(text), partition=call.query.partition)
+        kind = _BYTES if is_raw else _JSON
+        answer = await _answer(call, [found], lambda it: encode(it[0]), kind)
+    # Bytes of strangers: no browser may take them for a page.
     answer.headers["X-Content-Type-Options"] = "nosniff"
     return answer
+
+
+async def _answer(
+    call: Call,
+    messages: Sequence[M],
+    encode: Callable[[Sequence[M]], bytes | memoryview],
+    kind: str = _JSON,
+) -> Response:
+    admission = call.gateway.admission
+    return await answer_with(messages, encode, kind, admission=admission, account=call.account)
 
 
 async def _columns(call: Call) -> pa.Schema | None:
@@ -425,14 +380,9 @@ async def _leased(call: Call, most: int) -> list[Message]:
         raise RefusedError(
             f"wait is {query.wait:g} s: the limit is {_shown(limit)}; send another request then"
         )
+    receive, name = gateway.coalescer.receive, call.queue
     receiving = partial(
-        gateway.coalescer.receive,
-        call.queue,
-        query.group,
-        most=most,
-        lease=lease,
-        longest=longest,
-        wait=wait,
+        receive, name, query.group, most=most, lease=lease, longest=longest, wait=wait
     )
     if not wait:
         return await receiving()
@@ -488,10 +438,10 @@ def seconds(count: float) -> timedelta:
 
 
 def held_for(call: Call, count: float) -> timedelta:
-    """A number of seconds for which messages are withheld from others, if the sender may do that.
+    """A number of seconds for which messages are withheld from others, if that is allowed.
 
     Raises:
-        RefusedError: 400; nobody may. 403; that takes the right to update.
+        RefusedError: 400; nobody may withhold them so long. 403; only with the right to update.
     """
     limits, time = call.gateway.limits, seconds(count)
     if time > limits.lease:
@@ -534,6 +484,10 @@ def _array(found: Sequence[StoredMessage]) -> memoryview:
 
 def _media_type(header: str) -> str:
     return header.partition(";")[0].strip().lower()
+
+
+def _accepted(call: Call) -> str:
+    return _media_type(call.request.headers.get("accept", ""))
 
 
 def _shown(time: timedelta) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,6 +17,8 @@ from cassieq_spark.http.gateway.errors import Quota, RefusedError, over_quota
 from cassieq_spark.http.gateway.messages import position
 from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoint
 from cassieq_spark.http.gateway.responses import (
+    QUEUE_EXAMPLE,
+    STATS_EXAMPLE,
     dead_letters_json,
     queue_json,
     stats_json,
@@ -30,6 +33,8 @@ from cassieq_spark.http.gateway.schemas import (
     GroupOptions,
     GroupResume,
     GroupSeek,
+    Nothing,
+    Payload,
     QueueOptions,
     RedriveParameters,
 )
@@ -37,50 +42,6 @@ from cassieq_spark.model import Order, QueueDefinition, Ranges, account_of
 from cassieq_spark.schemas.canonical import walk
 from cassieq_spark.schemas.ddl import parse_ddl, to_ddl
 
-_QUEUE = {
-    "accountName": "acme",
-    "queueName": "orders",
-    "bucketSize": 8192,
-    "chunkSize": 512,
-    "maxDeliveryCount": 5,
-    "status": "Active",
-    "version": 1,
-    "deleteBucketsAfterFinalization": True,
-    "queueStatsId": "acme:orders@1",
-    "dlqName": "orders.dead",
-    "dropDead": False,
-    "strictFifo": False,
-    "order": "none",
-    "partitions": 1,
-    "onDead": "continue",
-    "id": "acme:orders@1",
-    "leaseSeconds": 60,
-    "expireAfterSeconds": None,
-    "keepSettledSeconds": None,
-    "schema": None,
-    "createdAt": "2026-11-20T12:00:00Z",
-}
-_GROUP = {
-    "group": "default",
-    "size": 3,
-    "leased": 1,
-    "due": 0,
-    "waiting": 0,
-    "dead": 0,
-    "oldestAgeSeconds": 1.5,
-    "next": 1,
-    "floor": 0,
-    "unexamined": 0,
-}
-_COUNTS = {
-    "id": "acme:orders@1",
-    "size": 3,
-    "stored": 3,
-    "settled": 0,
-    "next": 3,
-    "finalised": 0,
-    "groups": [_GROUP],
-}
 _DEAD = {
     "queueId": "acme:orders.dead@1",
     "originQueue": "acme:orders",
@@ -100,15 +61,32 @@ _STOPPED = {
 }
 _IN_USE = {409: "Consumers hold messages; see force"}
 _NO_DEAD_LETTERS = {409: "The queue has no dead-letter queue"}
-
+_NO_GROUP = {409: "There is no such group"}
+_NO_OTHERS: Mapping[int, str] = {}
 
 #: Columns and fields of a schema: a put checks them while other requests wait, in about 2 ms.
 _MOST_COLUMNS = 200
 
 
-@Endpoint(
-    "GET", QUEUES, Right.GET_QUEUE_INFORMATION, answers={200: "Queues"}, examples={200: [_QUEUE]}
-)
+def _showing(
+    path: str,
+    meaning: str,
+    example: object,
+    query: type[Payload] = Nothing,
+    answers: Mapping[int, str] = _NO_OTHERS,
+) -> Endpoint:
+    """An endpoint that shows something of queues."""
+    return Endpoint(
+        "GET",
+        path,
+        Right.GET_QUEUE_INFORMATION,
+        query=query,
+        answers={200: meaning, **answers},
+        examples={200: example},
+    )
+
+
+@_showing(QUEUES, "Queues", [QUEUE_EXAMPLE])
 async def list_queues(call: Call) -> Response:
     """List the queues of the account."""
     found = await call.gateway.client.queues(f"{call.account}:")
@@ -164,25 +142,13 @@ async def create_queue(call: Call) -> Response:
     return Response(status_code=201)
 
 
-@Endpoint(
-    "GET",
-    QUEUE,
-    Right.GET_QUEUE_INFORMATION,
-    answers={200: "The definition"},
-    examples={200: _QUEUE},
-)
+@_showing(QUEUE, "The definition", QUEUE_EXAMPLE)
 async def get_queue(call: Call) -> Response:
     """Show how a queue is defined."""
     return JSONResponse(queue_json(await call.gateway.client.queue(call.queue)))
 
 
-@Endpoint(
-    "GET",
-    QUEUE + "/statistics",
-    Right.GET_QUEUE_INFORMATION,
-    answers={200: "Counts"},
-    examples={200: _COUNTS},
-)
+@_showing(QUEUE + "/statistics", "Counts", STATS_EXAMPLE)
 async def stats(call: Call) -> Response:
     """Count the messages of a queue and of its groups, exactly."""
     return JSONResponse(stats_json(await call.gateway.client.stats(call.queue)))
@@ -197,9 +163,9 @@ async def stats(call: Call) -> Response:
 )
 async def delete_queue(call: Call) -> Response:
     """Delete a queue and its messages."""
-    queue = call.queue
-    await call.gateway.client.queue(queue)
-    await call.gateway.client.delete_queue(queue, force=call.query.force)
+    # A queue that is deleted already is 404.
+    await call.gateway.client.queue(call.queue)
+    await call.gateway.client.delete_queue(call.queue, force=call.query.force)
     return Response(status_code=200)
 
 
@@ -209,7 +175,7 @@ async def delete_queue(call: Call) -> Response:
     Right.DELETE_QUEUE,
     query=ForceParameters,
     answers={200: "The queue as it is now"} | _IN_USE,
-    examples={200: {**_QUEUE, "version": 2, "id": "acme:orders@2"}},
+    examples={200: {**QUEUE_EXAMPLE, "version": 2, "id": "acme:orders@2"}},
 )
 async def purge_queue(call: Call) -> Response:
     """Delete all messages of a queue."""
@@ -217,13 +183,7 @@ async def purge_queue(call: Call) -> Response:
     return JSONResponse(queue_json(purged))
 
 
-@Endpoint(
-    "GET",
-    QUEUE + "/groups",
-    Right.GET_QUEUE_INFORMATION,
-    answers={200: "Groups"},
-    examples={200: [_GROUP]},
-)
+@_showing(QUEUE + "/groups", "Groups", STATS_EXAMPLE["groups"])
 async def list_groups(call: Call) -> Response:
     """List the consumer groups of a queue, with their counts."""
     stats = await call.gateway.client.stats(call.queue)
@@ -264,24 +224,15 @@ async def create_group(call: Call) -> Response:
 )
 async def seek_group(call: Call) -> Response:
     """Move a consumer group to another position; earlier messages count as settled."""
-    given = call.json(GroupSeek)
+    given, group = call.json(GroupSeek), call.names["group"]
+    to, partition = position(given.to), given.partition
     monoton = await call.gateway.client.seek_group(
-        call.queue,
-        call.names["group"],
-        position(given.to),
-        partition=given.partition,
-        force=given.force,
+        call.queue, group, to, partition=partition, force=given.force
     )
     return JSONResponse({"next": monoton})
 
 
-@Endpoint(
-    "GET",
-    QUEUE + "/groups/{group}/stopped",
-    Right.GET_QUEUE_INFORMATION,
-    answers={200: "Dead messages", 409: "There is no such group"},
-    examples={200: [_STOPPED]},
-)
+@_showing(QUEUE + "/groups/{group}/stopped", "Dead messages", [_STOPPED], answers=_NO_GROUP)
 async def stopped(call: Call) -> Response:
     """Show the dead messages at which a consumer group has stopped."""
     found = await call.gateway.client.stopped(call.queue, call.names["group"])
@@ -293,7 +244,7 @@ async def stopped(call: Call) -> Response:
     QUEUE + "/groups/{group}/resume",
     Right.REDRIVE_MESSAGE,
     body=GroupResume,
-    answers={200: "How many messages were dead", 409: "There is no such group"},
+    answers={200: "How many messages were dead"} | _NO_GROUP,
     examples={200: {"resumed": 1}},
     example={"how": "retry"},
 )
@@ -322,14 +273,7 @@ async def delete_group(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@Endpoint(
-    "GET",
-    QUEUE + "/dead",
-    Right.GET_QUEUE_INFORMATION,
-    query=DeadLetterParameters,
-    answers={200: "Dead letters"} | _NO_DEAD_LETTERS,
-    examples={200: [_DEAD]},
-)
+@_showing(QUEUE + "/dead", "Dead letters", [_DEAD], DeadLetterParameters, _NO_DEAD_LETTERS)
 async def dead_letters(call: Call) -> Response:
     """Count the dead letters of a queue, by origin and reason."""
     return JSONResponse(dead_letters_json(await _survey(call)))
@@ -417,26 +361,23 @@ def _check_same(call: Call, given: QueueOptions, there: QueueDefinition) -> None
         "schema": given.columns is not None
         and to_ddl(parse_ddl(given.columns)) == existing["schema"],
     }
-    other = {
-        name: value
-        for name, value in asked.items()
-        if name in existing and value != existing[name] and not same.get(name)
-    }
-    if not other:
-        return
     told, differences = [], []
-    for name, value in other.items():
-        difference = {"setting": name, "given": value}
+    for name, value in asked.items():
+        if name not in existing or value == existing[name] or same.get(name):
+            continue
+        difference = {"given": value}
         if call.may(Right.GET_QUEUE_INFORMATION):
             difference["existing"] = existing[name]
-        differences.append(difference)
-        told.append(", ".join(f"{key} {json.dumps(it)}" for key, it in difference.items()))
-    raise RefusedError(
-        f"queue {given.queue_name!r} exists with other settings ({'; '.join(told)}): leave these "
-        "settings out, or ask the operator to alter the queue",
-        409,
-        details={"differences": differences},
-    )
+        values = (f"{key} {json.dumps(it)}" for key, it in difference.items())
+        told.append(f"{name}: {', '.join(values)}")
+        differences.append({"setting": name, **difference})
+    if differences:
+        raise RefusedError(
+            f"queue {given.queue_name!r} exists with other settings ({'; '.join(told)}): leave "
+            "these settings out, or ask the operator to alter the queue",
+            409,
+            details={"differences": differences},
+        )
 
 
 def _order_of(given: QueueOptions) -> Order:
@@ -458,15 +399,8 @@ def _period(seconds: int | None) -> timedelta | None:
 
 
 async def _survey(call: Call) -> Survey:
-    query = call.query
-    return await call.gateway.client.dead_letters(
-        call.queue,
-        group=query.group,
-        reason=query.reason,
-        since=query.since,
-        until=query.until,
-        limit=query.limit,
-    )
+    criteria = call.query.model_dump(exclude={"to", "force"})
+    return await call.gateway.client.dead_letters(call.queue, **criteria)
 
 
 async def _selected(call: Call) -> tuple[Survey, int]:

@@ -6,7 +6,7 @@ import asyncio
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from pydantic_core import to_json
@@ -19,8 +19,9 @@ from cassieq_spark.http.accounts import own_name
 from cassieq_spark.http.gateway.admission import Admission
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.requests import BASE64, TEXT
-from cassieq_spark.model import Order, Positions, QueueDefinition, Range
-from cassieq_spark.queues.stats import QueueStats
+from cassieq_spark.http.gateway.schemas import RECEIPT
+from cassieq_spark.model import Order, Positions, QueueDefinition, QueueId, Range
+from cassieq_spark.queues.stats import GroupStats, QueueStats
 from cassieq_spark.schemas.to_rows import json_of, json_text
 
 M = TypeVar("M", bound=StoredMessage)
@@ -67,7 +68,7 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
 
 
 def positions_json(monotons: Range | Positions) -> dict[str, Any]:
-    """Where messages are that were put together; of several partitions, by partition."""
+    """The positions of messages that were put together; of several partitions, by partition."""
     if isinstance(monotons, Range):
         return {"start": monotons.start, "stop": monotons.stop}
     parts = sorted(monotons.by_partition.items())
@@ -123,7 +124,7 @@ def stored_json(message: StoredMessage) -> dict[str, Any]:
 
 
 def body_of(message: StoredMessage) -> bytes:
-    """The value of a message; a JSON object, if the queue has a schema."""
+    """The value of a message: a JSON object if the queue has a schema."""
     value = message.value
     return json_text(value) if isinstance(value, dict) else bytes(value)
 
@@ -206,7 +207,8 @@ def _whole_seconds(period: timedelta | None) -> int | None:
 def _encoded(data: bytes) -> tuple[str, str]:
     """Bytes as text, and its encoding: text if they are UTF-8 with few control characters.
 
-    JSON takes six bytes for a control character, so an answer could be six times what is stored.
+    JSON takes six bytes for a control character, so an answer could be six times as large as what
+    is stored.
     """
     if len(data) < _SHORT or _control_bytes(data) <= len(data) // _CONTROL_SHARE:
         with suppress(UnicodeDecodeError):
@@ -264,14 +266,7 @@ def json_object(values: dict[str, object]) -> bytes:
 
 
 class LargeResponse(Response):
-    """An answer that is sent in parts, as fast as the client reads.
-
-    Args:
-        body: The whole body.
-        media_type: Its media type.
-        admission: Counts the body until it is sent.
-        account: The account that gets it.
-    """
+    """An answer that is sent in parts, as fast as the client reads."""
 
     def __init__(
         self, body: bytes | memoryview, media_type: str, admission: Admission, account: str
@@ -290,3 +285,23 @@ class LargeResponse(Response):
                 part = {"body": bytes(body[at : at + _PART]), "more_body": at + _PART < len(body)}
                 sending = send({"type": "http.response.body", **part})
                 await asyncio.wait_for(sending, _PATIENCE.total_seconds())
+
+
+_NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+_RECEIPT = str(parse_pop_receipt(RECEIPT, "acme:orders"))
+#: Examples of answers, for the description.
+QUEUE_EXAMPLE = queue_json(
+    QueueDefinition(
+        "acme:orders",
+        version=1,
+        max_deliveries=5,
+        dead_letter_queue="acme:orders.dead",
+        created_at=_NOON,
+    )
+)
+_GROUP = GroupStats("default", 3, 1, 0, 0, 0, timedelta(seconds=1.5), pointer=1, floor=0)
+STATS_EXAMPLE = stats_json(QueueStats(QueueId("acme:orders@1"), 0, 3, (_GROUP,)))
+STORED_EXAMPLE = stored_json(StoredMessage("acme:orders", 0, None, b"hello", {}, _NOON))
+RECEIVED_EXAMPLE = message_json(
+    Message("acme:orders", 0, None, b"hello", {}, _NOON, "default", 1, _RECEIPT, _NOON)
+)

@@ -156,7 +156,7 @@ class ReceiveManyParameters(ReceiveParameters):
 
 
 #: A receipt, for examples.
-RECEIPT = "c2hvcDpvcmRlcnNAMS9kZWZhdWx0LzEyNjdhZGUxLWQ2ODQtNGJkOS04MDlhLWI1NjFlN2JmNWY5OC8w"
+RECEIPT = "YWNtZTpvcmRlcnNAMS9kZWZhdWx0LzEyNjdhZGUxLWQ2ODQtNGJkOS04MDlhLWI1NjFlN2JmNWY5OC8w"
 
 
 class ReceiptParameters(Payload):

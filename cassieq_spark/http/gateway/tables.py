@@ -1,4 +1,4 @@
-"""Bodies with rows of a queue with a schema: an Arrow IPC stream, read and written."""
+"""Rows of a queue with a schema as an Arrow IPC stream, read and written."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def read_table(
 ) -> tuple[pa.Table, int]:
     """Read rows of an Arrow IPC stream: the queue's columns, perhaps ``_key`` and ``_headers``.
 
-    Whether the columns and their values fit is for the client to say. Refused here is what would
-    take more memory when it is converted than is computed before: inside of lists, maps and
-    structs, values are of the queue's types, and neither dictionaries nor views.
+    The client checks whether the columns and their values fit. Refused here is what would take
+    more memory when it is converted than was computed before: within lists, maps and structs,
+    values must be of the queue's types, and neither dictionaries nor views.
 
     Args:
         body: The stream.
@@ -101,10 +101,10 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _has_same_parts(field: pa.Field, wanted: pa.DataType | None) -> bool:
-    """Whether all values inside of lists, maps and structs are of the queue's types.
+    """Whether all values within lists, maps and structs are of the queue's types.
 
-    A column that the queue does not have, and a field that its struct does not have, pass: they
-    are not converted, but refused by their names.
+    A column or a field that the queue does not have passes: it is not converted, but refused by
+    its name.
     """
     if wanted is None:
         return True

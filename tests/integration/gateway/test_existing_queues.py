@@ -60,7 +60,7 @@ def test_a_setting_that_differs_is_named(account: Account, setting: str, value: 
 
     assert (refused.status_code, refused.json()["reason"]) == (409, "Conflict")
     assert differences(refused) == [(setting, value, SETTINGS.get(setting))]
-    told = f"setting {json.dumps(setting)}, given {json.dumps(value)}, existing"
+    told = f"{setting}: given {json.dumps(value)}, existing {json.dumps(SETTINGS.get(setting))}"
     assert told in refused.json()["message"]
     assert create(account, **SETTINGS).status_code == 200
 
