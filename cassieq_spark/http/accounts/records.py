@@ -1,6 +1,6 @@
 """Accounts in the store: created, listed, read, changed and deleted.
 
-An account is one row: its keys as text, a version that only grows, and a seal over all of it, made
+An account is one row: its keys as text, a version that only grows, and a seal over both, made
 with the secret of the gateways. So somebody who writes to the table without the secret can neither
 create, change nor restore a key: an account that does not match its seal is refused. Rows are
 never deleted, so none comes back from a replica that missed the deletion.
@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 
 from cassieq_spark.arguments import check_instant
 from cassieq_spark.backoff import attempts
@@ -64,8 +63,8 @@ class _Key:
 
     Attributes:
         name, rights, queue, expires_at, created_at: See `AccountKey`.
-        salt: The salt that it is derived from.
-        secret: Fingerprint of the secret that it is derived from.
+        salt: The salt that the key is derived from.
+        secret: The fingerprint of the secret that it is derived from.
     """
 
     name: str
@@ -84,7 +83,7 @@ class _Stored:
     Attributes:
         status: Active, being deleted, or deleted.
         version: Grows with each change.
-        keys: The keys; empty if their text cannot be read.
+        keys: The keys; empty if their text is unreadable.
         seal: The seal over the others.
         is_sealed: Whether the seal matches, and no newer version was seen.
     """
@@ -96,15 +95,15 @@ class _Stored:
     is_sealed: bool = True
 
 
-#: Makes the new row of the old one; None if there is nothing to do.
+#: Makes the new row from the old one; None: there is nothing to do.
 _Plan = Callable[[_Stored | None], _Stored | None]
 
 
 class Accounts:
     """The accounts of a keyspace. Safe to use from many threads.
 
-    It remembers the newest version of each account that it has seen, and refuses older rows, as
-    long as this process lives.
+    As long as this process lives, it remembers the newest version of each account that it has
+    seen, and refuses older rows.
 
     Args:
         store: The store.
@@ -128,7 +127,7 @@ class Accounts:
         Raises:
             OptionError: The name is not valid.
             ExistsError: The account exists, or is being deleted.
-            ContentionError: Every attempt lost to others, or got no answer.
+            ContentionError: Each attempt lost to others, or got no answer.
         """
         check_account(name)
         keys = tuple(self._new_key(each, ALL_RIGHTS, None, None) for each in FIRST_KEYS)
@@ -180,7 +179,7 @@ class Accounts:
     ) -> AccountKey:
         """Add a key to an account. One LWT and a read.
 
-        If the row's seal does not match, the new key replaces all others.
+        If the seal of the row does not match, the new key replaces all others.
 
         Args:
             name: Name of the account.
@@ -194,7 +193,7 @@ class Accounts:
                 range.
             NotFoundError: There is no such account.
             ExistsError: The account has a key of that name.
-            ContentionError: Every attempt lost to others, or got no answer.
+            ContentionError: Each attempt lost to others, or got no answer.
         """
         check_account(key_name)
         allowed = frozenset(rights)
@@ -224,7 +223,7 @@ class Accounts:
         Raises:
             NotFoundError: There is no such account.
             QueueStateError: The account does not match its seal.
-            ContentionError: Every attempt lost to others, or got no answer.
+            ContentionError: Each attempt lost to others, or got no answer.
         """
 
         def plan(before: _Stored | None) -> _Stored | None:
@@ -246,7 +245,7 @@ class Accounts:
 
         Raises:
             NotFoundError: There is no such account.
-            ContentionError: Every attempt lost to others, or got no answer.
+            ContentionError: Each attempt lost to others, or got no answer.
         """
 
         def plan(before: _Stored | None) -> _Stored | None:
@@ -260,7 +259,7 @@ class Accounts:
         """Mark an account, whose queues are deleted, as deleted. One LWT and a read.
 
         Raises:
-            ContentionError: Every attempt lost to others, or got no answer.
+            ContentionError: Each attempt lost to others, or got no answer.
         """
 
         def plan(before: _Stored | None) -> _Stored | None:
@@ -272,7 +271,8 @@ class Accounts:
     def _change(self, name: str, plan: _Plan) -> _Stored:
         """Replace the row of an account; try again if it changed, or if the answer is lost.
 
-        A plan returns None when its change is made, so an attempt whose answer was lost is found.
+        A plan returns None once its change is made, so a retry finds an attempt whose answer was
+        lost.
         """
         for _ in attempts():
             before = self._read(name, serial=True)
@@ -290,7 +290,7 @@ class Accounts:
         )
 
     def _next_version(self, name: str, before: _Stored | None) -> int:
-        """A version above all that were seen, also if somebody restored an older row."""
+        """A version above all that were seen, even if somebody restored an older row."""
         with self._guard:
             return max(before.version if before else 0, self._newest.get(name, 0)) + 1
 
@@ -300,7 +300,7 @@ class Accounts:
             return None
         stored = self._opened(name, found[0])
         if not stored.is_sealed and not serial:
-            # A plain read may miss a version that an earlier one has shown.
+            # A plain read may miss a version that an earlier read has shown.
             return self._read(name, serial=True)
         if not stored.is_sealed:
             logger.error(
@@ -351,8 +351,13 @@ class Accounts:
         return _Key(name, new_salt(), newest, letters_of(rights), queue, end, now)
 
     def _account_of(self, name: str, stored: _Stored) -> Account:
-        key_of = partial(self._key_of, name)
-        keys = tuple(map(key_of, stored.keys)) if stored.is_sealed else _shown(stored.keys)
+        keys = tuple(
+            self._key_of(name, each)
+            if stored.is_sealed
+            # Names only.
+            else AccountKey(str(each.name), None, frozenset())
+            for each in stored.keys
+        )
         return Account(name, keys, is_active=stored.status == _ACTIVE)
 
     def _key_of(self, account: str, key: _Key) -> AccountKey:
@@ -364,11 +369,6 @@ class Accounts:
             None if key.expires_at is None else datetime.fromisoformat(key.expires_at),
             datetime.fromisoformat(key.created_at),
         )
-
-
-def _shown(keys: Sequence[_Key]) -> tuple[AccountKey, ...]:
-    """Keys of an account that does not match its seal: names only."""
-    return tuple(AccountKey(str(each.name), None, frozenset()) for each in keys)
 
 
 def _op(before: _Stored | None, after: _Stored, secret: str) -> Op:

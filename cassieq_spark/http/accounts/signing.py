@@ -41,7 +41,7 @@ class Permission:
         account: The account.
         rights: The rights.
         queue: The queue that it is limited to; None: all queues of the account.
-        start: It is valid after this; None: it has begun.
+        start: It is valid after this; None: from the beginning.
         end: It is valid before this; None: for ever.
     """
 
@@ -143,10 +143,10 @@ def request_text(
 ) -> bytes:
     """The text of a request that is signed.
 
-    A line each: the account, the method, the path without percent-encoding, and the query as it
-    is sent; then, sorted, as ``name:value`` with names in lower case, the headers
-    ``content-type``, ``idempotency-key`` and those that begin with ``x-cassieq-``, among them
-    time, nonce and digest of the body.
+    A line each: the account, the method, the path without percent-encoding, and the query as it is
+    sent; then, sorted, as ``name:value`` with names in lower case, the headers ``content-type``,
+    ``idempotency-key`` and those that begin with ``x-cassieq-``, among them time, nonce and digest
+    of the body.
     """
     named = ((name.lower(), value.strip(b" \t")) for name, value in headers)
     signed = sorted(
@@ -214,7 +214,7 @@ def parse_time(text: str) -> datetime:
 
 
 _LEAST_CHARACTERS = 32
-#: A line with fewer different characters is a ruler, not a secret.
+#: A line with fewer different characters is a separator, not a secret.
 _LEAST_DIFFERENT = 8
 _SECRET = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENT = "#"
@@ -272,9 +272,9 @@ class Secrets:
         """A seal, which nobody can make without the secret; None if that is not among these.
 
         Args:
-            fingerprint: Fingerprint of the secret.
-            parts: The texts to seal. There is no seal if one has a line feed, as that would give
-                two tuples the same seal.
+            fingerprint: The fingerprint of the secret.
+            parts: The texts to seal. There is no seal if one has a line feed, as two tuples would
+                then have the same seal.
         """
         for value in self.values:
             if _fingerprint(value) == fingerprint and not any("\n" in each for each in parts):

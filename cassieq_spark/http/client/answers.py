@@ -135,6 +135,19 @@ def replaced_of(answer: httpx.Response) -> list[str]:
     return []
 
 
+def field_of(name: str, kind: type[T]) -> Callable[[httpx.Response], T]:
+    """Read a field of an answer, which must have this type."""
+
+    @from_gateway
+    def read(answer: httpx.Response) -> T:
+        value = answer.json()[name]
+        if not isinstance(value, kind):
+            raise TypeError(name)
+        return value
+
+    return read
+
+
 @from_gateway
 def monoton_of(answer: httpx.Response) -> int | None:
     """The position of a message that was put; None if it was put before."""
@@ -180,13 +193,6 @@ def all_stored_of(queue: str) -> Callable[[httpx.Response], list[StoredMessage]]
 
 
 @from_gateway
-def stale_of(answer: httpx.Response) -> list[str]:
-    """The stale receipts."""
-    stale: list[str] = answer.json()["stale"]
-    return stale
-
-
-@from_gateway
 def stats_of(answer: httpx.Response) -> QueueStats:
     """The counts of a queue."""
     return _stats_of(answer.json())
@@ -221,13 +227,6 @@ def definition_of(answer: httpx.Response) -> QueueDefinition:
 
 
 @from_gateway
-def next_of(answer: httpx.Response) -> int:
-    """The position from which a group continues."""
-    monoton: int = answer.json()["next"]
-    return monoton
-
-
-@from_gateway
 def stopped_of(answer: httpx.Response) -> list[Stopped]:
     """The dead messages at which a group has stopped."""
     return [
@@ -240,13 +239,6 @@ def stopped_of(answer: httpx.Response) -> list[Stopped]:
         )
         for each in answer.json()
     ]
-
-
-@from_gateway
-def resumed_of(answer: httpx.Response) -> int:
-    """How many messages were dead."""
-    count: int = answer.json()["resumed"]
-    return count
 
 
 @from_gateway
@@ -291,30 +283,27 @@ def _told(answer: httpx.Response) -> Mapping[str, Any]:
 
 
 def _stored_of(queue: str, found: Mapping[str, Any]) -> StoredMessage:
-    return StoredMessage(
-        queue,
-        found["monoton"],
-        _key_of(found),
-        _decoded(found["message"], found["encoding"]),
-        found["headers"],
-        datetime.fromisoformat(found["publishedAt"]),
-        partition=found["partition"],
-    )
+    value = _decoded(found["message"], found["encoding"])
+    key = None if found["key"] is None else _decoded(found["key"], found["keyEncoding"])
+    published_at = datetime.fromisoformat(found["publishedAt"])
+    monoton, headers, partition = found["monoton"], found["headers"], found["partition"]
+    return StoredMessage(queue, monoton, key, value, headers, published_at, partition=partition)
 
 
 def _message_of(queue: str, group: str, found: Mapping[str, Any]) -> Message:
+    stored = _stored_of(queue, found)
     return Message(
         queue,
-        found["monoton"],
-        _key_of(found),
-        _decoded(found["message"], found["encoding"]),
-        found["headers"],
-        datetime.fromisoformat(found["publishedAt"]),
+        stored.monoton,
+        stored.key,
+        stored.value,
+        stored.headers,
+        stored.published_at,
         group,
         found["deliveryCount"],
         found["popReceipt"],
         datetime.fromisoformat(found["leaseUntil"]),
-        partition=found["partition"],
+        partition=stored.partition,
     )
 
 
@@ -341,10 +330,6 @@ def _group_of(found: Mapping[str, Any]) -> GroupStats:
         floor=found["floor"],
         unexamined=found["unexamined"],
     )
-
-
-def _key_of(found: Mapping[str, Any]) -> bytes | None:
-    return None if found["key"] is None else _decoded(found["key"], found["keyEncoding"])
 
 
 def _decoded(text: str, encoding: str) -> bytes:

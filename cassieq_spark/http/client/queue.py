@@ -409,7 +409,9 @@ class HttpQueue:
             The monoton of the position; of several partitions, added up.
         """
         sent = {"to": _position(to), "force": check_flag("force", force), **_partition(partition)}
-        return self._ask("POST", _group(group) + "/seek", answers.next_of, content=json_of(sent))
+        return self._ask(
+            "POST", _group(group) + "/seek", answers.field_of("next", int), content=json_of(sent)
+        )
 
     def stopped(self, group: str) -> list[Stopped]:
         """At which dead messages a group has stopped; see `Client.stopped`."""
@@ -427,7 +429,9 @@ class HttpQueue:
             How many messages were dead.
         """
         body = json_of({"how": how, **_partition(partition)})
-        return self._ask("POST", _group(group) + "/resume", answers.resumed_of, content=body)
+        return self._ask(
+            "POST", _group(group) + "/resume", answers.field_of("resumed", int), content=body
+        )
 
     def delete_group(self, group: str, *, force: bool = False) -> bool:
         """Delete a group; return whether there was such a group. See `Client.delete_group`."""
@@ -501,7 +505,9 @@ class HttpQueue:
         if not receipts:
             return []
         body = json_of({"popReceipts": receipts, **more})
-        return self._ask("POST", f"/messages/{what}", answers.stale_of, content=body)
+        return self._ask(
+            "POST", f"/messages/{what}", answers.field_of("stale", list), content=body
+        )
 
     def _ask(
         self, method: str, rest: str | None, parse: Callable[[httpx.Response], T], **more: Any

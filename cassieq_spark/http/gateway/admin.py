@@ -23,6 +23,7 @@ from cassieq_spark.http.gateway.authorization import KEPT_SECONDS
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.requests import ADMIN, Call, Endpoint
 from cassieq_spark.http.gateway.schemas import KeyOptions, PermissionOptions
+from cassieq_spark.settings.declaration import explain_unknown
 
 _KEY = {
     "keyName": "third",
@@ -83,13 +84,13 @@ async def get_account(call: Call) -> Response:
 async def delete_account(call: Call) -> Response:
     """Delete an account and its queues.
 
-    Its keys are refused from the beginning on, so nobody creates a queue in between.
+    Its keys are refused from the start, so nobody creates a queue in between.
     """
     accounts, client, name = call.gateway.accounts, call.gateway.client, call.account
     await _read(call, name)
     await asyncio.to_thread(accounts.begin_deletion, name)
     call.gateway.authorizer.forget(name)
-    # Until then, another gateway may let its keys in, and make a queue that nobody would delete.
+    # Until then, another gateway may accept its keys, and create a queue that would stay.
     await asyncio.sleep(KEPT_SECONDS)
     for queue in await client.queues(f"{name}:"):
         await client.delete_queue(queue.name, force=True)
@@ -108,12 +109,16 @@ async def delete_account(call: Call) -> Response:
 )
 async def create_key(call: Call) -> Response:
     """Create a key; only this answer shows it."""
-    given = call.json(KeyOptions)
-    name = call.account
+    given, name = call.json(KeyOptions), call.account
     if given.queue_name is not None:
         call.queue_named(given.queue_name, 422)
     key = await asyncio.to_thread(
-        _add_key, call, name, given, _rights_of(given.levels) if given.levels else ALL_RIGHTS
+        call.gateway.accounts.add_key,
+        name,
+        given.key_name,
+        rights=_rights_of(given.levels) if given.levels else ALL_RIGHTS,
+        queue=given.queue_name,
+        expires_at=given.expires_at,
     )
     call.gateway.authorizer.forget(name)
     return JSONResponse({**_key_json(key), "key": key.key}, 201)
@@ -173,12 +178,6 @@ async def list_rights(_: Call) -> Response:
     return JSONResponse([{"level": right.title, "shortForm": right.value} for right in Right])
 
 
-def _add_key(call: Call, name: str, given: KeyOptions, rights: Iterable[Right]) -> AccountKey:
-    return call.gateway.accounts.add_key(
-        name, given.key_name, rights=rights, queue=given.queue_name, expires_at=given.expires_at
-    )
-
-
 async def _read(call: Call, name: str) -> Account:
     return await asyncio.to_thread(call.gateway.accounts.read, name)
 
@@ -192,17 +191,11 @@ def _name_of(body: bytes) -> str:
 
 
 def _rights_of(names: Iterable[str]) -> frozenset[Right]:
-    unknown = [name for name in names if name not in _RIGHTS]
-    if unknown:
-        raise RefusedError(
-            f"{unknown[0][:40]!r} is not a right; the rights are {', '.join(map(_title, Right))}",
-            422,
-        )
+    for name in names:
+        if name not in _RIGHTS:
+            titles = [right.title for right in Right]
+            raise RefusedError(explain_unknown("right", name[:40], titles), 422)
     return frozenset(_RIGHTS[name] for name in names)
-
-
-def _title(right: Right) -> str:
-    return right.title
 
 
 def _account_json(account: Account) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -48,25 +49,53 @@ _EXAMPLES = {
     "application/octet-stream": "hello",
     "text/plain": "hello",
 }
+_TEXT = {"type": "string"}
+_ERROR = {
+    "type": "object",
+    "required": ["reason", "operation", "message"],
+    "properties": {
+        "reason": {"enum": ["Error", "NotFound", "NotYet", "Deleted", "Conflict"]},
+        "operation": _TEXT,
+        "message": _TEXT,
+        "quota": {
+            "type": "object",
+            "description": "The limit or quota that does not allow it",
+            "required": ["what", "of", "limit"],
+            "properties": {"what": _TEXT, "of": _TEXT, "limit": {"type": "integer"}},
+        },
+        "differences": {
+            "type": "array",
+            "description": "How a queue that exists differs from the one to create",
+            "items": {
+                "type": "object",
+                "required": ["setting", "given"],
+                "properties": {"setting": _TEXT, "given": {}, "existing": {}},
+            },
+        },
+        "stale": {"type": "array", "items": _TEXT},
+        "group": _TEXT,
+        "account": _TEXT,
+        "queueName": _TEXT,
+    },
+}
+
+
+def _scheme(place: str, name: str, description: str) -> dict[str, str]:
+    return {"type": "apiKey", "in": place, "name": name, "description": description}
+
+
 _SECURITY = {
-    "key": {
-        "type": "apiKey",
-        "in": "header",
-        "name": "Authorization",
-        "description": "`Key <key>`: a key of the account, or the admin key for /admin.",
-    },
-    "signedRequest": {
-        "type": "apiKey",
-        "in": "header",
-        "name": "Authorization",
-        "description": "`Signed2 <signature>`, with three x-cassieq headers.",
-    },
-    "signedUrl": {
-        "type": "apiKey",
-        "in": "query",
-        "name": "sig",
-        "description": "With auth, and perhaps q, st and et; see POST /admin/api/v1/permissions.",
-    },
+    "key": _scheme(
+        "header",
+        "Authorization",
+        "`Key <key>`: a key of the account, or the admin key for /admin.",
+    ),
+    "signedRequest": _scheme(
+        "header", "Authorization", "`Signed2 <signature>`, with three x-cassieq headers."
+    ),
+    "signedUrl": _scheme(
+        "query", "sig", "With auth, and perhaps q, st and et; see POST /admin/api/v1/permissions."
+    ),
 }
 
 
@@ -81,11 +110,9 @@ def description(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     ordered = sorted(models, key=lambda model: model.__name__)
     _, defined = models_json_schema([(each, "validation") for each in ordered], ref_template=_REF)
     schemas = defined.get("$defs", {})
-    paths: dict[str, dict[str, Any]] = {}
-    for endpoint in endpoints:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(
-            endpoint, schemas
-        )
+    paths: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    for each in endpoints:
+        paths[each.path][each.method.lower()] = _operation(each, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -96,7 +123,7 @@ def description(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "tags": [{"name": name} for name in _TAGS],
         "paths": paths,
         "components": {
-            "schemas": {**schemas, "Error": _error_schema()},
+            "schemas": {**schemas, "Error": _ERROR},
             "securitySchemes": _SECURITY,
         },
     }
@@ -125,15 +152,13 @@ def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _content(endpoint: Endpoint) -> dict[str, Any]:
-    body = endpoint.body or ()
-    if isinstance(body, tuple):
-        schema = {"type": "string"}
-        return {
-            media: {"schema": schema, "example": endpoint.example or _EXAMPLES.get(media, "hello")}
-            for media in body
-        }
+    body, example = endpoint.body or (), endpoint.example
+    if not isinstance(body, tuple):
+        schema = {"$ref": _REF.format(model=body.__name__)}
+        return {_JSON: {"schema": schema, "example": example}}
     return {
-        _JSON: {"schema": {"$ref": _REF.format(model=body.__name__)}, "example": endpoint.example}
+        media: {"schema": _TEXT, "example": example or _EXAMPLES.get(media, "hello")}
+        for media in body
     }
 
 
@@ -158,28 +183,19 @@ def _command(endpoint: Endpoint, parameters: Sequence[Mapping[str, Any]]) -> str
 def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
     for name, example in _NAMES.items():
         if "{" + name + "}" in endpoint.path:
-            yield {
-                "name": name,
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string", "minLength": 1}
-                if isinstance(example, str)
-                else {"type": "integer", "minimum": 0},
-                "example": example,
-            }
+            is_text = isinstance(example, str)
+            schema = _TEXT | {"minLength": 1} if is_text else {"type": "integer", "minimum": 0}
+            where = {"name": name, "in": "path", "required": True}
+            yield {**where, "schema": schema, "example": example}
 
 
 def _query_parameters(endpoint: Endpoint, schemas: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    schema = schemas[endpoint.query.__name__]
-    for name, parameter_schema in schema.get("properties", {}).items():
-        parameter = {
-            "name": name,
-            "in": "query",
-            "required": name in schema.get("required", ()),
-            "schema": {key: value for key, value in parameter_schema.items() if key != "title"},
-        }
+    model = schemas[endpoint.query.__name__]
+    for name, schema in model.get("properties", {}).items():
+        parameter = {"name": name, "in": "query", "required": name in model.get("required", ())}
+        parameter["schema"] = {key: value for key, value in schema.items() if key != "title"}
         if parameter["required"]:
-            parameter["example"] = parameter_schema["examples"][0]
+            parameter["example"] = schema["examples"][0]
         yield parameter
 
 
@@ -210,41 +226,6 @@ def _meanings(endpoint: Endpoint) -> dict[int, str]:
         if "{" + name + "}" in endpoint.path and (name != "account" or endpoint.right is None):
             meanings[404] = f"There is no such {name}"
     return meanings | dict(endpoint.answers)
-
-
-def _error_schema() -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": ["reason", "operation", "message"],
-        "properties": {
-            "reason": {"enum": ["Error", "NotFound", "NotYet", "Deleted", "Conflict"]},
-            "operation": {"type": "string"},
-            "message": {"type": "string"},
-            "quota": {
-                "type": "object",
-                "description": "The limit or quota that does not allow it",
-                "required": ["what", "of", "limit"],
-                "properties": {
-                    "what": {"type": "string"},
-                    "of": {"type": "string"},
-                    "limit": {"type": "integer"},
-                },
-            },
-            "differences": {
-                "type": "array",
-                "description": "How a queue that exists differs from the one to create",
-                "items": {
-                    "type": "object",
-                    "required": ["setting", "given"],
-                    "properties": {"setting": {"type": "string"}, "given": {}, "existing": {}},
-                },
-            },
-            "stale": {"type": "array", "items": {"type": "string"}},
-            "group": {"type": "string"},
-            "account": {"type": "string"},
-            "queueName": {"type": "string"},
-        },
-    }
 
 
 _FILES = Path(__file__).parent / "viewer"

@@ -1,4 +1,4 @@
-"""What an endpoint is, and a request as its handler sees it.
+"""Endpoints, and requests as their handlers see them.
 
 An `Endpoint` decorates its handler, with method, path, right, parameters, body and answers. Routes
 and the OpenAPI description are made from these declarations.
@@ -81,7 +81,7 @@ class Call:
 
     @property
     def queue(self) -> str:
-        """The queue in the path, by its full name, as Spark and the client know it.
+        """The full name of the queue in the path, as Spark and the client know it.
 
         Raises:
             RefusedError: 404; no queue of an account can have this name.
@@ -231,15 +231,10 @@ ENDPOINTS: list[Endpoint] = []
 
 
 def decoded(text: str, encoding: str, what: str) -> bytes:
-    """Bytes of text.
-
-    Args:
-        text: As it came.
-        encoding: `TEXT` or `BASE64`.
-        what: What it is, for the error.
+    """Decode text in an encoding, `TEXT` or `BASE64`.
 
     Raises:
-        RefusedError: 400; it is not Base64.
+        RefusedError: 400; ``what``, as the error calls it, is not Base64.
     """
     try:
         return text.encode() if encoding == TEXT else b64decode(text, validate=True)
@@ -279,7 +274,7 @@ def _header_pairs(request: Request) -> Iterator[tuple[str, str | None]]:
 def _read_object(value: bytes) -> Iterator[tuple[str, str | None]]:
     """The pairs of a JSON object of texts, repeated names included."""
     try:
-        # A tuple for each object, as a dict would drop repeated names, and a list is an array.
+        # Tuples of pairs: a dict would drop repeated names, and a list would be an array.
         pairs: Any = json.loads(_text(value, HEADERS), object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise RefusedError(f"{HEADERS} is not JSON: {str(error)[:100]}") from error

@@ -34,6 +34,14 @@ Position = Annotated[
 #: How bytes are encoded in JSON and URLs: as text, or as Base64 if they are not UTF-8.
 Encoding = Literal["text", "base64"]
 Force = Annotated[bool, Field(description="Also while consumers hold messages.")]
+QueueName = Annotated[str, Field(min_length=1, max_length=140, pattern=QUEUE_PATTERN)]
+#: Whole seconds.
+Period = Annotated[int, Field(ge=1, le=_A_YEAR)]
+Partition = Annotated[int, Field(ge=0)] | None
+#: A setting of CassieQ's clients that has no meaning here.
+Ignored = Annotated[Any, Field(None, description="Ignored; CassieQ's clients send it.")]
+#: A receipt, for examples.
+RECEIPT = "YWNtZTpvcmRlcnNAMS9kZWZhdWx0LzEyNjdhZGUxLWQ2ODQtNGJkOS04MDlhLWI1NjFlN2JmNWY5OC8w"
 
 
 class Payload(BaseModel):
@@ -54,61 +62,42 @@ class Nothing(Payload):
 class CreateParameters(Payload):
     """Parameters of creating a queue."""
 
-    error_if_exists: bool = Field(default=False, description="409 instead of 200 if it exists.")
-
-
-#: A setting of CassieQ's clients that has no meaning here.
-Ignored = Annotated[Any, Field(default=None, description="Ignored; CassieQ's clients send it.")]
+    error_if_exists: bool = Field(False, description="409 instead of 200 if it exists.")
 
 
 class QueueOptions(Payload):
     """A new queue."""
 
-    queue_name: str = Field(
-        min_length=1, max_length=140, pattern=QUEUE_PATTERN, examples=["orders"]
+    queue_name: QueueName = Field(examples=["orders"])
+    max_delivery_count: int = Field(5, ge=0, le=1_000_000, description="0: no limit.")
+    dlq_name: QueueName | None = Field(
+        None, description="The dead-letter queue, created if necessary; by default <queue>.dead."
     )
-    max_delivery_count: int = Field(default=5, ge=0, le=1_000_000, description="0: no limit.")
-    dlq_name: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=140,
-        pattern=QUEUE_PATTERN,
-        description="The dead-letter queue, created if necessary; by default <queue>.dead.",
-    )
-    drop_dead: bool = Field(default=False, description="Discard dead messages instead.")
-    strict_fifo: bool = Field(default=False, description="The same as order strict.")
+    drop_dead: bool = Field(False, description="Discard dead messages instead.")
+    strict_fifo: bool = Field(False, description="The same as order strict.")
     order: Order = Field(
-        default=Order.NONE,
+        Order.NONE,
         description="key: deliver a message only when all earlier ones of its partition are "
         "settled; strict: of the queue, which has one partition.",
     )
     partitions: int = Field(
-        default=1, ge=1, le=_MOST_PARTITIONS, description="Messages of one key are in one of them."
+        1, ge=1, le=_MOST_PARTITIONS, description="Messages of one key are in one of them."
     )
     on_dead: OnDead = Field(
-        default=OnDead.CONTINUE,
+        OnDead.CONTINUE,
         description="With an order: stop at a dead message until the group is resumed.",
     )
-    lease_seconds: int = Field(
-        default=int(DEFAULT_LEASE.total_seconds()),
-        ge=1,
-        le=_A_YEAR,
-        description="Duration of a lease that names none.",
+    lease_seconds: Period = Field(
+        int(DEFAULT_LEASE.total_seconds()), description="Duration of a lease that names none."
     )
-    expire_after_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        le=_A_YEAR,
-        description="Discard messages that are not consumed by then.",
+    expire_after_seconds: Period | None = Field(
+        None, description="Discard messages that are not consumed by then."
     )
-    keep_settled_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        le=_A_YEAR,
-        description="Keep settled messages, so that groups can be moved back.",
+    keep_settled_seconds: Period | None = Field(
+        None, description="Keep settled messages, so that groups can be moved back."
     )
     columns: str | None = Field(
-        default=None,
+        None,
         alias="schema",
         max_length=1 << 14,
         description="Columns of the messages, in Spark's DDL. Without it, messages are bytes; "
@@ -131,32 +120,28 @@ def _within_a_year(at: datetime) -> datetime:
 class PutParameters(Payload):
     """Parameters of putting messages."""
 
-    initial_invisibility_seconds: Seconds = Field(default=0, description="Delay of the delivery.")
+    initial_invisibility_seconds: Seconds = Field(0, description="Delay of the delivery.")
     visible_at: Annotated[Instant, AfterValidator(_within_a_year)] | None = Field(
-        default=None, description="Earliest delivery; within a year."
+        None, description="Earliest delivery; within a year."
     )
-    key: str | None = Field(default=None, max_length=10_000, description="Key of the message.")
-    key_encoding: Encoding = Field(default="text", description="base64 if the key is not text.")
+    key: str | None = Field(None, max_length=10_000, description="Key of the message.")
+    key_encoding: Encoding = Field("text", description="base64 if the key is not text.")
 
 
 class ReceiveParameters(Payload):
     """Parameters of receiving a message."""
 
     invisibility_time_seconds: Seconds | None = Field(
-        default=None, description="Duration of the lease; by default leaseSeconds of the queue."
+        None, description="Duration of the lease; by default leaseSeconds of the queue."
     )
     group: Group = DEFAULT_GROUP
-    wait: Seconds = Field(default=0, description="Seconds to wait for a message.")
+    wait: Seconds = Field(0, description="Seconds to wait for a message.")
 
 
 class ReceiveManyParameters(ReceiveParameters):
     """Parameters of receiving messages."""
 
-    max: int = Field(default=100, ge=1, description="Most messages.")
-
-
-#: A receipt, for examples.
-RECEIPT = "YWNtZTpvcmRlcnNAMS9kZWZhdWx0LzEyNjdhZGUxLWQ2ODQtNGJkOS04MDlhLWI1NjFlN2JmNWY5OC8w"
+    max: int = Field(100, ge=1, description="Most messages.")
 
 
 class ReceiptParameters(Payload):
@@ -167,17 +152,24 @@ class ReceiptParameters(Payload):
     )
 
 
-class Update(Payload):
+class _Contents(Payload):
+    encoding: Encoding = "text"
+    key: str | None = None
+    key_encoding: Encoding = "text"
+    headers: dict[str, str | None] | None = None
+
+
+class NewMessageLine(_Contents):
+    """A message of a batch, as a line of JSON."""
+
+    message: str
+
+
+class Update(_Contents):
     """A new lease, a release or a replacement of a message."""
 
-    message: str | None = Field(default=None, description="Replace it by this message.")
-    encoding: Encoding = "text"
-    key: str | None = Field(default=None, description="Key of the new message.")
-    key_encoding: Encoding = "text"
-    headers: dict[str, str | None] | None = Field(
-        default=None, description="Headers of the new message."
-    )
-    new_invisibility_seconds: Seconds = Field(default=0, description="0: release it.")
+    message: str | None = Field(None, description="Replace it by this message.")
+    new_invisibility_seconds: Seconds = Field(0, description="0: release it.")
 
 
 class Receipts(Payload):
@@ -207,16 +199,14 @@ class RejectedReceipts(Receipts):
 class PeekParameters(Payload):
     """Parameters of peeking."""
 
-    max: int = Field(default=10, ge=1, le=100)
+    max: int = Field(10, ge=1, le=100)
     start: Position = "earliest"
 
 
 class PositionParameters(Payload):
     """Where a message is, besides its monoton."""
 
-    partition: int | None = Field(
-        default=None, ge=0, description="Its partition; needed if the queue has several."
-    )
+    partition: Partition = Field(None, description="Needed if the queue has several.")
 
 
 class ForceParameters(Payload):
@@ -241,9 +231,7 @@ class GroupSeek(Payload):
     """The new position of a consumer group."""
 
     to: Position
-    partition: int | None = Field(
-        default=None, ge=0, description="Move it in this partition only; by default in all."
-    )
+    partition: Partition = Field(None, description="Move it in this partition only.")
     force: Force = False
 
 
@@ -251,32 +239,30 @@ class GroupResume(Payload):
     """What happens to the dead messages at which a group has stopped."""
 
     how: Literal["retry", "dead-letter"] = Field(
-        description="retry: they are delivered again, their deliveries counted anew; dead-letter: "
-        "they go to the dead-letter queue."
+        description="retry: they are delivered again, and counted from 0; dead-letter: they go to "
+        "the dead-letter queue."
     )
-    partition: int | None = Field(
-        default=None, ge=0, lt=_MOST_PARTITIONS, description="Of this partition only."
-    )
+    partition: Partition = Field(None, description="Resume it in this partition only.")
 
 
 class DeadLetterParameters(Payload):
     """The dead letters to select."""
 
-    group: str | None = Field(default=None, description="The group that could not process them.")
-    reason: str | None = Field(default=None, description="A part of their reason.")
+    group: str | None = Field(None, description="The group that could not process them.")
+    reason: str | None = Field(None, description="A part of their reason.")
     since: Instant | None = None
     until: Instant | None = None
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(None, ge=1)
 
 
 class DeadLetterSelection(Payload):
     """Exactly those dead letters that a list has shown."""
 
     queue_id: str | None = Field(
-        default=None, description="`queueId` of the list: 409 if the queue was purged since."
+        None, description="`queueId` of the list: 409 if the queue was purged since."
     )
     monotons: str | None = Field(
-        default=None,
+        None,
         max_length=1 << 20,
         pattern=r"^[0-9]{1,18}-[0-9]{1,18}(,[0-9]{1,18}-[0-9]{1,18})*$",
         description="`monotons` of the list, half-open ranges; with queueId.",
@@ -292,26 +278,16 @@ class DeadLetterSelection(Payload):
 class RedriveParameters(DeadLetterParameters):
     """The dead letters to redrive, and their target."""
 
-    to: str | None = Field(default=None, description="Target queue; by default each one's origin.")
-    force: bool = Field(default=False, description="Also if other groups get them again.")
-
-
-class NewMessageLine(Payload):
-    """A message of a batch, as a line of JSON."""
-
-    message: str
-    encoding: Encoding = "text"
-    key: str | None = None
-    key_encoding: Encoding = "text"
-    headers: dict[str, str | None] | None = None
+    to: str | None = Field(None, description="Target queue; by default each one's origin.")
+    force: bool = Field(False, description="Also if other groups get them again.")
 
 
 class KeyOptions(Payload):
     """A new key."""
 
     key_name: str = Field(examples=["third"])
-    levels: list[str] | None = Field(default=None, description="Rights; by default all.")
-    queue_name: str | None = Field(default=None, description="Limits the key to this queue.")
+    levels: list[str] | None = Field(None, description="Rights; by default all.")
+    queue_name: str | None = Field(None, description="Limits the key to this queue.")
     expires_at: Instant | None = None
 
 
