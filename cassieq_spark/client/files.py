@@ -50,21 +50,11 @@ def is_file(name: str) -> bool:
 def export_queue(
     store: Store, queue: QueueDefinition, path: Path, *, force: bool, watch: Watch
 ) -> int:
-    """Write all stored messages of a queue to a file. Leases and changes nothing.
+    """Write all stored messages of a queue to a file; return their number. Leases nothing.
 
-    The file is complete, or does not exist. It has the columns of the queue, ``_key`` and
-    ``_headers``; without a schema ``value``, ``key`` and ``headers``. Leased, delayed and settled
-    messages are included.
-
-    Args:
-        store: The store.
-        queue: The queue.
-        path: The file; its suffix names the format.
-        force: Overwrite a file.
-        watch: Called with the progress.
-
-    Returns:
-        The number of messages.
+    The suffix names the format. The file is complete, or does not exist. It has the columns of the
+    queue, ``_key`` and ``_headers``; without a schema ``value``, ``key`` and ``headers``. Leased,
+    delayed and settled messages are included. With ``force``, a file is overwritten.
 
     Raises:
         ExistsError: The file exists.
@@ -101,18 +91,10 @@ def _stored_in(store: Store, queue: QueueDefinition) -> tuple[Range, list[Piece]
 def import_file(
     store: Store, queue: QueueDefinition, path: Path, *, key: str | None = None, watch: Watch
 ) -> int:
-    """Publish the rows of a file: all rows of a partition, or none. An LWT for each partition.
+    """Publish the rows of a file; return their number. An LWT for each partition.
 
-    Args:
-        store: The store.
-        queue: The queue.
-        path: The file; its suffix names the format.
-        key: The column of the queue whose values become the keys of the messages, as text or
-            bytes.
-        watch: Called with the progress.
-
-    Returns:
-        The number of rows.
+    The suffix names the format. All rows of a partition are published, or none. ``key`` is the
+    column of the queue whose values become the keys of the messages, as text or bytes.
 
     Raises:
         SchemaError: The columns are not those of the queue.
@@ -154,12 +136,7 @@ def schema_of_file(path: Path) -> pa.Schema:
 
 
 def check_key(key: str, columns: pa.Schema, whose: str) -> None:
-    """Check that a column can be the key.
-
-    Args:
-        key: The name of the column.
-        columns: All columns.
-        whose: What they belong to, for errors.
+    """Check that a column can be the key; ``whose`` is what has the columns, for errors.
 
     Raises:
         OptionError: There is no such column, or its values cannot be keys.

@@ -482,11 +482,7 @@ def read_stored(
 ) -> Iterator[StoredMessage]:
     """Read messages, in order. Two reads, and one for each bucket; more if they are far apart.
 
-    Args:
-        store: The store.
-        queue: The queue, or the partition of it.
-        monotons: The messages.
-        on_unreadable: Called with messages that are unreadable; they are left out.
+    Messages that are unreadable are left out, and reported to ``on_unreadable``.
 
     Raises:
         LeaseLostError: Messages are deleted.

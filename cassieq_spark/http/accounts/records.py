@@ -104,10 +104,6 @@ class Accounts:
 
     As long as this process lives, it remembers the newest version of each account that it has
     seen, and refuses older rows.
-
-    Args:
-        store: The store.
-        secrets: Derive keys and seal accounts.
     """
 
     def __init__(self, store: Store, secrets: Secrets) -> None:
@@ -179,14 +175,9 @@ class Accounts:
     ) -> AccountKey:
         """Add a key to an account. One LWT and a read.
 
-        If the seal of the row does not match, the new key replaces all others.
-
-        Args:
-            name: Name of the account.
-            key_name: Name of the key.
-            rights: What it allows.
-            queue: The queue that it is limited to; None: all queues of the account.
-            expires_at: It is refused from then on; aware, before the year 9999. None: never.
+        It allows ``rights``, for ``queue`` or, None, for all queues of the account, until
+        ``expires_at``, an aware instant before the year 9999, or for ever. If the seal of the row
+        does not match, the new key replaces all others.
 
         Raises:
             OptionError: The name is not valid, there are no rights, or the instant is out of

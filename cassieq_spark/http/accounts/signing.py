@@ -115,15 +115,8 @@ def sign_request(  # noqa: PLR0913 (the parts of a request, by name)
 ) -> dict[str, str]:
     """The headers that sign a request, so that the key itself is not sent.
 
-    Args:
-        key: A key of the account.
-        account: The account.
-        method: The method.
-        path: The path, without percent-encoding.
-        at: Now.
-        query: The query as it is sent, without the question mark.
-        headers: All headers that are sent; see `request_text` for those that are signed.
-        body: The body as it is sent.
+    ``path`` is without percent-encoding, and ``query`` without the question mark. ``headers`` are
+    all headers that are sent; see `request_text` for those that are signed.
 
     Raises:
         OptionError: The key is malformed.
@@ -269,12 +262,10 @@ class Secrets:
         return None
 
     def seal(self, fingerprint: str, parts: tuple[str, ...]) -> str | None:
-        """A seal, which nobody can make without the secret; None if that is not among these.
+        """A seal over texts, which nobody can make without the secret.
 
-        Args:
-            fingerprint: The fingerprint of the secret.
-            parts: The texts to seal. There is no seal if one has a line feed, as two tuples would
-                then have the same seal.
+        None if no secret has this fingerprint, or if a text has a line feed, as two tuples would
+        then have the same seal.
         """
         for value in self.values:
             if _fingerprint(value) == fingerprint and not any("\n" in each for each in parts):

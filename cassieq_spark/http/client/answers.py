@@ -166,12 +166,7 @@ def positions_of(answer: httpx.Response) -> Range | Positions | None:
 
 
 def messages_of(queue: str, group: str) -> Callable[[httpx.Response], list[Message]]:
-    """Read the messages of an answer, each a line of JSON.
-
-    Args:
-        queue: The queue.
-        group: The group that they are leased for.
-    """
+    """Read the messages of an answer, which are leased for a group; each is a line of JSON."""
 
     @from_gateway
     def read(answer: httpx.Response) -> list[Message]:

@@ -183,20 +183,14 @@ class HttpQueue:
     def delete(self, *, force: bool = False) -> None:
         """Delete the queue and its messages; see `Client.delete_queue`.
 
-        Args:
-            force: Delete it even if readers hold messages, or if it gets the dead letters of
-                other queues.
+        With ``force``, also if readers hold messages, or other queues send dead letters to it.
         """
         return self._ask("DELETE", "", answers.nothing, query=_force(force))
 
     def purge(self, *, force: bool = False) -> QueueDefinition:
-        """Delete all messages of the queue; see `Client.purge_queue`.
+        """Delete all messages of the queue; return its definition, with its next version.
 
-        Args:
-            force: Purge it even if readers hold messages.
-
-        Returns:
-            Its definition, with its next version.
+        See `Client.purge_queue`. With ``force``, also if readers hold messages.
         """
         return self._ask("POST", "/purge", answers.definition_of, query=_force(force))
 
@@ -312,24 +306,12 @@ class HttpQueue:
         max: int = 10,  # noqa: A002 (the word that a user looks for)
         start: StartingPosition = "earliest",
     ) -> list[StoredMessage]:
-        """Read messages without leasing them, leased and settled ones included.
-
-        Args:
-            max: Most messages; up to 100.
-            start: Where to begin: at the earliest message that exists, a monoton or an instant.
-
-        Returns:
-            Messages in the order of their monotons, partition after partition.
-        """
+        """Read messages without leasing them; see `Client.peek`. At most 100."""
         query = {"max": check_count("max", max), "start": _position(start)}
         return self._ask("GET", "/messages", answers.all_stored_of(self._queue), query=query)
 
     def message(self, monoton: int, *, partition: int | None = None) -> StoredMessage:
-        """Read one message by its position, whether it is leased or settled.
-
-        Args:
-            monoton: Its position, as `put` returned it.
-            partition: The partition that it is in; needed if the queue has several.
+        """Read one message by its position, whether it is leased or settled; see `Client.message`.
 
         Raises:
             NotYetError: No message has this position yet.
@@ -339,13 +321,7 @@ class HttpQueue:
         return self._ask("GET", path, answers.stored_of(self._queue), query=_partition(partition))
 
     def ack(self, *messages: Message | str) -> list[str]:
-        """Ack messages.
-
-        Args:
-            messages: Messages or their receipts, of any leases of this queue.
-
-        Returns:
-            The stale receipts; those messages were not acked.
+        """Ack messages of this queue; return the stale receipts, of messages that were not acked.
 
         Raises:
             HttpError: The gateway refused; it does no harm to repeat the call.
@@ -403,11 +379,7 @@ class HttpQueue:
         partition: int | None = None,
         force: bool = False,
     ) -> int:
-        """Move a group to another position; see `Client.seek_group`.
-
-        Returns:
-            The monoton of the position; of several partitions, added up.
-        """
+        """Move a group to another position; see `Client.seek_group`."""
         sent = {"to": _position(to), "force": check_flag("force", force), **_partition(partition)}
         return self._ask(
             "POST", _group(group) + "/seek", answers.field_of("next", int), content=json_of(sent)
@@ -418,15 +390,10 @@ class HttpQueue:
         return self._ask("GET", _group(group) + "/stopped", answers.stopped_of)
 
     def resume_group(self, group: str, how: Resume | str, *, partition: int | None = None) -> int:
-        """Let a group continue that has stopped at dead messages; see `Client.resume_group`.
+        """Let a group continue that has stopped at dead messages; return how many were dead.
 
-        Args:
-            group: Its name.
-            how: "retry" or "dead-letter". To drop messages takes a `Client`.
-            partition: Of which partition only; None: of all.
-
-        Returns:
-            How many messages were dead.
+        See `Client.resume_group`. ``how`` is "retry" or "dead-letter"; to drop messages takes a
+        `Client`.
         """
         body = json_of({"how": how, **_partition(partition)})
         return self._ask(
@@ -462,11 +429,7 @@ class HttpQueue:
     ) -> RedriveReport:
         """Publish dead letters again, each once, and settle them; see `Client.redrive`.
 
-        Args:
-            found: The dead letters, as `dead_letters` found them.
-            to: Name of the queue, of the same account, that all of them go to; None: each goes to
-                where it came from.
-            force: Publish them even if the queue has other groups, which get them once more.
+        They are those that `dead_letters` found. ``to`` is a queue of the same account.
         """
         query = _force(force)
         if to is not None:
@@ -477,11 +440,7 @@ class HttpQueue:
         return self._ask("POST", "/dead/redrive", answers.redriven_of, query=query, content=body)
 
     def purge_dead_letters(self, found: HttpSurvey) -> PurgeReport:
-        """Delete dead letters.
-
-        Args:
-            found: The dead letters, as `dead_letters` found them.
-        """
+        """Settle dead letters, as `dead_letters` found them, for good."""
         body = _selection(found)
         if not found.groups:
             return PurgeReport(0, 0, is_stopped=False)
@@ -512,15 +471,11 @@ class HttpQueue:
     def _ask(
         self, method: str, rest: str | None, parse: Callable[[httpx.Response], T], **more: Any
     ) -> T:
-        """Send a request; retry while the gateway says that it did nothing (429, 503).
+        """Send a request, and read the answer with ``parse``; ``more`` are parts of the request.
 
-        Methods return what this returns, which is a coroutine if `AsyncHttpQueue` calls them.
-
-        Args:
-            method: The method.
-            rest: The path below that of the queue; None: the path of all queues.
-            parse: Reads the answer.
-            more: Parts of the request.
+        Retry while the gateway says that it did nothing (429, 503). ``rest`` is the path below
+        that of the queue; None: the path of all queues. Methods return what this returns, which is
+        a coroutine if `AsyncHttpQueue` calls them.
         """
         end = time.monotonic() + self._patience
         while True:

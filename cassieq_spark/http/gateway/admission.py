@@ -306,9 +306,7 @@ class StorageQuotas:
     async def check_queues(self, account: str, names: Iterable[str]) -> None:
         """Refuse new queues beyond the quota. A scan of the table of queues each 5 seconds.
 
-        Args:
-            account: The account that creates them.
-            names: Their full names; queues that exist do not count twice.
+        ``names`` are full names; queues that exist do not count twice.
 
         Raises:
             RefusedError: 429; the account would have too many queues.

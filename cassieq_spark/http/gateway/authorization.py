@@ -95,11 +95,7 @@ class Grant:
 
 
 async def check_body(body: bytes, digest: str | None) -> None:
-    """Refuse a body that is not the one that was signed.
-
-    Args:
-        body: The body.
-        digest: See `Grant.body_digest`.
+    """Refuse a body that is not the one whose digest was signed; see `Grant.body_digest`.
 
     Raises:
         RefusedError: 401; another body was signed.
@@ -116,11 +112,8 @@ class Replays:
     """Remembers signatures while they are valid, so that no request is carried out twice.
 
     For one loop. It knows the requests of this process only: another gateway accepts a signature
-    again, and so does this one after a restart.
-
-    Args:
-        skew: How far the time of a signature may be from ours.
-        most: Most signatures to remember.
+    again, and so does this one after a restart. ``skew`` is how far the time of a signature may be
+    from ours, and ``most`` the number of signatures that it remembers.
     """
 
     def __init__(self, skew: timedelta, most: int = _MOST_SIGNATURES) -> None:
@@ -131,12 +124,7 @@ class Replays:
         self._count = 0
 
     def is_new(self, signature: str, at: datetime, now: datetime) -> bool:
-        """Remember a signature; return False if it was remembered already.
-
-        Args:
-            signature: A valid signature.
-            at: When it was made, by the signer's clock.
-            now: Now, by our clock.
+        """Remember a valid signature, made at ``at`` by the signer's clock; False if it is known.
 
         Raises:
             RefusedError: 429; too many signatures are remembered.

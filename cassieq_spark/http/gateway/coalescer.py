@@ -71,12 +71,8 @@ class _Ack:
 class _Rounds:
     """The waiting requests of one group, and the task that serves them, round by round.
 
-    Args:
-        exchange: Acks and leases for the group.
-        most: Most messages of a round.
-        most_bytes: About the most bytes of a round, but at least a message.
-        linger: Seconds for which a round waits for the requests that the last one answered.
-        release: Releases messages whose request was cancelled.
+    A round has at most ``most`` messages of about ``most_bytes`` bytes, but at least one message.
+    ``linger`` is in seconds. ``release`` releases messages whose request was cancelled.
     """
 
     def __init__(
@@ -263,14 +259,9 @@ class Coalescer:
 
     For one loop. A round is one LWT, however many requests it serves; none if it acks nothing and
     no message is available. It waits until as many requests have arrived as the last round
-    answered, as those are likely to ask again at once, but not longer than ``linger``. In a
-    strictly ordered queue a round leases for one request.
-
-    Args:
-        client: The client of the queues.
-        most: Most messages of a round.
-        linger: How long a round waits for the requests that the last one answered.
-        most_bytes: About the most bytes of a round, but at least a message.
+    answered, as those are likely to ask again at once, but not longer than ``linger``. It has at
+    most ``most`` messages of about ``most_bytes`` bytes, but at least one message. In a strictly
+    ordered queue it leases for one request.
     """
 
     def __init__(

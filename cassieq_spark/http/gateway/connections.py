@@ -220,9 +220,7 @@ _IPV6 = 6
 class ConnectionLimiter:
     """Counts connections, in all and by address; refuses those beyond the limits. For one loop.
 
-    Args:
-        limits: The limits.
-        proxies: Addresses and networks of proxies, whose connections are not limited by address.
+    The connections of ``proxies``, addresses and networks, are not limited by address.
 
     Raises:
         OptionError: One of them is neither an address nor a network.

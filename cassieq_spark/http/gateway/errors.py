@@ -92,14 +92,7 @@ def too_busy(what: str) -> RefusedError:
 def over_quota(
     quota: Quota, why: str, *, status: int = 429, retry_after: timedelta = _SOON
 ) -> RefusedError:
-    """The refusal of a request because a quota or limit is reached.
-
-    Args:
-        quota: The quota.
-        why: A sentence that says so.
-        status: The status code.
-        retry_after: The time after which a retry may succeed.
-    """
+    """The refusal of a request because a quota or limit is reached, as ``why`` says."""
     seconds = f"{retry_after.total_seconds():.0f}"
     return RefusedError(
         f"{why}; try again in {seconds} s", status, {"Retry-After": seconds}, quota
@@ -133,13 +126,7 @@ def status_of(error: Exception) -> int:
 
 
 def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSONResponse:
-    """The answer to a request that failed.
-
-    Args:
-        error: The error.
-        operation: The operation of the endpoint.
-        names: Account and queue, as far as they are known.
-    """
+    """The answer to a request that failed; ``names`` are account and queue, if they are known."""
     status = status_of(error)
     message, fields = str(error), {"operation": operation, **names}
     if status == 500:  # noqa: PLR2004 (a bug of ours)

@@ -65,11 +65,6 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
     Buffers may be compressed, and columns may be dictionaries or views. Their decoded size is
     computed before they are decoded, from what the stream declares and from lengths.
 
-    Args:
-        body: The stream.
-        most: Most messages.
-        most_bytes: Most bytes when it is decoded.
-
     Returns:
         The messages, and about how many bytes they have.
 

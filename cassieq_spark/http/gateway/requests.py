@@ -121,7 +121,7 @@ class Call:
             raise RefusedError(why, 422 if is_json else 400) from error
 
     def idempotency_key(self) -> str | None:
-        """The key under which a put is published once, in the sender's scope; None if not given.
+        """The key under which a put is published once, in the sender's scope; None: not given.
 
         Raises:
             RefusedError: 400; the key is empty, too long, or not UTF-8.
@@ -296,11 +296,7 @@ def _text(raw: bytes, what: str) -> str:
 def problems(error: ValidationError, model: type[Payload], what: str, where: str) -> str:
     """What is wrong, without the values that were given, as they may be secrets.
 
-    Args:
-        error: What pydantic found.
-        model: What was expected.
-        what: What its fields are: ``field`` or ``parameter``.
-        where: What was checked.
+    ``where`` was checked against ``model``, whose fields are called ``what``: field or parameter.
     """
     found = error.errors(include_url=False, include_input=False)[:5]
     return f"{where} is not valid: " + "; ".join(_problem(each, model, what) for each in found)

@@ -235,12 +235,7 @@ async def answer_with(
 ) -> Response:
     """An answer with messages; a large one is encoded in a thread, and sent in parts.
 
-    Args:
-        messages: The messages.
-        encode: Encodes them.
-        media_type: The media type of the result.
-        admission: Counts a large answer until it is sent.
-        account: The account that gets it.
+    ``admission`` counts the bytes of a large answer for the account until it is sent.
     """
     size = sum(each.size for each in messages)
     body = await asyncio.to_thread(encode, messages) if size > _LARGE else encode(messages)

@@ -37,12 +37,6 @@ def read_table(
     more memory when it is converted than was computed before: within lists, maps and structs,
     values must be of the queue's types, and neither dictionaries nor views.
 
-    Args:
-        body: The stream.
-        columns: The schema of the queue.
-        most: Most rows.
-        most_bytes: Most bytes when it is decoded.
-
     Returns:
         The rows, and about how many bytes they have.
 
