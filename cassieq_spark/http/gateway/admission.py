@@ -264,10 +264,8 @@ class Body:
 
 def has_body(request: Request) -> bool:
     """Whether a request announces a body."""
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
-        for name, value in request.scope["headers"]
-    )
+    headers = dict(request.scope["headers"])
+    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
@@ -242,8 +242,10 @@ def decoded(text: str, encoding: str, what: str) -> bytes:
         raise RefusedError(f"{what} is not {encoding}: {error}") from error
 
 
-def _query(request: Request) -> Mapping[str, str]:
+def _query(request: Request) -> dict[str, str]:
     raw: bytes = request.scope["query_string"]
+    if not raw:
+        return {}
     if b"%" in raw or not raw.isascii():
         try:
             unquote_to_bytes(raw).decode()
@@ -252,8 +254,10 @@ def _query(request: Request) -> Mapping[str, str]:
                 "the query is not UTF-8; send a key that is not text as key=<Base64> with "
                 "keyEncoding=base64"
             ) from error
-    query = dict(request.query_params)
-    if len(query) < len(request.query_params.multi_items()):
+    # As Starlette does, but without its object for it.
+    pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True)
+    query = dict(pairs)
+    if len(query) < len(pairs):
         raise RefusedError("a parameter of the query is given twice")
     return query
 
