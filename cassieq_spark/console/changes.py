@@ -23,7 +23,7 @@ from cassieq_spark.console.dead import OF_DEAD
 from cassieq_spark.console.group_plans import MAKING, OF_GROUP
 from cassieq_spark.console.pages import Call, flag, page
 from cassieq_spark.console.plans import CREATE, OF_QUEUE, Change, Plan
-from cassieq_spark.errors import NotFoundError, OptionError, QueueStateError
+from cassieq_spark.errors import NotFoundError, OptionError
 from cassieq_spark.model import DEFAULT_LEASE, Order
 from cassieq_spark.queues.definition import MOST_PARTITIONS
 
@@ -147,8 +147,6 @@ def _check_sure(call: Call, plan: Plan) -> None:
             "was for has changed meanwhile; go back, look again, and confirm what you see then",
             409,
         )
-    if plan.blocked is not None:
-        raise QueueStateError(plan.blocked)
     if plan.type_name is not None and call.form.get("typed", "").strip() != plan.type_name:
         raise OptionError(
             f"type the name {plan.type_name!r} to confirm, not {call.form.get('typed', '')!r}; "

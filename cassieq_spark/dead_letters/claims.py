@@ -275,8 +275,13 @@ def _is_published_after_all(ledger: Ledger, claim: OpenClaim) -> bool:
 
 def _log(group: ConsumerGroup, claim: OpenClaim, what: str) -> None:
     monotons = claim.slot.monotons
-    extra = {"action": CLAIM_RESOLVED, "count": monotons.count, **group.log_fields}
-    logger.info("%s: dead letters %s were %s", group, monotons.short, what, extra=extra)
+    logger.info(
+        "%s: dead letters %s were %s",
+        group,
+        monotons.short,
+        what,
+        extra={"action": CLAIM_RESOLVED, "count": monotons.count, **group.log_fields},
+    )
 
 
 def _digest(salt: bytes, target: QueueId) -> bytes:

@@ -163,9 +163,13 @@ class FaultyStore(WrappedStore):
             applied = carry_out()
         if applied:
             commit = self.replicas.pending(partition)
-            self._pass()
+            self._await_answer()
             self.replicas.complete(partition, commit)
         return applied
+
+    def _await_answer(self) -> None:
+        """Let others act before the answer; the interleavings override this."""
+        self._pass()
 
     def _pass(self) -> None:
         """Count a call, and interrupt it if it is its turn."""

@@ -146,20 +146,44 @@ def test_every_action_of_a_log_record_is_documented():
     assert documented == sorted(found)
 
 
+def records_of(module: ast.Module) -> Iterator[tuple[ast.Call, ast.expr | None]]:
+    """The log records of a module, each with its ``extra``, also if that is a variable."""
+    assigned: list[ast.Assign] = []
+    for node in _in_order(module):
+        if isinstance(node, ast.Assign):
+            assigned.append(node)
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        if getattr(node.func.value, "id", "") != "logger" or node.func.attr == "isEnabledFor":
+            continue
+        extra = next((word.value for word in node.keywords if word.arg == "extra"), None)
+        if isinstance(extra, ast.Name):
+            name = extra.id
+            given = [each for each in assigned if getattr(each.targets[0], "id", "") == name]
+            extra = given[-1].value if given else None
+        yield node, extra
+
+
+def _in_order(module: ast.Module) -> list[ast.AST]:
+    nodes = [each for each in ast.walk(module) if hasattr(each, "lineno")]
+    return sorted(nodes, key=lambda each: (each.lineno, each.col_offset))
+
+
+def action_of(extra: ast.expr | None) -> ast.expr | None:
+    """What ``extra`` has as its action: an item of a dict, or the first argument of `_extra`."""
+    if isinstance(extra, ast.Dict):
+        keys = [getattr(key, "value", None) for key in extra.keys]
+        return extra.values[keys.index("action")] if "action" in keys else None
+    if isinstance(extra, ast.Call) and getattr(extra.func, "id", "") == "_extra":
+        return extra.args[0]
+    return None
+
+
 def test_every_log_record_has_an_action_that_is_a_constant():
     for path, module in sources():
-        for call in ast.walk(module):
-            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
-                continue
-            is_record = call.func.attr != "isEnabledFor"
-            if getattr(call.func.value, "id", "") != "logger" or not is_record:
-                continue
+        for call, extra in records_of(module):
             where = f"{path.relative_to(ROOT)}:{call.lineno}"
-            (extra,) = (word.value for word in call.keywords if word.arg == "extra")
-            assert isinstance(extra, ast.Dict), where
-            keys = [getattr(key, "value", None) for key in extra.keys]
-            assert "action" in keys, where
-            assert not isinstance(extra.values[keys.index("action")], ast.Constant), where
+            assert isinstance(action_of(extra), ast.Name), where
 
 
 def test_the_program_of_the_page_is_python():

@@ -86,6 +86,7 @@ BAD: dict[str, Callable[[], Any]] = {
 
 #: What a new message is made of.
 PARTS = [each.name for each in fields(NewMessage)]
+FUNCTIONS = ["options_from_session", "progress", "register", "watch"]
 PRODUCERS = {Producer, AsyncProducer}
 BY_HTTP = {HttpQueue, AsyncHttpQueue}
 #: Of a queue, as a gateway answers.
@@ -118,6 +119,8 @@ class Scene:
             "found": self.client.dead_letters("q"),
             "group": "g",
             "headers": {"a": "b"},
+            "how": "drop",
+            "on_dead": "continue",
             "idempotency_key": None,
             "keep_settled": 60 * SECOND,
             "schema": "a int, b string",
@@ -392,7 +395,7 @@ def test_any_gateway_is_taken_or_refused(parameter: str):
             raise AssertionError(f"{what} for {parameter!r} raises {error!r}") from error
 
 
-@pytest.mark.parametrize("name", ["options_from_session", "progress", "register"])
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_any_object_is_taken_or_refused_by_what_the_package_offers(name: str):
     for what, make in BAD.items():
         try:
@@ -408,5 +411,5 @@ def test_all_that_is_offered_is_tried():
     functions = {each.__name__ for each in offered if inspect.isfunction(each)}
     classes = {each for each in offered if inspect.isclass(each)}
 
-    assert functions == {"options_from_session", "progress", "register"}
+    assert functions == set(FUNCTIONS)
     assert {each for each in classes if methods(each)} <= CALLS.keys() | {Progress}

@@ -214,6 +214,21 @@ def test_a_purge_is_refused_if_the_queue_was_purged_since(operator: Visitor, sto
 
 
 @pytest.mark.parametrize("change", ["purge", "delete"])
+def test_readers_that_began_after_the_confirmation_lose_nothing(
+    operator: Visitor, store: MemoryStore, change: str
+):
+    release_all(store)
+    asked = operator.submit(operator.page("/queues/orders/settings"), f"/change/{change}")
+    Client.from_store(store).receive("orders", "billing", max=2)
+
+    answer = operator.confirm(asked, typed="orders")
+
+    assert answer.status_code == 409
+    assert "readers of group 'billing'" in words_of(answer.text)
+    assert group_of(store, "orders", "billing").leased == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("change", ["purge", "delete"])
 @pytest.mark.parametrize("typed", ["", "order", "Orders", "orders "])
 def test_what_gives_up_a_queue_takes_its_name(
     operator: Visitor, store: MemoryStore, change: str, typed: str

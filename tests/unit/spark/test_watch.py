@@ -134,7 +134,7 @@ def test_backlog_rates_and_age_of_a_query_that_ends_are_told(
     assert first == "query visits to Parquet: before its first batch, running"
     assert last == (
         "query visits to Parquet: batch 1, stopped; visits, group daily: backlog 600, in 10/s, "
-        "out 50/s, oldest 1m02s"
+        "out 50/s, oldest 1m 2s"
     )
 
 
