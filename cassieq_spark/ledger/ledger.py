@@ -53,6 +53,8 @@ _NO_END = 2**63 - 1
 _CLOCKS_APART = timedelta(minutes=1)
 #: Blocks of one read: with every column of the table, their rows take 2 MB.
 _BLOCKS_AT_ONCE = 1_000
+#: The same in the search for an instant: as many as a stream publishes in two minutes.
+_BLOCKS_OF_AN_INSTANT = 120
 
 
 class HeadRead(NamedTuple):
@@ -162,8 +164,8 @@ class Ledger:
         later by the coordinators' clocks, if they agree to within a minute. The search begins with
         the first block that is not trimmed.
 
-        No read, except for an instant: some twenty reads of one block, and one read of the blocks
-        of the minute before.
+        No read, except for an instant: a few reads of one block, or some forty if publishes came
+        very unevenly, and one read of the blocks of the two minutes before.
 
         Args:
             head: The head, read serially.
@@ -208,11 +210,16 @@ class Ledger:
         return list(self.stream_blocks(start=start, stop=stop, serial=serial))
 
     def stream_blocks(
-        self, *, start: int = 0, stop: int | None = None, serial: bool = False
+        self,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        serial: bool = False,
+        at_once: int = _BLOCKS_AT_ONCE,
     ) -> Iterator[LedgerBlock]:
         """Read blocks in order, finalised ones too that are not trimmed yet.
 
-        One read for each thousand blocks.
+        One read for each ``at_once`` blocks.
 
         Args:
             start: Lowest first monoton; not below the head's ``trimmed``, as a read there crosses
@@ -220,10 +227,10 @@ class Ledger:
             stop: End of the first monotons; None for all.
         """
         while True:
-            which = Slice(kinds=("block",), start=start, stop=stop, limit=_BLOCKS_AT_ONCE)
+            which = Slice(kinds=("block",), start=start, stop=stop, limit=at_once)
             blocks = self._read_slice(which, serial=serial)
             yield from blocks
-            if len(blocks) < _BLOCKS_AT_ONCE:
+            if len(blocks) < at_once:
                 return
             start = blocks[-1].monotons.start + 1
 
@@ -334,21 +341,32 @@ class Ledger:
         """Find the first monoton that was published at ``instant`` or later.
 
         Blocks are in the order of their publication, but their times come from different
-        coordinators. So bisection skips blocks that are more than `_CLOCKS_APART` too old, and the
-        others are read one after the other. A block that is not found is trimmed: ``head`` was
-        read serially, so every publish before is complete.
+        coordinators. So the search skips blocks that are more than `_CLOCKS_APART` too old, and
+        the others are read one after the other. Every other probe is where the block of that time
+        would be if publishes came evenly; the others halve what is left, however they came. A
+        block that is not found is trimmed: ``head`` was read serially, so every publish before is
+        complete.
         """
         start, stop = head.trimmed, head.next
+        older = newer = None
+        halves = True
         while start < stop:
-            middle = (start + stop) // 2
+            share = 0.5
+            if not halves and older and newer and older < newer:
+                # Between one and two `_CLOCKS_APART` too old: the search ends there.
+                share = (instant - older - 1.5 * _CLOCKS_APART) / (newer - older)
+            halves = not halves
+            middle = start + int((stop - start - 1) * min(max(share, 0.0), 1.0))
             block = self.read_block_of(middle)
             if block is None:  # trimmed since
                 start = middle + 1
             elif block.published_at + _CLOCKS_APART < instant:
-                start = block.monotons.stop
+                start, older = block.monotons.stop, block.published_at
+                if instant - older <= 2 * _CLOCKS_APART:
+                    break
             else:
-                stop = block.monotons.start
-        blocks = self.stream_blocks(start=start, stop=head.next)
+                stop, newer = block.monotons.start, block.published_at
+        blocks = self.stream_blocks(start=start, stop=head.next, at_once=_BLOCKS_OF_AN_INSTANT)
         later = (each.monotons.start for each in blocks if each.published_at >= instant)
         return next(later, head.next)
 

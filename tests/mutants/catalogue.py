@@ -535,6 +535,14 @@ MUTANTS = (
         "stop = max([monotons.start, *(block.monotons.stop for block in blocks)])",
     ),
     Mutant(
+        "the search for an instant trusts every coordinator's clock",
+        "I5",
+        "ledger/ledger.py",
+        "            elif block.published_at + _CLOCKS_APART < instant:",
+        "            elif block.published_at < instant:",
+        ("test_ledger_property.py",),
+    ),
+    Mutant(
         "a new group begins by a head that one replica has",
         "I5",
         "groups/registration.py",
