@@ -226,11 +226,11 @@ def watch(query: Query, *, every: timedelta = timedelta(seconds=1)) -> None:
     with each batch, or every ten seconds while the query is idle. It asks Spark only, and reads
     nothing from Cassandra. A figure that Spark does not tell is ``-``.
 
-    Examples:
-        >>> watch(query)  # doctest: +SKIP
+    ``watch(query)`` shows, for instance::
+
         query visits: batch 17, running
           queue   group                        backlog  in/s   out/s  oldest  last batch
-          visits  daily  ████████░░░░░░░░░░░░   12,345   100   3,200   1m02s       1,000
+          visits  daily  ████████░░░░░░░░░░░░   12,345   100   3,200   1m 2s       1,000
 
     Args:
         query: A query that reads queues, of Spark or of Spark Connect.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser
 
-from tests.support.console_server import browsing, serving
+from tests.browser.console_server import browsing, serving
 from tests.support.filled_console import filled
 
 #: Steps of twenty seconds that the store is filled for: fifty minutes.

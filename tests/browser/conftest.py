@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from tests.support.console_server import browsing, serving
+from tests.browser.console_server import browsing, serving
 from tests.support.filled_console import Filled, filled
 
 #: Phones and screens.

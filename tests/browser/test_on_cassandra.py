@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from cassieq_spark.client import Client
 from cassieq_spark.console import Console
 from cassieq_spark.store.protocol import Store
-from tests.support.console_server import serving
+from tests.browser.console_server import serving
 
 
 def test_a_queue_is_created_seen_filling_and_paused(page: Page, cassandra_store: Store):
