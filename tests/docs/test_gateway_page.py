@@ -148,7 +148,7 @@ def test_a_secret_is_made_for_its_user_alone_and_good_enough(tmp_path: Path):
     made, again = cassieq("gateway", "secret", str(file)), cassieq("gateway", "secret", str(file))
     key = cassieq("gateway", "admin-key", "--secret", f"file:{file}")
 
-    assert (made.code, again.code) == (0, 1)
+    assert (made.code, again.code) == (0, 2)
     assert file.stat().st_mode & 0o777 == 0o600
     assert "is not overwritten" in again.err
     assert (key.code, len(key.out.strip()), key.err) == (0, 86, "")
@@ -169,6 +169,6 @@ def test_a_secret_that_others_may_read_is_told(tmp_path: Path):
 def test_a_secret_is_given_by_reference_only(given: str):
     refused = cassieq("gateway", "admin-key", "--secret", given)
 
-    assert (refused.code, refused.out) == (1, "")
+    assert (refused.code, refused.out) == (2, "")
     assert "env:NAME or file:PATH" in refused.err
     assert given not in refused.err
