@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.cli.inlet import STANDARD_INPUT, batches, standard_input
 from cassieq_spark.cli.options import MESSAGES_PANEL, PLACE, AsJson, QueueName, Value, command
 from cassieq_spark.cli.output import print_json
@@ -198,6 +199,7 @@ def _settle(
     as_json: bool,
 ) -> None:
     """Settle messages as their receipts come; then tell how many, and fail if some are stale."""
+    _check(receipts)
     count, stale = 0, list[str]()
     with client_of(connection) as client:
         for given in _given(receipts):
@@ -214,12 +216,23 @@ def _settle(
         )
 
 
+def _check(receipts: Sequence[str]) -> None:
+    """Refuse arguments that can't be receipts, before any of them is settled."""
+    if STANDARD_INPUT in receipts:
+        if len(receipts) > 1:
+            raise OptionError("give either receipts, or - to read them from standard input")
+        return
+    for each in receipts:
+        try:
+            Receipt.parse(each, advice="'cassieq receive --receipts' prints receipts")
+        except MessageError as error:
+            raise OptionError(str(error)) from error
+
+
 def _given(receipts: Sequence[str]) -> Iterator[list[str]]:
     if STANDARD_INPUT not in receipts:
         yield [*receipts]
         return
-    if len(receipts) > 1:
-        raise OptionError("give either receipts, or - to read them from standard input")
     for lines in batches(standard_input()):
         found = [_receipt(line) for line in lines if line.strip()]
         if found:

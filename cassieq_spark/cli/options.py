@@ -20,6 +20,7 @@ from cassieq_spark.cli.complete import complete_groups, complete_queues
 from cassieq_spark.cli.connection import CONNECTION, tell_where, telling_where
 from cassieq_spark.cli.flags import LIMITS_PANEL, Config, Verbose, flags_of
 from cassieq_spark.cli.help import HelpfulCommand, HelpfulGroup
+from cassieq_spark.model import validate_name
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.declaration import parse_value
 from cassieq_spark.settings.gateway import Limits
@@ -32,7 +33,11 @@ _OF_CLASSES = {
     ConnectionOptions: CONNECTION,
     Limits: flags_of(Limits, Limits, LIMITS_PANEL, {}),
 }
-_AGO = duration(timedelta(days=36_500))
+_OLDEST = timedelta(days=36_500)
+_AGO = duration(_OLDEST)
+_AGE_PART = re.compile(r"[0-9]{1,19}(ms|[smhd])", re.IGNORECASE)
+#: As tables show ages, too: 2h 5m.
+_AGE = re.compile(rf"\s*({_AGE_PART.pattern}\s*)+", re.IGNORECASE)
 _ADDRESS = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\s]+)):(?P<port>[0-9]{1,5})")
 _HIGHEST_PORT = 65_535
 
@@ -41,14 +46,33 @@ MESSAGES_PANEL, WATCH_PANEL = "Messages", "Watch"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+def _checked(what: str) -> Callable[[typer.Context, str], str]:
+    """A callback that refuses what can't be a name, before anything is connected to."""
+
+    def check(context: typer.Context, name: str) -> str:
+        return name if context.resilient_parsing else validate_name(what, name)
+
+    return check
+
+
 QueueName = Annotated[
     str,
-    typer.Argument(help="Name of the queue.", metavar="QUEUE", autocompletion=complete_queues),
+    typer.Argument(
+        help="Name of the queue.",
+        metavar="QUEUE",
+        autocompletion=complete_queues,
+        callback=_checked("queue"),
+    ),
 ]
 GroupName = Annotated[
     str,
     typer.Argument(
-        help="Name of the consumer group.", metavar="GROUP", autocompletion=complete_groups
+        help="Name of the consumer group.",
+        metavar="GROUP",
+        autocompletion=complete_groups,
+        callback=_checked("group"),
     ),
 ]
 OnlyQueues = Annotated[
@@ -215,8 +239,9 @@ def _named(parameter: inspect.Parameter) -> inspect.Parameter:
     info.metavar = _word_for(kind)
     if isinstance(info, ArgumentInfo):
         info.metavar = parameter.name.upper()
-    elif not info.param_decls:
-        # typer 0.27 would take a metavar that spells the name for it.
+    elif not info.param_decls and info.default is ...:
+        # In Annotated, typer keeps a name that was given as the default. Without one, typer
+        # 0.27 would take a metavar that spells the name for it.
         info.param_decls = (_dashed(parameter.name),)
     return parameter.replace(annotation=Annotated[kind, info])
 
@@ -250,10 +275,12 @@ def _read(value: Value, name: str, given: dict[str, Any]) -> Any:
 
 
 def parse_instant(text: str, now: datetime | None = None) -> datetime:
-    """Read an instant, or how long it is ago.
+    """Read an instant, or how long it is ago, also as tables show that.
 
     >>> parse_instant("2h", datetime(2026, 11, 20, 12, tzinfo=UTC)).isoformat()
     '2026-11-20T10:00:00+00:00'
+    >>> parse_instant("2h 5m", datetime(2026, 11, 20, 12, tzinfo=UTC)).isoformat()
+    '2026-11-20T09:55:00+00:00'
 
     Raises:
         ValueError: It is neither.
@@ -270,10 +297,11 @@ def parse_place(text: str, now: datetime | None = None) -> StartingPosition:
     Raises:
         ValueError: It is no position.
     """
-    try:
-        ago = _AGO.parse(text)
-    except ValueError:
+    if not _AGE.fullmatch(text):
         return parse_position(text)
+    parts = [_AGO.parse(part[0]) for part in _AGE_PART.finditer(text)]
+    if (ago := sum(parts, timedelta(0))) > _OLDEST:
+        raise ValueError(text)
     return (now or datetime.now(UTC)) - ago
 
 

@@ -32,7 +32,7 @@ class Pace:
     """Counts reads, and holds up those that come too fast. Safe to call from several threads.
 
     Args:
-        per_second: Most reads a second in the long run; None: as many as come.
+        per_second: Most reads a second, as the mean of any half minute; None: as many as come.
         at_once: So many may come at once after a quiet time.
         clock: Seconds that only grow.
     """
@@ -65,27 +65,34 @@ class Pace:
 
     @property
     def load(self) -> float:
-        """Reads a second of late."""
+        """Reads a second, the mean of the last half minute."""
         now = int(self._clock())
         with self._lock:
-            found = sum(count for second, count in self._counted if now - _SECONDS <= second < now)
-        return found / _SECONDS
+            return self._count(now - _SECONDS, now) / _SECONDS
 
     def _try(self) -> float:
         with self._lock:
             now = self._clock()
+            second = int(now)
             if self.per_second is not None:
                 earned = (now - self._free_at) * self.per_second
                 self._free, self._free_at = min(self._at_once, self._free + earned), now
                 if self._free < 1 and not self._ended.is_set():
                     return (1 - self._free) / self.per_second
+                # Otherwise what comes at once would come on top of a full half minute.
+                counted = self._count(second - _SECONDS + 1, second + 1)
+                if counted + 1 > self.per_second * _SECONDS and not self._ended.is_set():
+                    return second + 1 - now
                 self._free -= 1
-            second = int(now)
             if self._counted and self._counted[-1][0] == second:
                 self._counted[-1] = (second, self._counted[-1][1] + 1)
             else:
                 self._counted.append((second, 1))
             return 0.0
+
+    def _count(self, start: int, stop: int) -> int:
+        """How many reads were counted in the seconds ``[start, stop)``."""
+        return sum(count for second, count in self._counted if start <= second < stop)
 
 
 class LookingStore:

@@ -109,8 +109,9 @@ class Fleet:
         surveyed_at: When they were seen last; None: not yet.
         away: Why the last survey failed; None: it did not.
         began_at: When the console began to read.
-        load: Reads a second of late.
+        load: Reads a second of the background, the mean of the last half minute.
         most_reads: And the most there may be.
+        page_load: Reads a second of pages, the same mean; these are not held up.
     """
 
     records: Mapping[str, QueueRecord] = field(default_factory=dict)
@@ -122,6 +123,7 @@ class Fleet:
     began_at: datetime | None = None
     load: float = 0.0
     most_reads: float = 0.0
+    page_load: float = 0.0
 
 
 class Watcher:
@@ -196,8 +198,9 @@ class Watcher:
             self._surveyed_at,
             self._away,
             self._began_at,
-            self._background.pace.load + self.looking.pace.load,
+            self._background.pace.load,
             self._background.pace.per_second or 0.0,
+            self.looking.pace.load,
         )
 
     def show(self, names: Iterable[str], *, wait: timedelta = timedelta(0)) -> None:
@@ -333,11 +336,6 @@ class Watcher:
         self._away = None
         self._began_at = self._began_at or now
         self._records, self._surveyed_at = records, now
-        self._targets = frozenset(
-            each.definition.dead_letter_queue
-            for each in records.readable.values()
-            if not each.is_gone
-        )
         self._targets = frozenset(
             each.definition.dead_letter_queue
             for each in records.readable.values()

@@ -63,10 +63,12 @@ def test_what_is_no_rate_is_refused(text: str):
 
 def test_an_instant_is_one_or_how_long_ago():
     assert parse_instant("90m", NOON) == NOON - timedelta(minutes=90)
+    assert parse_instant("2h 5m", NOON) == NOON - timedelta(minutes=125)
+    assert parse_instant("1d2h5m", NOON) == NOON - timedelta(days=1, minutes=125)
     assert WHEN.parse("2026-11-20T13:00:00+01:00") == NOON
 
 
-@pytest.mark.parametrize("text", ["", "soon", "earliest", "12", "-2h", "2w"])
+@pytest.mark.parametrize("text", ["", "soon", "earliest", "12", "-2h", "2w", "2h 5", "36500d 1s"])
 def test_what_is_no_instant_is_refused(text: str):
     with pytest.raises(
         OptionError, match=r"--until must be an instant such as .* or how long ago"

@@ -42,6 +42,13 @@ def test_a_command_says_what_it_does_and_what_its_options_are_for(name: str):
     assert [each.name for each in command.params if not (each.help or each.hidden)] == []
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_has_each_of_its_names_once(name: str):
+    named = [[*each.opts, *each.secondary_opts] for each in COMMANDS[name].params]
+
+    assert [names for names in named if len(names) > len(set(names))] == []
+
+
 @pytest.mark.parametrize("name", CONNECTING)
 def test_without_a_cluster_a_command_says_so_in_one_line(name: str):
     ended = cassieq(*likely_words(name, COMMANDS[name]), *NOWHERE)
@@ -184,6 +191,10 @@ def test_what_can_not_be_a_value_is_wrong_usage(arguments: str, complaint: str):
         ("receive orders --group g --exec cat --json", "--exec decides itself"),
         ("group seek orders billing --to 2w", "--to must be"),
         ("peek orders --from noon", "--from must be"),
+        ("queue stats orders@1", "queue name 'orders@1' is not valid"),
+        ("group delete orders a/b --yes", "group name 'a/b' is not valid"),
+        ("ack nonsense", "'nonsense' is not a receipt; 'cassieq receive --receipts' prints"),
+        ("extend --by 5m - nonsense", "give either receipts, or -"),
     ],
 )
 def test_what_contradicts_itself_is_told_in_one_line_before_anything_is_asked(

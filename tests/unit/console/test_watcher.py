@@ -342,6 +342,32 @@ def test_reads_are_held_up_that_come_too_fast():
     pace.take()
 
 
+def test_no_half_minute_has_more_reads_than_the_most_even_after_a_quiet_time():
+    now = [0.0]
+    pace = Pace(10, at_once=40, clock=lambda: now[0])
+    loads = []
+    while now[0] < 100:
+        if pace._try() > 0:
+            now[0] += 0.05
+        loads.append(pace.load)
+
+    assert max(loads) == pytest.approx(10)
+    assert loads[-1] == pytest.approx(10)
+
+
+def test_reads_of_pages_are_told_apart_from_those_of_the_background():
+    now = [100.0]
+    watcher = Watcher(MemoryStore())
+    watcher.looking.pace = Pace(clock=lambda: now[0])
+    for _ in range(60):
+        watcher.looking.pace.take()
+
+    now[0] = 101.0
+    fleet = watcher.fleet()
+
+    assert (fleet.load, fleet.page_load) == (0.0, 2.0)
+
+
 def test_the_load_is_that_of_the_last_half_minute():
     now = [100.0]
     pace = Pace(clock=lambda: now[0])
