@@ -210,6 +210,11 @@ fuzz-gateway: $(STAMP) ## 200,000 requests that nobody would send: is any answer
 bench-gateway: bench-tools ## Put, get and ack by HTTP with 1 to 128 clients: messages, LWTs and reads
 	$(PYTHON) -m benchmarks.gateway $(BENCH_GATEWAY_ARGS)
 
+.PHONY: bench-capacity
+bench-capacity: bench-tools ## Measure and check the capacity model, and renew docs/capacity.md; 10 minutes
+	$(PYTHON) -m benchmarks.capacity
+	$(PYTHON) -m benchmarks.capacity --check
+
 ##@ Running
 
 .PHONY: demo

@@ -17,6 +17,7 @@ from cassieq_spark.cli import (
     messages,
     monitoring,
     node,
+    plan,
     put,
     queue,
     receive,
@@ -56,6 +57,7 @@ app.add_typer(dead.app, name="dead", rich_help_panel=_FAILURES)
 app.add_typer(top.app)
 app.add_typer(console.app)
 app.add_typer(monitoring.app)
+app.add_typer(plan.app)
 app.add_typer(repair.app, name="repair", rich_help_panel=_OPERATE)
 app.add_typer(gateway.app, name="gateway", rich_help_panel=_OPERATE)
 app.add_typer(spark.app, name="spark", rich_help_panel=_OPERATE)

@@ -39,6 +39,8 @@ _ARGUMENTS = {
 }
 _SECRET, _ANY_SECRET = "GATEWAY_SECRET", "a-secret-of-at-least-32-characters"
 _REQUIRED = {
+    "rate": "--rate 200k/s",
+    "size": "--size 1kB",
     "to": "--to latest",
     "group": "--group billing",
     "by": "--by 5m",

@@ -1,0 +1,484 @@
+"""From a load to machines: partitions, nodes, disks and networks of Cassandra, executors of Spark.
+
+Pure. Every figure is a line that says what it follows from, and whether it was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property, partial
+from typing import Final
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.model import Order
+from cassieq_spark.planning import costs
+from cassieq_spark.planning.coefficients import Coefficients
+from cassieq_spark.planning.costs import PUBLISH, READ, Work
+from cassieq_spark.planning.units import shown, shown_flow, shown_period, shown_size
+from cassieq_spark.settings.writing import LARGEST_MESSAGE
+
+MEASURED, PAPER = "measured", "paper"
+
+#: Messages of a task of Spark: the default of ``messagesPerTask``.
+TASK: Final = 100_000
+#: Of the heap, Cassandra gives this share to memtables.
+_MEMTABLES: Final = 4
+#: Of a disk, compaction needs this share free.
+_FREE: Final = 0.2
+#: Bytes of the commit log: Cassandra's default.
+_LOG: Final = 8 * 2.0**30
+_MOST_NODES: Final = 2000
+_DAY: Final = 86_400.0
+#: What the coefficients were fitted on.
+_SIZES: Final = (100.0, 10_000.0)
+_REPLICAS: Final = (1, 3)
+_NODES: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A load, and the machines that it may have.
+
+    Attributes:
+        rate: Messages a second, on average.
+        size: Bytes of a message, with key and headers.
+        groups: Consumer groups; each reads all messages.
+        keep: How long a message is stored: until all groups have settled it, or longer.
+        replicas: Of the keyspace.
+        compression: Bytes before compression for each byte as stored.
+        interval: From one micro-batch to the next.
+        batch: Messages of a micro-batch at the peak; it replaces ``interval``.
+        order: Of the queue.
+        peak: How many times the average the busiest minutes have.
+        headroom: Share of cores and network that is free at the peak.
+        cores: Cores of a node.
+        disk: Bytes of the disks of a node.
+        network: Bytes a second of the network of a node, in each direction.
+        heap: Bytes of Cassandra's heap.
+        executor_cores: Cores of an executor of Spark.
+    """
+
+    rate: float
+    size: float
+    groups: int = 1
+    keep: timedelta = timedelta(days=1)
+    replicas: int = 3
+    compression: float = 1.0
+    interval: timedelta = timedelta(seconds=10)
+    batch: int | None = None
+    order: Order = Order.NONE
+    peak: float = 2.0
+    headroom: float = 0.4
+    cores: int = 16
+    disk: float = 4e12
+    network: float = 10e9 / 8
+    heap: float = 8 * 2.0**30
+    executor_cores: int = 4
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            OptionError: Messages are too large.
+        """
+        if self.size > LARGEST_MESSAGE:
+            raise OptionError(
+                f"--size {shown_size(self.size)} is larger than the largest message, "
+                f"{LARGEST_MESSAGE >> 20} MiB: store large bodies elsewhere, and queue their names"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A figure of a plan.
+
+    Attributes:
+        part: ``load``, ``queue``, ``cassandra``, ``node`` or ``spark``.
+        name: What it is.
+        value: The number; bytes, bytes a second, seconds, or a count.
+        text: The number as people read it.
+        follows: What it follows from, in words.
+        basis: `MEASURED` or `PAPER`.
+    """
+
+    part: str
+    name: str
+    value: float
+    text: str
+    follows: str
+    basis: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a load needs.
+
+    Attributes:
+        load: The load.
+        known: The coefficients.
+    """
+
+    load: Load
+    known: Coefficients
+
+    @cached_property
+    def rate(self) -> float:
+        """Messages a second at the peak."""
+        return self.load.rate * self.load.peak
+
+    @cached_property
+    def seconds(self) -> float:
+        """From one micro-batch to the next."""
+        if self.load.batch is not None:
+            return self.load.batch / self.rate
+        return self.load.interval.total_seconds()
+
+    @cached_property
+    def tasks(self) -> int:
+        """Tasks of a micro-batch."""
+        least = self.partitions if self.load.order is Order.KEY else 1
+        return max(least, _upwards(self.rate * self.seconds / TASK))
+
+    @cached_property
+    def partitions(self) -> int:
+        """Partitions of the queue."""
+        return max(self._partitions_for_lwts, self._partitions_for_order)
+
+    @cached_property
+    def _partitions_for_lwts(self) -> int:
+        possible = self.known["lwt.partition"] * (1 - self.load.headroom)
+        return _upwards(1 / self.seconds / possible)
+
+    @cached_property
+    def _partitions_for_order(self) -> int:
+        """In order by key a partition is one task: so many as a group needs cores."""
+        if self.load.order is not Order.KEY:
+            return 1
+        plain = self._work(1, _upwards(self.rate * self.seconds / TASK))
+        cores = costs.client_seconds(READ, plain, self.known)
+        return _upwards(cores / (1 - self.load.headroom))
+
+    @cached_property
+    def work(self) -> Work:
+        """Publishing, and reading of each group, in a second of the peak."""
+        return self._work(self.partitions, self.tasks)
+
+    def _work(self, partitions: int, tasks: int) -> Work:
+        # In order by key a task reads one partition; else a task has all.
+        blocks = max(tasks, partitions) if self.load.order is Order.KEY else tasks * partitions
+        return Work(
+            message=self.rate,
+            raw=self.rate * self.load.size,
+            stored=self.rate * self.stored,
+            task=tasks / self.seconds,
+            block=blocks / self.seconds,
+            batch=1 / self.seconds,
+            lwt=partitions / self.seconds,
+        )
+
+    @cached_property
+    def stored(self) -> float:
+        """Bytes of a message as stored."""
+        return self.load.size / self.load.compression
+
+    @cached_property
+    def kept(self) -> Work:
+        """Messages that are stored at one time, at the average rate."""
+        messages = self.load.rate * self.load.keep.total_seconds()
+        return Work(message=messages, stored=messages * self.stored)
+
+    @cached_property
+    def kept_bytes(self) -> float:
+        """Bytes of files of all replicas, without what is deleted."""
+        return costs.disk_bytes(self.kept, self.known) * self.load.replicas
+
+    def disk(self, nodes: int) -> float:
+        """Bytes of disk of each of so many nodes."""
+        files = self.kept_bytes / nodes * self.known["disk.garbage"]
+        return (files + _LOG) / (1 - _FREE)
+
+    def rewrites(self, nodes: int) -> float:
+        """How often compaction writes each byte."""
+        new = self.load.heap / _MEMTABLES * self.known["disk.flushed"]
+        return costs.rewrites(
+            self.kept_bytes / nodes * self.known["disk.garbage"] / new, self.known
+        )
+
+    @cached_property
+    def flushed(self) -> float:
+        """Bytes a second of new files, of all replicas."""
+        return costs.disk_bytes(self.work, self.known) * self.load.replicas
+
+    @cached_property
+    def publish_cores(self) -> float:
+        """Cores of Cassandra for requests of writers."""
+        return costs.cassandra_seconds(PUBLISH, self.work, self.load.replicas, self.known)
+
+    @cached_property
+    def read_cores(self) -> float:
+        """Cores of Cassandra for requests of all groups."""
+        one = costs.cassandra_seconds(READ, self.work, self.load.replicas, self.known)
+        return one * self.load.groups
+
+    @cached_property
+    def repair_cores(self) -> float:
+        """Cores of Cassandra for the repair, which scans once a day."""
+        scanned = self.kept * (1 / _DAY)
+        one = costs.repair_seconds("cassandra", self.work, scanned, self.known)
+        return one * self.load.replicas
+
+    def storing_cores(self, nodes: int) -> float:
+        """Cores for memtables and compaction of so many nodes."""
+        return costs.storing_seconds(self.flushed, self.rewrites(nodes), self.known)
+
+    def cores(self, nodes: int) -> float:
+        """Cores that are busy at the peak, of all nodes together."""
+        requests = self.publish_cores + self.read_cores + self.repair_cores
+        return requests + self.storing_cores(nodes) + nodes * self.known["idle.node"]
+
+    def written(self, nodes: int) -> float:
+        """Bytes a second that each of so many nodes writes to its disks."""
+        log = costs.log_bytes(self.work, self.known) * self.load.replicas
+        return (log + self.flushed * (1 + self.rewrites(nodes))) / nodes
+
+    def network(self, nodes: int) -> float:
+        """Bytes a second of each of so many nodes, in the busier direction."""
+        of = partial(costs.node_bytes, work=self.work, replicas=self.load.replicas)
+        groups = self.load.groups
+        between = of(PUBLISH, known=self.known) + groups * of(READ, known=self.known)
+        arriving = costs.wire_bytes(PUBLISH, self.work, self.known)
+        leaving = costs.wire_bytes(READ, self.work, self.known) * groups
+        return (max(arriving, leaving) + between) / nodes
+
+    @cached_property
+    def nodes(self) -> int:
+        """The fewest nodes that have the cores, the disk and the network.
+
+        Raises:
+            OptionError: Two thousand do not.
+        """
+        usable = 1 - self.load.headroom
+        for nodes in range(self.load.replicas, _MOST_NODES + 1):
+            if (
+                self.cores(nodes) <= nodes * self.load.cores * usable
+                and self.disk(nodes) <= self.load.disk
+                and self.network(nodes) <= self.load.network * usable
+            ):
+                return nodes
+        raise OptionError(
+            f"{_MOST_NODES:,} nodes are not enough for this load: give larger nodes "
+            "(--disk-per-node, --cores-per-node, --network), a shorter --keep or a lower --rate"
+        )
+
+    @cached_property
+    def limit(self) -> str:
+        """What asks for the number of nodes."""
+        usable = 1 - self.load.headroom
+        busy = {
+            "cores": self.cores(self.nodes) / (self.nodes * self.load.cores * usable),
+            "disks": self.disk(self.nodes) / self.load.disk,
+            "network": self.network(self.nodes) / (self.load.network * usable),
+        }
+        return "replicas" if self.nodes == self.load.replicas else max(busy, key=busy.__getitem__)
+
+    @cached_property
+    def writer_cores(self) -> float:
+        """Cores of Spark that the query is busy with that writes."""
+        seconds = costs.client_seconds(PUBLISH, self.work, self.known)
+        return seconds + self.known["idle.query"]
+
+    @cached_property
+    def reader_cores(self) -> float:
+        """The same of the query of each group, without what it does with the messages."""
+        return costs.client_seconds(READ, self.work, self.known) + self.known["idle.query"]
+
+    def executors(self, cores: float) -> int:
+        """Executors of a query that is busy with so many cores."""
+        return _upwards(cores / (1 - self.load.headroom) / self.load.executor_cores)
+
+    def lines(self) -> list[Line]:
+        """All figures of the plan, in order.
+
+        Raises:
+            OptionError: No number of nodes is enough.
+        """
+        return [*self._of_load(), *self._of_cassandra(), *self._of_node(), *self._of_spark()]
+
+    def _basis(self, *, is_paper: bool = False) -> str:
+        """Whether the load is like those that were measured."""
+        known = _SIZES[0] <= self.load.size <= _SIZES[1] and self.load.replicas in _REPLICAS
+        return PAPER if is_paper or not known or self.partitions > 1 else MEASURED
+
+    def _of_load(self) -> Iterator[Line]:
+        load, count = self.load, partial(_line, shown, "load")
+        yield count("messages/s", self.rate, f"{shown(load.rate)}/s x {shown(load.peak)} (peak)")
+        yield _line(
+            shown_size,
+            "load",
+            "stored message",
+            self.stored,
+            f"{shown_size(load.size)} / {shown(load.compression)} (compression)",
+        )
+        yield _line(
+            lambda value: shown_period(timedelta(seconds=value)),
+            "load",
+            "between micro-batches",
+            self.seconds,
+            "batch / messages/s" if load.batch else "--interval",
+        )
+        yield count("messages of a micro-batch", self.rate * self.seconds, "messages/s x interval")
+        yield count(
+            "tasks of a micro-batch", self.tasks, f"messages of a micro-batch / {TASK:,}, upwards"
+        )
+        queue = partial(_line, shown, "queue")
+        why = "cores of a group / (1 - headroom), upwards: in order by key a partition is one task"
+        if self._partitions_for_order <= self._partitions_for_lwts:
+            most = shown(self.known["lwt.partition"])
+            why = (
+                f"micro-batches/s / ({most} publishes/s of a partition x (1 - headroom)), upwards"
+            )
+        yield queue("partitions", self.partitions, why, self._basis())
+        yield queue(
+            "LWTs/s",
+            self.work.lwt * (1 + load.groups),
+            "partitions x (1 + groups) / interval",
+            self._basis(),
+        )
+
+    def _of_cassandra(self) -> Iterator[Line]:
+        load, nodes = self.load, self.nodes
+        cores = partial(_line, shown, "cassandra")
+        basis, further = self._basis(is_paper=nodes > _NODES), load.replicas - 1
+        work = "messages, stored bytes, blocks and LWTs a second x their processor time"
+        yield cores(
+            "cores, publish", self.publish_cores, f"{work}; {further} further replica(s)", basis
+        )
+        yield cores(
+            "cores, read and ack",
+            self.read_cores,
+            f"{load.groups} group(s) x the same for reads; a quorum of replicas",
+            basis,
+        )
+        yield cores(
+            "cores, memtables and compaction",
+            self.storing_cores(nodes),
+            f"new files/s x (1 write + {shown(self.rewrites(nodes))} rewrites); levels of four "
+            "files of a memtable each, up to what a node stores",
+            PAPER,
+        )
+        yield cores(
+            "cores, repair", self.repair_cores, "deletion of all messages; one scan a day", PAPER
+        )
+        yield cores(
+            "cores, busy at the peak", self.cores(nodes), "all of these, and idle nodes", PAPER
+        )
+        yield _line(
+            shown_size,
+            "cassandra",
+            "messages on disk",
+            self.kept_bytes,
+            f"{shown(load.rate)}/s x {shown_period(load.keep)} x {shown_size(self.stored)} x "
+            f"{load.replicas} replicas",
+            basis,
+        )
+        yield cores(
+            "nodes",
+            nodes,
+            f"the fewest with enough cores, disks and network; limited by: {self.limit}",
+            PAPER,
+        )
+
+    def _of_node(self) -> Iterator[Line]:
+        load, nodes = self.load, self.nodes
+        node = partial(_line, basis=self._basis(is_paper=nodes > _NODES))
+        share = _percent
+        yield node(
+            share,
+            "node",
+            "cores busy",
+            self.cores(nodes) / nodes / load.cores,
+            f"cores busy / {nodes} nodes / {load.cores}; at most 1 - headroom",
+        )
+        if nodes > 1:
+            yield _line(
+                share,
+                "node",
+                "cores busy, one node down",
+                self.cores(nodes) / (nodes - 1) / load.cores,
+                f"cores busy / {nodes - 1} nodes / {load.cores}",
+                PAPER,
+            )
+        garbage = shown(self.known["disk.garbage"])
+        yield _line(
+            shown_size,
+            "node",
+            "disk",
+            self.disk(nodes),
+            f"(messages on disk / {nodes} nodes x {garbage} until compaction drops what is deleted"
+            f" + {shown_size(_LOG)} of log) / (1 - {_percent(_FREE)} free for compaction)",
+            PAPER,
+        )
+        yield _line(
+            shown_flow,
+            "node",
+            "disk writes",
+            self.written(nodes),
+            f"(log + new files x (1 + {shown(self.rewrites(nodes))} rewrites)) / {nodes} nodes",
+            PAPER,
+        )
+        yield node(
+            shown_flow,
+            "node",
+            "network",
+            self.network(nodes),
+            "(the larger of published and read bytes + bytes to further replicas) / nodes",
+        )
+
+    def _of_spark(self) -> Iterator[Line]:
+        load, spark = self.load, partial(_line, shown, "spark")
+        basis = self._basis()
+        yield spark(
+            "cores, writer",
+            self.writer_cores,
+            "messages, bytes, tasks and micro-batches a second x their processor time",
+            basis,
+        )
+        yield spark(
+            "cores, each group",
+            self.reader_cores,
+            "the same for reads; what the query does with the messages comes on top",
+            basis,
+        )
+        why = f"cores / (1 - headroom) / {load.executor_cores}, upwards"
+        writers, readers = map(self.executors, (self.writer_cores, self.reader_cores))
+        yield spark("executors, writer", writers, why, PAPER)
+        yield spark("executors, each group", readers, why, PAPER)
+        yield spark(
+            "cores, all queries",
+            (writers + readers * load.groups) * load.executor_cores,
+            f"executors of the writer and of {load.groups} group(s) x {load.executor_cores}; "
+            "a driver for each query comes on top",
+            PAPER,
+        )
+
+
+def _line(  # noqa: PLR0913, PLR0917 (the attributes of a line)
+    show: Callable[[float], str],
+    part: str,
+    name: str,
+    value: float,
+    follows: str,
+    basis: str = MEASURED,
+) -> Line:
+    return Line(part, name, value, show(value), follows, basis)
+
+
+def _percent(value: float) -> str:
+    return f"{shown(100 * value)}%"
+
+
+def _upwards(value: float) -> int:
+    return max(1, math.ceil(value - 1e-9))
