@@ -232,7 +232,7 @@ def choose(rows: Sequence[QueueRow], *, search: str = "", state: str = "") -> li
 
 
 def parse_sort(text: str) -> tuple[str, bool]:
-    """By what the table is sorted, and whether the largest come first.
+    """The column that sorts the table, and whether the largest come first.
 
     >>> parse_sort("depth"), parse_sort("-name"), parse_sort("x")
     (('depth', True), ('name', True), ('name', False))

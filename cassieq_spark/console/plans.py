@@ -40,7 +40,7 @@ class Plan:
         sentence: In words.
         command: The same on the command line.
         about: What it was planned by; it is done only while that is still so.
-        figures: Counts of what it would do, by what they count.
+        figures: How many of each thing it would change.
         warnings: What somebody should think of.
         blocked: Why it can't be done; None: it can.
         force: What it means to force it, where that is possible; None: it is not.

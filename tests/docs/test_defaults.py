@@ -98,7 +98,7 @@ def new_queue(option: str, of_gateway: str, unit: str = "") -> list[str]:
 
 
 def rows() -> dict[str, list[str]]:
-    """By what the default is of: Client, HttpQueue, gateway, cassieq, Spark."""
+    """The defaults of each setting, in this order: Client, HttpQueue, gateway, cassieq, Spark."""
     limits = Limits()
     return {
         "lease of a new queue": new_queue("lease", "lease_seconds", "s"),

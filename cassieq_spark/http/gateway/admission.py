@@ -292,7 +292,7 @@ class StorageQuotas:
 
     A put costs neither a read nor an LWT for this. Messages are counted in the background, every
     30 seconds while the account puts: a scan of the table of queues, and two reads for each of its
-    queues. So an account may exceed its quota by what other gateways and programs put between two
+    queues. So an account may exceed its quota: by messages of other gateways and programs between two
     counts, and by batches under way. Puts before the first count are not refused.
     """
 
