@@ -292,8 +292,8 @@ class StorageQuotas:
 
     A put costs neither a read nor an LWT for this. Messages are counted in the background, every
     30 seconds while the account puts: a scan of the table of queues, and two reads for each of its
-    queues. So an account may exceed its quota: by messages of other gateways and programs between two
-    counts, and by batches under way. Puts before the first count are not refused.
+    queues. So an account may exceed its quota: by messages that other gateways and programs put
+    between two counts, and by batches under way. Puts before the first count are not refused.
     """
 
     def __init__(self, client: AsyncClient, limits: Limits) -> None:
