@@ -8,10 +8,15 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import Page, expect
 
+from cassieq_spark.console import Console
 from cassieq_spark.queues import is_paused, read_queue
 from cassieq_spark.queues.stats import read_stats
-from tests.browser.conftest import NewPage
+from cassieq_spark.store.memory import MemoryStore
+from tests.browser.conftest import WIDE, NewPage
+from tests.browser.console_server import serving
+from tests.browser.test_every_page import wrong_with
 from tests.support.filled_console import Filled
+from tests.support.many_queues import many_queues
 
 Operated = tuple[str, Filled]
 
@@ -154,6 +159,63 @@ def test_dead_letters_are_redriven_and_purged_by_keyboard(page: Page, operated: 
     typed(page, "to confirm", "orders.dead")
     pressed(page, "Purge them")
     done(page, "Purged")
+
+
+def test_a_schema_is_altered_by_keyboard(page: Page, operated: Operated):
+    url, it = operated
+    page.goto(url + "/queues/trips/settings")
+    before = str(read_queue(it.store, "trips").schema)
+    typed(page, "all columns", before + ", tolls double")
+    pressed(page, "Show what it does…")
+    expect(page.locator("main")).to_contain_text("added 'tolls' double")
+    pressed(page, "Alter the queue")
+
+    done(page, "Queue trips is altered.")
+    assert read_queue(it.store, "trips").schema == before + ", tolls double"
+
+
+def test_a_group_that_has_stopped_is_resumed_by_keyboard(page: Page, operated: Operated):
+    url, it = operated
+    it.client.create_queue("bookings", order="strict", on_dead="stop")
+    it.client.put_many("bookings", [b"first", b"second"])
+    it.client.reject(*it.client.receive("bookings", "ledger"), reason="no such account")
+    it.console.watcher.forget("bookings")
+    page.goto(url + "/queues/bookings/groups/ledger")
+    tab_to(page, "Dead messages")
+    page.keyboard.press("d")
+    pressed(page, "Resume the group…")
+    expect(page.locator("main")).to_contain_text("are discarded, without a copy")
+    pressed(page, "Resume the group")
+
+    done(page, "Group ledger continues: 1 dead message(s)")
+    (left,) = read_stats(it.store, read_queue(it.store, "bookings")).groups
+    assert left.stopped == 0
+
+
+def test_a_queue_is_found_among_ten_thousand_by_keyboard(page: Page):
+    store = MemoryStore()
+    many_queues(store, 10_000)
+    console = Console(store, reads_per_second=1e9)
+    console.watcher.round(seconds=300)
+    with serving(console) as url:
+        page.goto(url)
+        expect(page.locator("main")).to_contain_text("50 of 10,000")
+        assert wrong_with(page, WIDE) == []
+
+        pressed(page, "Queue ↑")
+        expect(page.locator("tbody").first).to_contain_text("queue-09999")
+        page.get_by_role("link", name="Last", exact=True).press("Enter")
+        expect(page.locator("main")).to_contain_text("10,000 of 10,000")
+        page.keyboard.press("/")
+        page.keyboard.type("queue-00777")
+        with page.expect_navigation():
+            page.keyboard.press("Enter")
+        expect(page.locator("main")).to_contain_text("1 of 1")
+        pressed(page, "queue-00777")
+
+        expect(page.locator("h1")).to_contain_text("queue-00777")
+        # The page would renew itself without a server.
+        page.close()
 
 
 def test_the_first_tab_leads_past_the_head(page: Page, operated: Operated):
