@@ -19,7 +19,7 @@ KEYSPACE = "cassieq_notebook"
 VARIES = {
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ": "INSTANT",
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": "UUID",
-    r"<code>(\d+[dhm]\d\d[hms]|\d+s)</code>": "<code>AGE</code>",
+    r"<code>\d+[dhms]( \d+[hms])?</code>": "<code>AGE</code>",
 }
 #: The same in the view of a query: a fast one is seen less often.
 SEEN = {r"<code>([\d.,]+|-)</code>": "<code>FIGURE</code>", "[█░]+": "BAR"}
