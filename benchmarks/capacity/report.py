@@ -36,7 +36,7 @@ def about(now: datetime) -> dict[str, str]:
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     model = next(models, platform.machine())
     return {
-        "machine": f"{os.cpu_count()} cores of {model}, {memory / _GIB:.0f} GiB",
+        "machine": (f"{os.cpu_count()} cores of {model}, {memory / _GIB:.0f} GiB, {_busy()}"),
         "date": f"{now:%Y-%m-%d}",
         "versions": (
             f"Cassandra {DEFAULT_RELEASE.version}, Spark {version('pyspark')}, "
@@ -73,7 +73,7 @@ def coefficients_table(known: Coefficients) -> str:
 def check_table(found: Iterable[Checked], now: datetime) -> str:
     """Predictions beside the truth."""
     lines = [
-        f"Measured by `python -m benchmarks.capacity --check`, {now:%Y-%m-%d}.",
+        f"Measured by `python -m benchmarks.capacity --check`, {now:%Y-%m-%d}, {_busy()}.",
         "",
         f"| cluster | load | what | predicted | measured | ratio | within {WANTED - 1:.0%} |",
         "|---|---|---|---|---|---|---|",
@@ -104,6 +104,11 @@ def with_part(text: str, name: str, part: str) -> str:
     """
     found = re.compile(rf"(<!-- {name} -->).*?(<!-- end -->)", re.DOTALL)
     return found.sub(lambda match: f"{match[1]}\n{part}\n{match[2]}", text)
+
+
+def _busy() -> str:
+    """How busy the machine is, with others' work too."""
+    return f"load average {os.getloadavg()[2]:.0f}"
 
 
 def _output(line: str) -> str:
