@@ -243,7 +243,7 @@ test-docs: $(STAMP) need-java ## Run every program and check every command in th
 
 .PHONY: figures
 figures: $(STAMP) ## Draw the pictures of the documents
-	for figure in life batch; do $(PYTHON) -m docs.figures.$$figure docs/figures/$$figure.svg; done
+	for figure in architecture batch life; do $(PYTHON) -m docs.figures.$$figure docs/figures/$$figure.svg; done
 
 .PHONY: console-pictures
 console-pictures: $(STAMP) need-chromium ## Take the pictures of the console anew

@@ -1,4 +1,4 @@
-"""What mkdocs.yml adds to mkdocs: sources as pages of the site, and no other hosts in it.
+"""What mkdocs.yml adds to mkdocs: sources as pages, the version, no other hosts, a full search.
 
 The documents link to tests, examples and other files of the repository by their paths, which is
 what a reader of the repository needs. In the site each of those files is a page, and each test a
@@ -17,9 +17,12 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from cassieq_spark import __version__
+
 _ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"\]\(\.\./(?P<path>[^)#]+)(?P<anchor>#[^)]*)?\)")
 _LANGUAGES = {".ipynb": "json", ".py": "python", ".toml": "toml", ".yml": "yaml", ".cql": "sql"}
+_VERSION = "<!-- version -->"
 _FROM_ELSEWHERE = re.compile(
     r"""<(?:script|img|iframe)\b[^>]*\bsrc=["']?(?:https?:)?//[^\s"'>]+"""
     r"""|<link\b(?=[^>]*\brel=["']?(?:stylesheet|preload|icon))[^>]*\bhref=["']?(?:https?:)?//"""
@@ -39,10 +42,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links out of docs/ lead to those pages."""
+    """Let links out of docs/ lead to those pages, and put the version into the first page."""
     del config, files
     if page.file.src_uri.startswith("source/"):
         return markdown
+    if page.file.src_uri == "index.md":
+        if _VERSION not in markdown:
+            raise PluginError(f"index.md lacks {_VERSION}, where the version is shown")
+        markdown = markdown.replace(_VERSION, f"Version {__version__} ·")
     return _LINK.sub(
         lambda found: f"](source/{found['path']}.md{found['anchor'] or ''})", markdown
     )

@@ -14,6 +14,8 @@ _STYLE = """
   .aside { fill: #f6f1e3; stroke: #a5823b; stroke-width: 1.5; }
   .end { fill: #eef6ee; stroke: #4c8a4c; stroke-width: 1.5; }
   .dead { fill: #fbeceb; stroke: #b04a42; stroke-width: 1.5; }
+  .plain { fill: none; stroke: #57606a; stroke-width: 1.5; }
+  .frame { fill: none; stroke: #57606a; stroke-width: 1.5; stroke-dasharray: 7 5; }
   .arrow { fill: none; stroke: #57606a; stroke-width: 1.5; }
   .answer { stroke-dasharray: 5 4; }
   .lane { stroke: #d0d7de; stroke-width: 1.5; }
@@ -29,6 +31,7 @@ _STYLE = """
     .aside { fill: #332b16; stroke: #d3b05f; }
     .end { fill: #16301a; stroke: #7fbf7f; }
     .dead { fill: #3a1b19; stroke: #e08a82; }
+    .plain, .frame { stroke: #9aa4ae; }
     .arrow { stroke: #9aa4ae; }
     .lane { stroke: #30363d; }
     .head { fill: #9aa4ae; }

@@ -50,6 +50,8 @@ def connect(program: str, *, host: str, keyspace: str) -> str:
     program = program.replace("OPTIONS (", f"OPTIONS ({reach}, ")
     reach = f'contact_points="{host}", keyspace="{keyspace}"'
     program = program.replace("Client()", f"Client({reach})").replace("server(9109)", "server(0)")
+    node, _, port = host.partition(":")
+    program = program.replace('Cluster(["127.0.0.1"])', f'Cluster(["{node}"], port={port})')
     reach = f'contact_points=("{host}",), keyspace="{keyspace}"'
     return program.replace("ConnectionOptions()", f"ConnectionOptions({reach})")
 

@@ -155,7 +155,7 @@ def test_every_promise_names_a_test():
         assert _TEST_LINK.search(row), row
 
 
-@pytest.mark.parametrize("figure", ["batch", "life"])
+@pytest.mark.parametrize("figure", ["architecture", "batch", "life"])
 def test_a_figure_is_what_its_source_draws(figure: str):
     folder = ROOT / "docs" / "figures"
 

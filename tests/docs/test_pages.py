@@ -17,6 +17,7 @@ from tests.support.cassandra_node import CassandraNode
 
 KEYSPACE = "cassieq_pages"
 PAGES = (
+    "docs/index.md",
     "docs/quickstart.md",
     "docs/source.md",
     "docs/sink.md",
@@ -27,6 +28,7 @@ PAGES = (
     "docs/monitoring.md",
     "docs/repair.md",
     "docs/security.md",
+    "docs/recipes.md",
 )
 EXAMPLES = tuple(
     f"examples/{program.name}" for program in sorted((ROOT / "examples").glob("*.py"))
@@ -42,6 +44,7 @@ ELSEWHERE = {
 }
 #: What some of them print.
 SAYS = {
+    "docs/index.md": "batch 0: 1800 dear rides",
     "docs/quickstart.md": "batch 2: 2000 messages of 24 hours",
     "docs/consumer-groups.md": "audit [1, 2]",
     "examples/publish_files.py": "3 files, 300 lines published",
