@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import typer
+
+from cassieq_spark.cli import app
+
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _STARTS_ANOTHER = {"|", "||", "&&", ";", "&"}
@@ -40,6 +44,18 @@ def blocks_of(page: str) -> list[Block]:
     """The code blocks of a document, in order."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return [Block(page, one["language"], one["text"]) for one in _FENCE.finditer(text)]
+
+
+def check_cassieq(words: list[str]) -> None:
+    """Whether there is such a command of cassieq, with such options; it is not run."""
+    command = typer.main.get_command(app)
+    context = command.make_context("cassieq", list(words))
+    while isinstance(command, typer.core.TyperGroup):
+        name, command, rest = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+        assert command is not None, words
+        context = command.make_context(name, rest, parent=context)
 
 
 def connect(program: str, *, host: str, keyspace: str) -> str:

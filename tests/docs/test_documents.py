@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from cassieq_spark.cli import app
 from cassieq_spark.node import Release
 from cassieq_spark.settings.connection import PROTOCOL_VERSIONS
-from tests.docs.pages import ROOT, blocks_of, pages
+from tests.docs.pages import ROOT, blocks_of, check_cassieq, pages
 from tests.support.command_line import repair_job
 from tests.support.connect_server import SPARK_HOME
 
@@ -31,17 +30,6 @@ NOT_OURS = {
 TARGETS = re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 _LINK = re.compile(r"(?<!\\)\]\((?P<target>[^)\s]+)\)")
 _TEST_LINK = re.compile(r"\]\(\.\./(?P<path>tests/[\w/]+\.py)#(?P<name>\w+)\)")
-
-
-def _check_cassieq(words: list[str]) -> None:
-    command = typer.main.get_command(app)
-    context = command.make_context("cassieq", list(words))
-    while isinstance(command, typer.core.TyperGroup):
-        name, command, rest = command.resolve_command(
-            context, [*context._protected_args, *context.args]
-        )
-        assert command is not None, words
-        context = command.make_context(name, rest, parent=context)
 
 
 def _prose_of(page: str) -> str:
@@ -76,7 +64,7 @@ def test_the_commands_of_a_page_are_real(page: str):
     assert commands
     for program, *words in commands:
         if program == "cassieq":
-            _check_cassieq(words)
+            check_cassieq(words)
         elif program == "make":
             assert {word for word in words if "=" not in word} <= set(TARGETS), words
         elif program in {"python", "spark-submit"}:
@@ -97,7 +85,7 @@ def test_the_commands_of_a_page_are_real(page: str):
 )
 def test_a_command_that_there_is_not_would_be_noticed(words: list[str]):
     with pytest.raises((typer.TyperException, AssertionError)):
-        _check_cassieq(words)
+        check_cassieq(words)
 
 
 @pytest.mark.parametrize("page", pages())
