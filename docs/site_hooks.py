@@ -8,12 +8,14 @@ heading of it, so the same links lead there, and `mkdocs build --strict` checks 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -23,6 +25,8 @@ _ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"\]\(\.\./(?P<path>[^)#]+)(?P<anchor>#[^)]*)?\)")
 _LANGUAGES = {".ipynb": "json", ".py": "python", ".toml": "toml", ".yml": "yaml", ".cql": "sql"}
 _VERSION = "<!-- version -->"
+#: What readers search for; each has to be found in a page of docs/.
+_SEARCHED = ("airflow", "cron", "databricks", "delta", "emr", "iceberg", "kubernetes", "parquet")
 _FROM_ELSEWHERE = re.compile(
     r"""<(?:script|img|iframe)\b[^>]*\bsrc=["']?(?:https?:)?//[^\s"'>]+"""
     r"""|<link\b(?=[^>]*\brel=["']?(?:stylesheet|preload|icon))[^>]*\bhref=["']?(?:https?:)?//"""
@@ -55,12 +59,18 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     )
 
 
+@event_priority(-100)  # after the plugin that writes the index
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:
-    """Refuse a site that would load anything from another host."""
+    """Refuse a site that would load anything from another host, or whose search misses words."""
     site = Path(config.site_dir)
     for file in sorted([*site.rglob("*.html"), *site.rglob("*.css")]):
         if found := _FROM_ELSEWHERE.search(file.read_text(encoding="utf-8")):
             raise PluginError(f"{file.relative_to(site)} loads from another host: {found[0]}")
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    texts = [f"{entry['title']} {entry['text']}".lower() for entry in index["docs"]]
+    for word in _SEARCHED:
+        if not any(re.search(rf"\b{word}\b", text) for text in texts):
+            raise PluginError(f"the search of the site does not find {word!r}")
 
 
 def _page_of(path: str) -> str:
