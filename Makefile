@@ -65,12 +65,13 @@ format: $(STAMP) ## Format the code, and mend what ruff can
 	$(BIN)/ruff check --fix
 
 .PHONY: lint
-lint: $(STAMP) ## Format, style, layers, spelling, project file
+lint: $(STAMP) ## Format, style, layers, spelling, project file, workflows
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	PATH="$(CURDIR)/$(BIN):$$PATH" lint-imports
 	$(BIN)/codespell
 	$(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 .PHONY: types
 types: $(STAMP) ## Types, strictly
@@ -118,7 +119,7 @@ test-lowest: need-python need-java ## Tests with the oldest packages that pyproj
 	  tests/integration/spark/test_source.py $(PYTEST_ARGS)
 
 .PHONY: test-wheel
-test-wheel: build need-java ## Install the wheel into an empty environment, publish and consume there
+test-wheel: build need-java ## Each extra in an empty environment; publish and consume; tests of the source archive
 	$(PYTHON) -m tests.wheel dist
 
 .PHONY: need-chromium
@@ -236,6 +237,13 @@ docs: $(STAMP) ## Build the site into dist/site; links are checked
 	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
+.PHONY: docs-version
+docs-version: $(STAMP) ## Commit the site of VERSION=... to the local branch gh-pages; stable is the newest
+	@test -n "$(VERSION)" || { echo "name it, as in: make docs-version VERSION=0.1.0" >&2; exit 1; }
+	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group docs
+	PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 mike deploy --update-aliases $(VERSION) stable
+	$(BIN)/mike set-default stable
+
 .PHONY: test-docs
 test-docs: $(STAMP) need-java ## Run every program and check every command in the documents
 	$(BIN)/cassieq node download
@@ -292,9 +300,25 @@ console-script: ## Get the script anew that renews pages of the console, from np
 	install -m 644 dist/console-script/package/LICENSE \
 	  cassieq_spark/console/static/idiomorph.LICENSE
 
+.PHONY: release-tools
+release-tools: $(STAMP)
+	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group release
+
 .PHONY: build
-build: $(STAMP) ## Build the wheel into dist
-	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+build: release-tools ## Build the source archive, and the wheel from it, into dist; both are checked
+	rm -f dist/cassieq_spark-*
+	$(PYTHON) -m hatchling build --target sdist --directory dist
+	$(PYTHON) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist \
+	  dist/cassieq_spark-*.tar.gz
+	$(BIN)/twine check --strict dist/cassieq_spark-*
+	$(BIN)/check-wheel-contents dist/cassieq_spark-*.whl
+
+.PHONY: release-version
+release-version: ## Is VERSION=... the version of the package, with a section in the changelog?
+	@grep -qx '__version__ = "$(VERSION)"' cassieq_spark/__init__.py || { \
+	  echo "cassieq_spark/__init__.py has another version than $(VERSION)" >&2; exit 1; }
+	@grep -q '^## $(VERSION) ' CHANGELOG.md || { \
+	  echo "CHANGELOG.md has no section '## $(VERSION) (date)'" >&2; exit 1; }
 
 .PHONY: clean
 clean: ## Remove what was made, .venv included

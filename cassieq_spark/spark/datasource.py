@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-import pyspark
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from cassieq_spark.errors import OptionError, SetupError
+from cassieq_spark.errors import OptionError
 from cassieq_spark.settings import MESSAGES, SinkOptions, SourceOptions
 from cassieq_spark.settings.reading import BATCH, STREAM
 from cassieq_spark.settings.writing import PUBLISH
+from cassieq_spark.spark.shipping import Shipped, check_platform
 
 if TYPE_CHECKING:
     from cassieq_spark.model import QueueDefinition
@@ -24,10 +22,8 @@ if TYPE_CHECKING:
     from cassieq_spark.spark.source.columns import Columns
     from cassieq_spark.spark.source.stream import MessageStreamReader, RefusedStreamReader
 
-_OLDEST_SPARK = (4, 2)
 
-
-class CassieqDataSource(DataSource):
+class CassieqDataSource(Shipped, DataSource):
     """A durable work queue on Apache Cassandra.
 
     A streaming read leases messages batch by batch, and acks each batch when the next one begins.
@@ -48,7 +44,7 @@ class CassieqDataSource(DataSource):
 
     def schema(self) -> str | StructType:
         """The columns of the queue's schema, of messages without one, or of a view. One read."""
-        _check_platform()
+        check_platform()
         options = SourceOptions.parse(self.options)
         if options.view != MESSAGES:
             from cassieq_spark.spark.source.views import VIEWS
@@ -97,7 +93,7 @@ class CassieqDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> MessageStreamWriter:
         """The writer that publishes each micro-batch once."""
-        _check_platform()
+        check_platform()
         from cassieq_spark.spark.sink.message_writer import MessageStreamWriter
 
         return MessageStreamWriter(
@@ -110,7 +106,7 @@ class CassieqDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> MessageWriter | ReceiptWriter:
         """The writer that publishes a DataFrame, or settles the messages whose receipts it has."""
-        _check_platform()
+        check_platform()
         from cassieq_spark.spark.sink.message_writer import MessageWriter
         from cassieq_spark.spark.sink.receipt_writer import ReceiptWriter
 
@@ -159,17 +155,3 @@ class CassieqDataSource(DataSource):
 
 def _plain(ddl: str) -> str:
     return ddl.lower().replace(" ", "")
-
-
-def _check_platform() -> None:
-    """Name a package that is missing or too old, before an import fails."""
-    if find_spec("pyarrow") is None:
-        raise SetupError(
-            f"pyarrow is missing in {sys.executable}, the Python that Spark runs: "
-            "pip install 'cassieq-spark[spark]' there, or set PYSPARK_PYTHON to one that has it"
-        )
-    if tuple(map(int, pyspark.__version__.split(".")[:2])) < _OLDEST_SPARK:
-        raise SetupError(
-            f"Spark {pyspark.__version__} is too old: streams in Python have read limits and "
-            "AvailableNow only from Spark 4.2 on; pip install 'pyspark>=4.2,<4.4'"
-        )

@@ -24,8 +24,9 @@ BLOCKS = [block for page in pages() for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language in {"sh", "console"}]
 #: Programs of others, whose options are theirs.
 NOT_OURS = {
-    *(".", "./process", "base64", "cd", "cqlsh", "export", "git", "head", "jq", "nodetool", "pip"),
-    *("printf", "python3", "seq", "tail"),
+    *(".", "./process", "base64", "cd", "cp", "cqlsh", "export", "git", "head", "jq", "mkdir"),
+    *("nodetool", "pip", "printf", "python3", "seq", "tail", "tar"),
+    *("/opt/queue/bin/pip", "packed/bin/pip", "packed/bin/venv-pack"),
 }
 TARGETS = re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 _LINK = re.compile(r"(?<!\\)\]\((?P<target>[^)\s]+)\)")

@@ -20,6 +20,7 @@ MET_IN_SPARK = (
     "ledger/publish.py",
     "queues/record.py",
     "spark/datasource.py",
+    "spark/shipping.py",
     "spark/sink/message_writer.py",
     "spark/source/offsets.py",
 )

@@ -30,6 +30,7 @@ from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.files import parse_spark_fields, parse_spark_json
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.settings.writing import BY_BATCH, PUBLISH
+from cassieq_spark.spark.shipping import Shipped
 from cassieq_spark.spark.sink.columns import is_special, validate_published
 from cassieq_spark.spark.sink.query import (
     BATCH_ID,
@@ -49,7 +50,7 @@ class TaskDone(WriterCommitMessage):
     written: tuple[Written, ...]
 
 
-class _Writing:
+class _Writing(Shipped):
     """What both writers share. It checks everything before anything is written.
 
     Args:

@@ -23,6 +23,7 @@ from cassieq_spark.schemas.assign import assign
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.settings.writing import NOW, REPLACE, WITH_BATCH
+from cassieq_spark.spark.shipping import Shipped
 from cassieq_spark.spark.sink.columns import validate_replaced, validate_settled
 from cassieq_spark.spark.sink.message_writer import arrow_schema
 from cassieq_spark.spark.sink.query import is_in_batch
@@ -50,7 +51,7 @@ class TaskReceipts(WriterCommitMessage):
     in_batch: bool
 
 
-class ReceiptWriter(DataSourceArrowWriter):
+class ReceiptWriter(Shipped, DataSourceArrowWriter):
     """Settles messages by their receipts. One LWT for each lease.
 
     A receipt is stale if its lease does not hold the message any more. Stale receipts are counted

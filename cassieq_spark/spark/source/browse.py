@@ -16,6 +16,7 @@ from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.settings.position import show_position
+from cassieq_spark.spark.shipping import Shipped
 from cassieq_spark.spark.source.columns import Columns, check_still_there
 from cassieq_spark.spark.source.stream import TaskPartition
 from cassieq_spark.spark.source.tasks import TaskPart, cut_tasks, pack
@@ -23,7 +24,7 @@ from cassieq_spark.spark.source.views import read_view
 from cassieq_spark.store import open_store
 
 
-class MessageReader(DataSourceReader):
+class MessageReader(Shipped, DataSourceReader):
     """Reads messages that are visible and not finalised, all or those between two positions.
 
     They come in monoton order. The reader takes no filters from Spark: Spark 4.3 keeps the
@@ -121,7 +122,7 @@ def _explain_deleted(ledger: Ledger, pieces: Sequence[Piece], error: LeaseLostEr
         ) from error
 
 
-class ViewReader(DataSourceReader):
+class ViewReader(Shipped, DataSourceReader):
     """Reads a view in one task, anew for every action; leases nothing."""
 
     def __init__(self, options: SourceOptions) -> None:

@@ -23,6 +23,7 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
+from cassieq_spark.spark.shipping import Shipped
 from cassieq_spark.spark.source.columns import Columns, check_still_there
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
@@ -54,7 +55,7 @@ class TaskPartition(InputPartition):
     parts: tuple[TaskPart, ...]
 
 
-class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Leases messages batch by batch; see the folder's docstring for the flow.
 
     Spark builds it twice for every run of a query: beside its driver, where it calls all methods
@@ -183,7 +184,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader
 
 
-class RefusedStreamReader(DataSourceStreamReader):
+class RefusedStreamReader(Shipped, DataSourceStreamReader):
     """Stands in for a reader that cannot be made: it raises the error in the first call.
 
     If Spark gets the error in place of a reader, it calls `stop` of the reader that there is not,
