@@ -130,7 +130,8 @@ need-chromium:
 
 .PHONY: test-browser
 test-browser: $(STAMP) need-chromium need-java ## The console in a real browser: every page and change, by keyboard, for everybody
-	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group browser
+	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt \
+	  --group browser --group docs
 	$(BIN)/cassieq node download
 	$(BIN)/pytest -q -n 2 tests/browser $(PYTEST_ARGS)
 

@@ -27,6 +27,8 @@ _LANGUAGES = {".ipynb": "json", ".py": "python", ".toml": "toml", ".yml": "yaml"
 _VERSION = "<!-- version -->"
 #: What readers search for; each has to be found in a page of docs/.
 _SEARCHED = ("airflow", "cron", "databricks", "delta", "emr", "iceberg", "kubernetes", "parquet")
+_DIALOG = '<div class="md-search" data-md-component="search" role="dialog"'
+_PICTURE = re.compile(r"""<p>(?=<img [^>]*src="[^"]+\.svg")""")
 _FROM_ELSEWHERE = re.compile(
     r"""<(?:script|img|iframe)\b[^>]*\bsrc=["']?(?:https?:)?//[^\s"'>]+"""
     r"""|<link\b(?=[^>]*\brel=["']?(?:stylesheet|preload|icon))[^>]*\bhref=["']?(?:https?:)?//"""
@@ -57,6 +59,12 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     return _LINK.sub(
         lambda found: f"](source/{found['path']}.md{found['anchor'] or ''})", markdown
     )
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the dialog of the search, and let keys move pictures that are wider than a phone."""
+    output = output.replace(_DIALOG, f'{_DIALOG} aria-label="Search"')
+    return _PICTURE.sub('<p tabindex="0">', output)
 
 
 @event_priority(-100)  # after the plugin that writes the index
