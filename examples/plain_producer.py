@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cassieq_spark import Client, NewMessage
 
-QUEUE = "visits"
+QUEUE = "page_views"
 VISITS = 100
 
 

@@ -19,7 +19,7 @@ from cassieq_spark.http.gateway.requests import Endpoint
 from tests.support.gateway import ADMIN, Account, RunningGateway
 
 #: How many in all; ``make fuzz-gateway`` has more.
-REQUESTS = int(os.environ.get("CASSIEQ_FUZZ_REQUESTS", "5000"))
+REQUESTS = int(os.environ.get("CASSIEQ_FUZZ_REQUESTS", "2500"))
 EXAMPLES = -(-REQUESTS // (len(ENDPOINTS) * len(GenerationMode)))
 #: Seconds.
 _A_MOMENT, _LONGEST_WAIT = 0.1, Limits().wait.total_seconds()
