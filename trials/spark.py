@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 try:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 except ModuleNotFoundError:
     sys.exit("pyspark is missing: pip install 'cassieq-spark[spark,demo]'")
@@ -90,6 +91,8 @@ def stop_spark(session: SparkSession) -> None:
         gateway.shutdown()
         java.stdin.close()
         java.wait(_STOP_SECONDS)
+        # Another session of this process starts another Java.
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 (PySpark keeps them)
 
 
 class Results:
