@@ -24,7 +24,7 @@ class Trial:
         operation: ``publish``, ``read`` or a step of the repair.
         work: What was done.
         replicas: Of the keyspace.
-        costs: By what was measured: seconds or bytes.
+        costs: Seconds or bytes, for each figure that was measured.
     """
 
     operation: str

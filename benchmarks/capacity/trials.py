@@ -163,7 +163,7 @@ class StoreTrial:
 
 @contextmanager
 def measured(place: Place, wire: Environment, *, flush: bool = True) -> Iterator[dict[str, float]]:
-    """What the block costs, by what is measured; it is filled in when the block ends."""
+    """The cost of the block for each figure; it is filled in when the block ends."""
     found: dict[str, float] = {}
     place.settle()
     asked, moved = place.requests(), wire.bytes_moved()

@@ -1,4 +1,4 @@
-"""The driver's errors as ours, by what each error says about its request. Pure."""
+"""Translates the driver's errors into ours; each tells the fate of its request. Pure."""
 
 from __future__ import annotations
 
