@@ -187,12 +187,19 @@ class Ranges:
 
     @property
     def short(self) -> str:
-        """As `str`, but the first ten ranges only: for logs and errors; `str` is for the store.
+        """The first ten ranges, for people: with the last monoton of each, not the one behind it.
 
+        >>> Ranges.of(Range(0, 6), Range(8, 9)).short
+        '0 to 5, 8'
         >>> Ranges.of(*(Range(at, at + 1) for at in range(0, 2000, 2))).short
-        '0-1,2-3,4-5,6-7,8-9,10-11,12-13,14-15,16-17,18-19 and 990 more'
+        '0, 2, 4, 6, 8, 10, 12, 14, 16, 18 and 990 more'
         """
-        return abridged([f"{part.start}-{part.stop}" for part in self.parts], ",")
+        return abridged(
+            [
+                f"{part.start} to {part.stop - 1}" if len(part) > 1 else f"{part.start}"
+                for part in self.parts
+            ]
+        )
 
 
 @dataclass(frozen=True, slots=True)

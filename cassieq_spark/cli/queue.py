@@ -64,14 +64,12 @@ app = make_app("Create, list, alter and delete queues, and see what is in them."
 
 _EXPIRE_AFTER = "Discard messages that were not consumed within this time, such as 14d"
 _KEEP_SETTLED = "Keep settled messages for this time, so that groups can go back to them: 7d"
-_LEASE = "Seconds for which a reader that died keeps its messages from others."
+_LEASE = "How long a reader that died keeps its messages from others; whole seconds."
 _DELIVERIES = "Deliveries after which a message is dead; 0: it never is."
 _DEAD_LETTERS = "Queue for dead messages; created if it does not exist."
 _DROP_DEAD = "Discard dead messages; there is no dead-letter queue."
 _ON_DEAD = "With an order: continue behind a dead message, or stop there until 'group resume'."
 _PERIOD = duration(timedelta(days=20_000), zero=True)
-#: What the store takes.
-_LONGEST_LEASE_SECONDS = 20_000 * 86_400
 
 _Schema = Annotated[
     str | None,
@@ -119,13 +117,7 @@ def create(  # noqa: PLR0913 (one per option)
             show_default=f"{DEFAULT_CHUNK_SIZE}; {TYPED_CHUNK_SIZE} with a schema",
         ),
     ] = None,
-    lease_seconds: Annotated[
-        int,
-        typer.Option(
-            help=_LEASE,
-            max=_LONGEST_LEASE_SECONDS,
-        ),
-    ] = int(DEFAULT_LEASE.total_seconds()),
+    lease: Annotated[timedelta, Value(_PERIOD, _LEASE)] = DEFAULT_LEASE,
     max_deliveries: Annotated[
         int,
         typer.Option(help=_DELIVERIES, min=0),
@@ -186,7 +178,7 @@ def create(  # noqa: PLR0913 (one per option)
             name,
             bucket_size=bucket_size,
             chunk_size=chunk_size,
-            lease=timedelta(seconds=lease_seconds),
+            lease=lease,
             max_deliveries=max_deliveries,
             dead_letter_queue=target,
             order=order,
@@ -310,13 +302,7 @@ def alter(  # noqa: PLR0913 (one per option)
     name: QueueName,
     *,
     connection: ConnectionOptions,
-    lease_seconds: Annotated[
-        int | None,
-        typer.Option(
-            help=_LEASE,
-            max=_LONGEST_LEASE_SECONDS,
-        ),
-    ] = None,
+    lease: Annotated[timedelta | None, Value(_PERIOD, _LEASE)] = None,
     max_deliveries: Annotated[
         int | None,
         typer.Option(help=_DELIVERIES, min=0),
@@ -350,7 +336,7 @@ def alter(  # noqa: PLR0913 (one per option)
     dropped, types widened, and not null taken away.
 
     Examples:
-        cassieq queue alter orders --lease-seconds 120
+        cassieq queue alter orders --lease 2m
         cassieq queue alter trips --schema 'vendor string not null, fare double, tip double'
     """
     columns = _columns(schema, schema_file)
@@ -358,14 +344,14 @@ def alter(  # noqa: PLR0913 (one per option)
     if dead_letter_queue and drop_dead:
         raise OptionError("--dead-letter-queue cannot be combined with --drop-dead")
     periods = (expire_after, keep_settled)
-    settings = (lease_seconds, max_deliveries, dead_letter_queue, on_dead, *periods, columns)
+    settings = (lease, max_deliveries, dead_letter_queue, on_dead, *periods, columns)
     if not drop_dead and all(each is None for each in settings):
-        raise OptionError("there is nothing to alter: give a setting, such as --lease-seconds 120")
+        raise OptionError("there is nothing to alter: give a setting, such as --lease 2m")
     with closing(open_store(connection)) as store:
         altered = alter_queue(
             store,
             name,
-            lease=None if lease_seconds is None else timedelta(seconds=lease_seconds),
+            lease=lease,
             max_deliveries=max_deliveries,
             dead_letter_queue="" if drop_dead else dead_letter_queue,
             on_dead=on_dead,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import pyarrow as pa
 from starlette.responses import Response
 
 from cassieq_spark.client.receiver import read_stored, within
@@ -89,13 +90,13 @@ def messages(call: Call) -> Response:
     at = call.asked("from").strip() or "latest"
     start = _start_of(call, part, head, at, 0 if wanted is not None else limit)
     found = look(call.console.watcher.looking, part, head, start, limit=limit, key=wanted)
-    columns = schema_of(queue.schema).names if queue.schema else []
+    columns = list(schema_of(queue.schema)) if queue.schema else []
     stop = max(head.finalised, found.looked.start)
     return call.render(
         "messages.html",
         **about_queue(call, looked),
         found=found,
-        columns=columns[:_COLUMNS],
+        columns=[(each.name, _is_number(each.type)) for each in columns[:_COLUMNS]],
         more_columns=max(0, len(columns) - _COLUMNS),
         head=head,
         partition=number if queue.partitions > 1 else None,
@@ -286,6 +287,11 @@ def parse_at(text: str) -> StartingPosition:
             f"{text!r} is no position: give earliest, latest, a monoton, or an instant such as "
             "2026-11-20T12:00:00Z"
         ) from error
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def _types_of(queue: QueueDefinition) -> dict[str, str]:

@@ -189,7 +189,7 @@ def _plan_alter(call: Call) -> Plan:
     words: list[object] = []
     if wanted["lease"] != queue.lease:
         changes["lease"] = f"{show.span(queue.lease)} → {show.span(wanted['lease'])}"
-        words += ["--lease-seconds", int(wanted["lease"].total_seconds())]
+        words += ["--lease", show.span(wanted["lease"])]
     if wanted["max_deliveries"] != queue.max_deliveries:
         changes["max deliveries"] = f"{queue.max_deliveries} → {wanted['max_deliveries']}"
         words += ["--max-deliveries", wanted["max_deliveries"]]
@@ -242,7 +242,7 @@ def _plan_create(call: Call) -> Plan:
         raise QueueStateError(f"there is a queue {name!r} already")
     wanted = _settings_of(call)
     order, partitions = _order_of(call), _partitions_of(call)
-    words: list[object] = ["--lease-seconds", int(wanted["lease"].total_seconds())]
+    words: list[object] = ["--lease", show.span(wanted["lease"])]
     words += ["--max-deliveries", wanted["max_deliveries"]]
     target = wanted["dead_letter_queue"]
     words += ["--dead-letter-queue", target] if target else []

@@ -177,7 +177,7 @@ def check_unleased(ledger: Ledger, *, group: str | None = None) -> None:
 def refuse_leases(group: ConsumerGroup, state: GroupState) -> None:
     """Raise `QueueStateError` if readers hold messages."""
     leases = [
-        f"{slot.monotons.short} until {slot.due_at.isoformat(timespec='seconds')}"
+        f"messages {slot.monotons.short} until {slot.due_at.isoformat(timespec='seconds')}"
         for slot in state.slots
         if slot.monotons and slot.due_at >= state.now
     ]

@@ -122,7 +122,7 @@ def likely_words(name: str, command: Any) -> list[str]:
         if each.param_type_name == "option" and each.required
         for word in _REQUIRED[each.name].split()
     ]
-    needed += ["--lease-seconds", "60"] * (name == "queue alter")
+    needed += ["--lease", "60s"] * (name == "queue alter")
     return [*name.split(), *given, *needed]
 
 

@@ -76,7 +76,7 @@ def test_what_is_done_is_told_as_one_object(reach: list[str], connection: Connec
     assert told("put", name, "a", "b") == {"queue": name, "start": 0, "stop": 2}
     group = told("group", "create", name, "billing")
     assert (group["queue"], group["group"], group["depth"]) == (name, "billing", 2)
-    assert told("queue", "alter", name, "--lease-seconds", "7")["lease_seconds"] == 7
+    assert told("queue", "alter", name, "--lease", "7s")["lease_seconds"] == 7
     assert told("queue", "pause", name) == {"queue": name, "paused": True, "changed": True}
     assert told("queue", "pause", name)["changed"] is False
     assert told("queue", "resume", name)["paused"] is False

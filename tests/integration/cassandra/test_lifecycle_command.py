@@ -65,7 +65,7 @@ def lease(store: Store, queue: QueueDefinition, limit: int) -> list[Ranges]:
 
 def test_a_queue_is_altered(queue_command: Command, queue: QueueDefinition):
     dead = f"{queue.name}.dead"
-    settings = ["--lease-seconds", "5", "--max-deliveries", "3", "--dead-letter-queue", dead]
+    settings = ["--lease", "5s", "--max-deliveries", "3", "--dead-letter-queue", dead]
     queue_command("alter", queue.name, *settings, "--expire-after", "2h")
 
     values = shown(queue_command, queue.name)
@@ -86,7 +86,7 @@ def test_a_queue_is_altered(queue_command: Command, queue: QueueDefinition):
         (["--chunk-size", "64"], "create another queue"),
         (["--order", "strict"], "the order can't be altered"),
         (["--drop-dead", "--dead-letter-queue", "d"], "cannot be combined with"),
-        (["--lease-seconds", "0"], "at least a second"),
+        (["--lease", "0s"], "at least a second"),
         (["--dead-letter-queue", "d"], "needs a limit"),
         (["--expire-after", "soon"], "--expire-after must be a duration"),
     ],
@@ -120,7 +120,7 @@ def test_a_queue_is_purged_under_its_readers_and_writers(
     queue_command: Command, queue: QueueDefinition, cassandra_store: Store
 ):
     lease(cassandra_store, queue, 10)
-    with pytest.raises(QueueStateError, match=r"readers of group 'g' .* hold 0-10"):
+    with pytest.raises(QueueStateError, match=r"readers of group 'g' .* hold messages 0 to 9"):
         queue_command("purge", queue.name, "--yes")
 
     assert f"{queue.name}@2" in queue_command("purge", queue.name, "--yes", "--force").stdout
@@ -195,7 +195,7 @@ def test_nothing_is_thrown_away_unless_somebody_said_so(
 
 @pytest.mark.parametrize("command", ["alter", "pause", "resume", "purge", "delete"])
 def test_a_queue_that_does_not_exist_is_named(queue_command: Command, command: str):
-    arguments = {"alter": ["--lease-seconds", "5"], "purge": ["--yes"], "delete": ["--yes"]}
+    arguments = {"alter": ["--lease", "5s"], "purge": ["--yes"], "delete": ["--yes"]}
 
     with pytest.raises(QueueStateError, match="there is no queue 'nobody'"):
         queue_command(command, "nobody", *arguments.get(command, []))

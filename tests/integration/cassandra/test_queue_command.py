@@ -31,7 +31,7 @@ def name() -> str:
 
 
 def test_a_queue_is_created_shown_and_listed(queue_command: Command, name: str):
-    created = queue_command("create", name, "--lease-seconds", "5", "--bucket-size", "1024")
+    created = queue_command("create", name, "--lease", "5s", "--bucket-size", "1024")
     assert f"{name}@1" in created.stdout
 
     shown = json.loads(queue_command("show", name, "--json").stdout)
@@ -76,7 +76,7 @@ def test_creating_a_queue_twice_changes_nothing_and_says_so(queue_command: Comma
     queue_command("create", name)
 
     with pytest.raises(QueueStateError, match="exists already"):
-        queue_command("create", name, "--lease-seconds", "5")
+        queue_command("create", name, "--lease", "5s")
     assert json.loads(queue_command("show", name, "--json").stdout)["lease_seconds"] == 60
 
 
@@ -85,7 +85,7 @@ def test_creating_a_queue_twice_changes_nothing_and_says_so(queue_command: Comma
     [
         (["no spaces"], "not valid"),
         (["sizes", "--bucket-size", "1000"], "multiple of chunk size"),
-        (["short", "--lease-seconds", "0"], "at least a second"),
+        (["short", "--lease", "0s"], "at least a second"),
         (["kept", "--expire-after", "soon"], "--expire-after must be a duration such as"),
         (
             ["kept", "--expire-after", "500ms"],

@@ -280,7 +280,7 @@ def test_a_queue_is_created_as_the_command_does_it(operator: Visitor, store: Mem
         keep_settled="12h",
     )
     assert (
-        "cassieq queue create parcels --lease-seconds 90 --max-deliveries 3 --dead-letter-queue "
+        "cassieq queue create parcels --lease 90s --max-deliveries 3 --dead-letter-queue "
         "parcels.dead --order key --partitions 4 --expire-after 14d --keep-settled 12h"
         in words_of(asked.text)
     )
@@ -331,7 +331,7 @@ def test_settings_are_altered_and_only_those_that_changed(operator: Visitor, sto
     words = words_of(asked.text)
     assert "lease 5m → 10m" in words
     assert "keep settled none → 7d" in words
-    assert "cassieq queue alter orders --lease-seconds 600 --keep-settled 7d" in words
+    assert "cassieq queue alter orders --lease 10m --keep-settled 7d" in words
 
     operator.confirm(asked)
 

@@ -396,7 +396,7 @@ def test_without_a_dead_letter_queue_messages_are_dropped_with_an_error(
     assert scene.values() == []
     assert scene.outstanding() == []
     assert told(caplog) == [(logging.ERROR, DROPPED, 6)]
-    assert "messages 0-6 are dead (not settled in 1 deliveries" in caplog.text
+    assert "messages 0 to 5 are dead (not settled in 1 deliveries" in caplog.text
     assert "dropped, as the queue has no dead-letter queue" in caplog.text
 
 
@@ -429,7 +429,7 @@ def test_missing_messages_are_told_and_nothing_is_removed(
 
     (record,) = caplog.records
     assert (record.action, record.levelname) == (DEAD_LETTERING_FAILED, "ERROR")  # type: ignore[attr-defined]
-    assert "of the dead messages 0-6 only 2 are in the store" in record.getMessage()
+    assert "of the dead messages 0 to 5 only 2 are in the store" in record.getMessage()
 
     assert scene.values() == []
     assert scene.outstanding() == ["0-6"]

@@ -262,7 +262,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_publishes_nothing(scene: Sc
         while scene.waiting:
             os.kill(os.getpid(), signal.SIGINT)
             with suppress(AssertionError):
-                until(lambda: not scene.waiting, patience=1)
+                until(lambda: not scene.waiting, patience=10)
 
     with scene.busy() as first:
         scene.pool.submit(interrupt)

@@ -138,7 +138,7 @@ def test_a_dry_run_only_tells(scene: Scene):
     report = scene.repair(store=store, dry_run=True)
 
     assert report.queues["q"].planned == [
-        "move to queue 'q.dead' the dead messages 0-6 of group 'g'"
+        "move to queue 'q.dead' the dead messages 0 to 5 of group 'g'"
     ]
     assert store.cas_count == 0
 
@@ -148,7 +148,7 @@ def test_without_a_dead_letter_queue_they_are_dropped():
     scene.clock.advance(LATE)
 
     assert scene.repair(dry_run=True).queues["q"].planned == [
-        "drop dead messages 0-6 of group 'g'"
+        "drop dead messages 0 to 5 of group 'g'"
     ]
     assert scene.repair().totals.dead_lettered == 6
     assert (scene.values(), scene.outstanding()) == ([], [])
