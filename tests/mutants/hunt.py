@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from tests.mutants.mutant import PACKAGE, Mutant
 
 _COPIED = (PACKAGE, "tests")
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", "integration", ".hypothesis")
+_LEFT_OUT = shutil.ignore_patterns("integration", ".hypothesis")
 #: They come first: they take seconds, while the machine goes on until the time is over.
 UNIT_TESTS = (
     "unit/groups",
@@ -73,7 +73,8 @@ def hunt(
         mutant.apply(root)
         begun = time.monotonic()
         try:
-            done = run(root, UNIT_TESTS, "dev", seed=seed, within=within) if by_units else None
+            tests = _nearest_first(mutant)
+            done = run(root, tests, "dev", seed=seed, within=within) if by_units else None
             if done is None or done.returncode != _TESTS_FAILED:
                 tests = [f"property/{name}" for name in mutant.tests]
                 done = run(root, tests, "mutants", seed=seed, within=within)
@@ -89,6 +90,12 @@ def hunt(
     return Outcome(mutant, seconds, failed[1], _in_short(whys[-1]) if whys else "")
 
 
+def _nearest_first(mutant: Mutant) -> list[str]:
+    """Begin with the unit tests of the folder that is mutated, if it has some."""
+    own = f"unit/{mutant.file.partition('/')[0]}"
+    return sorted(UNIT_TESTS, key=lambda name: not name.startswith(own))
+
+
 def _in_short(why: str) -> str:
     """The words that an assertion ends with, or all that an error says."""
     words = _WORDS.search(why)
@@ -96,7 +103,7 @@ def _in_short(why: str) -> str:
 
 
 def copy(original: Path, root: Path) -> Path:
-    """Copy the package, and the tests that need no service."""
+    """Copy the package, and the tests that need no service; what Python compiled comes along."""
     for name in _COPIED:
         shutil.copytree(original / name, root / name, ignore=_LEFT_OUT)
     shutil.copy(original / "pyproject.toml", root)
@@ -122,8 +129,6 @@ def run(
         "HYPOTHESIS_PROFILE": profile,
         # Its first folder wins, before the package that is installed.
         "PYTHONPATH": str(root),
-        # A mutated file may be as old and as long as the one that was compiled.
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
     options = ["-q", "-x", "--show-capture=no", "-p", "no:randomly", "-p", "no:cacheprovider"]
     longest = _HANGS * within

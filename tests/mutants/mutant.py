@@ -38,4 +38,8 @@ class Mutant:
     def apply(self, root: Path) -> None:
         """Mutate the file below another root."""
         mutated = self.read(root).replace(self.text, self.by)
-        (root / PACKAGE / self.file).write_text(mutated, encoding="utf-8")
+        file = root / PACKAGE / self.file
+        file.write_text(mutated, encoding="utf-8")
+        # It may be as old and as long as the one that Python has compiled.
+        for compiled in file.parent.glob(f"__pycache__/{file.stem}.*"):
+            compiled.unlink()
