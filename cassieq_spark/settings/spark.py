@@ -113,4 +113,8 @@ def _explain_unknown(key: str, cls: type[RoleOptions]) -> str:
     if advice := kafka_advice(key):
         return advice
     known = settings_by_option(cls, ConnectionOptions)
+    flag = key.replace("_", "").replace("-", "")
+    for each in known.values():
+        if each.flag.replace("-", "") == flag:
+            return f"unknown option {key!r}; as an option of Spark it is called {each.option!r}"
     return explain_unknown("option", key, [str(each.option) for each in known.values()])

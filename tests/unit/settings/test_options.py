@@ -346,6 +346,12 @@ def test_an_option_of_kafka_is_answered_with_ours(key: str, expected: str, is_lo
     assert message.startswith(f"option {key!r} is Kafka's: {expected}")
 
 
+@pytest.mark.parametrize("key", ["contactPoints", "contact-points", "contact_points"])
+def test_an_option_that_is_named_like_a_flag_is_answered_with_sparks_name(key: str):
+    with pytest.raises(OptionError, match=r"called 'spark\.cassandra\.connection\.host'"):
+        SourceOptions.parse({"queue": "orders", "group": "g", key: "10.0.0.1"})
+
+
 def test_an_option_of_kafkas_sink_is_answered_with_ours():
     first, second = refusal(SinkOptions, topic="orders").splitlines()
 
