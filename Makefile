@@ -92,7 +92,7 @@ test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark 
 	$(BIN)/cassieq node download
 	$(BIN)/cassieq node download --cassandra-version 4.1
 	$(BIN)/cassieq spark compile
-	$(BIN)/pytest -q -n $(TEST_JOBS) --dist worksteal --doctest-modules --ignore=tests/browser \
+	$(BIN)/pytest -q -n $(TEST_JOBS) --doctest-modules --ignore=tests/browser \
 	  cassieq_spark tests $(PYTEST_ARGS)
 
 .PHONY: test-spark-42

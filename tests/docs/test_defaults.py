@@ -31,6 +31,7 @@ WORDS = {
     True: "yes",
     inspect.Parameter.empty: "required",
     "0s": "0 s",
+    "1m": "60 s",
     timedelta(0): "0 s",
 }
 
@@ -89,11 +90,10 @@ def same_as(*columns: str) -> list[str]:
 def new_queue(option: str, of_gateway: str, unit: str = "") -> list[str]:
     assert http("create", option) == "none"
     assert option in inspect.signature(HttpQueue.create).parameters
-    of_command = {"lease": "lease_seconds"}.get(option, option)
     return same_as(
         client("create_queue", option),
         gateway("QueueOptions", of_gateway, unit),
-        cassieq("queue create", of_command, unit),
+        cassieq("queue create", option),
     )
 
 
