@@ -68,8 +68,8 @@ class Consumer:
 
     Args:
         group: Name of the group, which is registered by `ensure_group`.
-        cache_for: How long `poll` uses the group state that the last poll left; with 0, and in a
-            strictly ordered queue, each poll reads the state.
+        cache_for: How long `poll` uses the group state that the last poll left; with 0, each poll
+            reads the state.
         prefetch: Tells without a read how many messages have `LeaseRequest.max_bytes`.
     """
 
@@ -86,8 +86,7 @@ class Consumer:
         self.group = ConsumerGroup(Ledger(store, queue.queue_id), group)
         self._store = store
         self._finder = Finder(self.group.ledger)
-        # In strict order, changes by others count at once.
-        self._cache = StateCache(_ALWAYS_READ if queue.strict_fifo else cache_for)
+        self._cache = StateCache(cache_for)
         self._prefetch = prefetch
         self._head: LedgerHead | None = None
 
@@ -137,6 +136,9 @@ class Consumer:
             # A head that was read before must show as many messages as are wanted.
             least = 1 if head else request.max_messages or 0
             known = self._cache.get(stop=last_head.offered_below(stop), least=least)
+        if known and request.strict_fifo and not known.is_all_held_by(request.finishes):
+            # By that state there is nothing to lease before others have settled their messages.
+            known = None
         if known and not head and self._prefetch is not None:
             try:
                 request = self._prefetch.fit(request, known.head.pointer)

@@ -75,6 +75,13 @@ class LeaseRequest:
     delayed_stop: int = 0
 
     @property
+    def finishes(self) -> frozenset[UUID]:
+        """The tokens of the leases of which it acks messages."""
+        return frozenset(
+            self.receipt_acks if self.held is None else {self.held, *self.receipt_acks}
+        )
+
+    @property
     def is_exclusive(self) -> bool:
         """Whether the lease depends on all messages that others hold."""
         return self.strict_fifo or self.max_in_flight is not None

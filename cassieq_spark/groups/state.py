@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -197,6 +197,11 @@ class GroupState:
     def held_by(self, lease: UUID | None) -> tuple[Slot, ...]:
         """The slots under this token, with those that became empty by single settlements."""
         return tuple(slot for slot in self.slots if slot.lease == lease)
+
+    def is_all_held_by(self, leases: Container[UUID]) -> bool:
+        """Whether no message is outstanding but those under these tokens."""
+        held = [slot.lease for slot in self.slots if slot.monotons]
+        return not self.waiting and all(lease in leases for lease in held)
 
     @property
     def is_quiet(self) -> bool:

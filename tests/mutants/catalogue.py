@@ -1275,6 +1275,14 @@ MUTANTS = (
         _IN_SOME_ORDER,
     ),
     Mutant(
+        "in strict order a reader goes by what others held some time ago",
+        "I11",
+        "consumer/consumer.py",
+        "if known and request.strict_fifo and not known.is_all_held_by(request.finishes):",
+        "if False:",
+        (),
+    ),
+    Mutant(
         "in strict order what is held and what waits is of another moment",
         "strict",
         "groups/group.py",

@@ -22,6 +22,8 @@ from hypothesis.stateful import (
 from cassieq_spark import Client, NewMessage, parallel
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest, Message
+from cassieq_spark.consumer import consumer
+from cassieq_spark.consumer.consumer import StateCache
 from cassieq_spark.consumer.message import stored_messages
 from cassieq_spark.dead_letters.stopped import Resume
 from cassieq_spark.fetch.find import find_pieces
@@ -67,10 +69,15 @@ class KeyOrder(RuleBasedStateMachine):
     @initialize(
         partitions=st.integers(1, 4),
         max_deliveries=st.sampled_from([0, 3, 6]),
+        cache_for=st.sampled_from([timedelta(0), timedelta(minutes=1)]),
         stops=st.booleans(),
     )
-    def begin(self, partitions: int, max_deliveries: int, *, stops: bool) -> None:
+    def begin(
+        self, partitions: int, max_deliveries: int, cache_for: timedelta, *, stops: bool
+    ) -> None:
         self.stops = stops
+        # By the real clock: a reader goes by what it has left always, or never.
+        self.patch.setattr(consumer, "StateCache", lambda _: StateCache(cache_for))
         self.store, self.clock = make_clocked_store()
         self.client = Client.from_store(self.store)
         self.client.create_queue(

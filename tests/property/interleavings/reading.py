@@ -275,6 +275,7 @@ class OrderAgainstSettle(QueueScene):
 
     terms = Terms(LEASE, strict=True)
     fates: tuple[Fate, ...] = (("release", NOTHING), None)
+    by_memory = False
 
     def begin(self) -> None:
         self.publish(4)
@@ -282,13 +283,20 @@ class OrderAgainstSettle(QueueScene):
         reader.lease(Lease(0, 2))
         client.receive_from(reader)
         self.stage.let("a", lambda: client.settle(Settle(0, 0, self.fates)))
-        self.stage.let("b", lambda: reader.lease(Lease(0)))
+        self.stage.let("b", lambda: reader.lease(Lease(0, by_memory=self.by_memory)))
 
 
 class OrderAgainstExtension(OrderAgainstSettle):
     """The same with a client that holds on to it."""
 
     fates = (("extend", LEASE), None)
+
+
+class OrderByMemory(OrderAgainstSettle):
+    """The same with a reader that does not look before it acks, or leases."""
+
+    fates = (("release", NOTHING), ("extend", LEASE))
+    by_memory = True
 
 
 class OrderAgainstScan(QueueScene):

@@ -263,7 +263,7 @@ class Readers:
         before = {place.token for place in group.places.values()}
         expected = Offers.of(group, self._model, action, done)
         request = self._request(done, action)
-        by_memory = action.by_memory and not (request.strict_fifo or action.as_client)
+        by_memory = action.by_memory and not action.as_client
         known = reader.last.get(stop=request.stop) if by_memory else None
         lease = self._real_group(reader).lease(request, known)
         reader.last.put(lease, known)

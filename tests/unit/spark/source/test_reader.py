@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -137,6 +138,39 @@ def test_a_reader_on_its_own_reads_the_head_for_each_batch_and_the_rest_once(
     # The head; once the group, and where the messages are, and at 12 what follows the first block.
     assert costs == [(1, 5), (1, 1), (1, 1), (1, 2)]
     assert found == [*range(16)]
+
+
+def test_in_strict_order_a_reader_on_its_own_reads_the_group_once_too(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(minutes=1))
+    scene.queue = replace(scene.queue, strict_fifo=True)
+    reader, done, costs, found = scene.reader(), FIRST, [], []
+    for _ in range(3):
+        scene.store.reset()
+        done = reader.next_batch(done, limit=4)
+        store = scene.store
+        costs.append((store.cas_count, store.read_count, store.serial_read_count))
+        found += monotons_of(reader, done)
+
+    # Before the first one, slots are read serially, and then what waits.
+    assert costs == [(1, 2, 1), (1, 1, 0), (1, 1, 0)]
+    assert found == [*range(12)]
+
+
+def test_in_strict_order_what_others_settle_makes_way_at_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(minutes=1))
+    scene.queue = replace(scene.queue, strict_fifo=True)
+    other, reader = scene.reader(), scene.reader()
+    end = other.next_batch(FIRST, limit=6)
+    for _ in range(3):
+        assert reader.next_batch(FIRST, limit=None) is FIRST
+
+    assert other.next_batch(end, limit=0) is end
+
+    assert monotons_of(reader, reader.next_batch(FIRST, limit=None)) == [*range(6, 20)]
 
 
 def test_what_another_reader_releases_waits_no_longer_than_the_next_look_at_the_group(
