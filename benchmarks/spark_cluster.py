@@ -2,25 +2,29 @@
 
 Runs on three nodes with replication 3, a Master, and two Workers with two executors each. Of each
 number of partitions, one stream writes keyed messages into a queue, then one reads them, in order
-by key; several rounds in turns. Prints JSON lines: the LWTs of each micro-batch, and the messages
-per second without the first batches, as times those of one partition in the same round.
+by key; several rounds in turns. Prints JSON lines: the LWTs for each partition that a micro-batch
+has messages of, without those of a stream that finds nothing, and the messages per second without
+the first batches, as times those of one partition in the same round.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from cassandra.cluster import Session
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from benchmarks.lines import show
+from benchmarks.lwts import count_lwts
 from cassieq_spark.model import Order
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.cassandra.session import connect
@@ -32,8 +36,6 @@ PARTITIONS = (1, 4, 16)
 #: They are not timed: the executors have just begun.
 _FIRST = 2
 _BATCHES, _KEYS, _REPLICAS = 10, 1000, 3
-#: Local writes of one LWT: promise, proposal and commit.
-_PAXOS_WRITES = 3
 _EXECUTORS = {
     "spark.cores.max": "4",
     "spark.executor.cores": "1",
@@ -78,6 +80,7 @@ def measure(
     driver, cql = connect(environment.connection)
     lwts: dict[tuple[str, int], list[float]] = defaultdict(list)
     rates: dict[tuple[str, int], list[float]] = defaultdict(list)
+    nothing = 0.0
     for number in range(given.rounds + 1):
         for partitions in PARTITIONS:
             name = f"q{partitions}-{number}"
@@ -87,26 +90,33 @@ def measure(
             files = spark.readStream.schema("key binary, value binary")
             writing = files.option("maxFilesPerTrigger", "4").parquet(str(source))
             messages = spark.readStream.format("cassieq").options(
-                **place, group="g", startingPosition="earliest"
+                **place, startingPosition="earliest", maxMessagesPerTrigger=str(given.batch)
             )
-            reading = messages.option("maxMessagesPerTrigger", str(given.batch)).load()
             for what, frame, form in (
+                ("nothing", messages.option("group", "idle").load(), "noop"),
                 ("write", writing, "cassieq"),
-                ("read", reading, "noop"),
+                ("read", messages.option("group", "busy").load(), "noop"),
             ):
-                before = _lwts(cql)
+                before = count_lwts(cql, replicas=_REPLICAS)
                 checkpoint = str(folder / f"{what}-{name}")
-                rate = _run(frame, form, place if form == "cassieq" else {}, checkpoint)
-                if number:
-                    lwts[what, partitions].append((_lwts(cql) - before) / _BATCHES)
-                    rates[what, partitions].append(rate)
+                batches = _run(frame, form, place if form == "cassieq" else {}, checkpoint)
+                spent = count_lwts(cql, replicas=_REPLICAS) - before
+                if what == "nothing":
+                    nothing = spent
+                elif number:
+                    touched = len(batches) * partitions
+                    if what == "read":
+                        spent -= nothing
+                        touched = sum(each.partitions for each in batches)
+                    lwts[what, partitions].append(spent / touched)
+                    rates[what, partitions].append(_rate(batches))
     driver.shutdown()
     for (what, partitions), found in rates.items():
         ratios = [one / base for one, base in zip(found, rates[what, 1], strict=True)]
         show(
             what=what,
             partitions=partitions,
-            lwts_a_batch=round(statistics.median(lwts[what, partitions]), 2),
+            lwts_a_partition=round(statistics.median(lwts[what, partitions]), 2),
             messages_a_second=round(statistics.median(found)),
             ratio=round(statistics.median(ratios), 2),
         )
@@ -123,31 +133,37 @@ def _messages(folder: Path, batch: int) -> Path:
     return folder
 
 
-def _run(frame: DataFrame, form: str, options: dict[str, str], checkpoint: str) -> float:
-    """Run a stream to its end; returns messages per second, without the first batches."""
+class Batch(NamedTuple):
+    """A micro-batch, and of how many partitions of its source it has messages."""
+
+    rows: int
+    milliseconds: int
+    partitions: int
+
+
+def _run(frame: DataFrame, form: str, options: dict[str, str], checkpoint: str) -> list[Batch]:
+    """Run a stream to its end; returns its batches with messages."""
     writer = frame.writeStream.format(form).options(**options)
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
-    batches: Sequence[tuple[int, int]] = [
-        (each.numInputRows, each.durationMs["triggerExecution"])
+    return [
+        Batch(each.numInputRows, each.durationMs["triggerExecution"], _partitions_of(each))
         for each in query.recentProgress
         if each.numInputRows
     ]
+
+
+def _partitions_of(progress: StreamingQueryProgress) -> int:
+    (source,) = progress.sources
+    return len(json.loads(source.endOffset).get("partitions", ["the only one"]))
+
+
+def _rate(batches: Sequence[Batch]) -> float:
+    """Messages per second, without the first batches."""
     if len(batches) < _BATCHES:
         raise AssertionError(f"there were {len(batches)} batches, expected {_BATCHES}")
-    rows, milliseconds = map(sum, zip(*batches[_FIRST:], strict=True))
-    return rows * 1000 / milliseconds
-
-
-def _lwts(cql: Session) -> float:
-    """Rounds of Paxos in all nodes, of which each LWT has one."""
-    query = (
-        "SELECT count FROM system_views.local_write_latency "
-        "WHERE keyspace_name = 'system' AND table_name = 'paxos'"
-    )
-    hosts = cql.cluster.metadata.all_hosts()
-    writes = sum(count for host in hosts for (count,) in cql.execute(query, host=host))
-    return writes / _REPLICAS / _PAXOS_WRITES
+    timed = batches[_FIRST:]
+    return sum(each.rows for each in timed) * 1000 / sum(each.milliseconds for each in timed)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from benchmarks.bench.lab import KEYSPACE, Lab
 from benchmarks.bench.payloads import BATCHES, FILES_PER_BATCH, Payload
 from benchmarks.bench.processor import SERVERS, Snapshot, since
 from benchmarks.bench.systems import CASSIEQ, System
+from benchmarks.lwts import count_lwts
 from cassieq_spark import Client
 from cassieq_spark.arrow.chunks import Cutter, cut
 from cassieq_spark.model import DEFAULT_BUCKET_SIZE, DEFAULT_CHUNK_SIZE, Chunk
@@ -262,8 +263,6 @@ def _repeat(call: Callable[[], object], *, threads: int, seconds: float) -> floa
         return done / (time.perf_counter() - began)
 
 
-#: An LWT on one node writes to its log three times: promise, proposal, commit.
-_PAXOS_WRITES = 3
 _QUERY = "SELECT keyspace_name, table_name, count FROM system_views.{}"
 
 
@@ -272,7 +271,7 @@ class Counts:
     """Counts of requests to Cassandra.
 
     Attributes:
-        lwts: Lightweight transactions, with refused ones.
+        lwts: Lightweight transactions; see `count_lwts`.
         reads: Reads of ledgers, group states and queues.
         chunk_writes: Writes of messages.
         chunk_reads: Reads of messages.
@@ -289,9 +288,8 @@ class Counts:
         reads, writes = (_counts(cql, f"coordinator_{kind}_latency") for kind in ("read", "write"))
         ours = {table: count for (space, table), count in reads.items() if space == KEYSPACE}
         chunk_reads = ours.pop("chunk", 0)
-        paxos = _counts(cql, "local_write_latency").get(("system", "paxos"), 0)
         return cls(
-            lwts=paxos / _PAXOS_WRITES,
+            lwts=count_lwts(cql),
             reads=sum(ours.values()),
             chunk_writes=writes.get((KEYSPACE, "chunk"), 0),
             chunk_reads=chunk_reads,

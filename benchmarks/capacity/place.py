@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 import trials.spark
 from benchmarks.bench.lab import CORES, recommended_settings
+from benchmarks.lwts import count_lwts
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.store.cassandra.session import connect
@@ -45,8 +46,6 @@ _STORING = {
 #: Several nodes would compile by C1 only, to start sooner; here they do as in production.
 _JAVA = "-XX:TieredStopAtLevel=4 -XX:-UseDynamicNumberOfCompilerThreads"
 _HEAP_MB = 1024
-#: An LWT writes to the log of each replica thrice: promise, proposal, commit.
-_PAXOS_WRITES = 3
 _COUNTS = "SELECT keyspace_name, table_name, count FROM system_views.{}"
 _FLUSH_MILLISECONDS = 500
 _LOOK_SECONDS = 0.1
@@ -155,23 +154,17 @@ class Place:
 
     def requests(self) -> Requests:
         """What all nodes have been asked until now."""
-        found = Requests(0, 0, 0)
+        found = Requests(count_lwts(self.cql, replicas=self.replicas), 0, 0)
         for host in self.cql.cluster.metadata.all_hosts():
             reads = sum(
                 count
                 for space, table, count in self._view("coordinator_read_latency", host)
                 if space == "cassieq" and table != "chunk"
             )
-            paxos = sum(
-                count
-                for space, table, count in self._view("local_write_latency", host)
-                if (space, table) == ("system", "paxos")
-            )
             sent = self.cql.execute(
                 "SELECT sent_bytes FROM system_views.internode_outbound", host=host
             )
-            lwts = paxos / _PAXOS_WRITES / self.replicas
-            found += Requests(lwts, reads, sum(row[0] for row in sent))
+            found += Requests(0, reads, sum(row[0] for row in sent))
         return found
 
     def _view(self, name: str, host: Any) -> Iterator[tuple[str, str, int]]:
