@@ -13,10 +13,17 @@ _R = TypeVar("_R")
 AT_ONCE = 16
 
 
-def in_parallel(call: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+def in_parallel(
+    call: Callable[[_T], _R], items: Sequence[_T], *, at_once: int | None = None
+) -> list[_R]:
     """Call for each item, several at the same time, and return when all calls have ended.
 
     A single item is handled in the thread of the caller.
+
+    Args:
+        call: What to call.
+        items: For what.
+        at_once: Most calls at the same time, if fewer than usual.
 
     Returns:
         The results, in the order of the items.
@@ -26,7 +33,8 @@ def in_parallel(call: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
     """
     if len(items) <= 1:
         return [call(item) for item in items]
-    with ThreadPoolExecutor(min(AT_ONCE, len(items)), thread_name_prefix="cassieq-each") as pool:
+    threads = min(AT_ONCE, len(items), at_once or AT_ONCE)
+    with ThreadPoolExecutor(threads, thread_name_prefix="cassieq-each") as pool:
         futures = [pool.submit(call, item) for item in items]
         wait(futures)
     errors = [error for each in futures if (error := each.exception()) is not None]

@@ -22,7 +22,7 @@ from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.dead_letters.copies import check_takes_all, copies_of, letter_of_bytes
 from cassieq_spark.errors import CassieqError, InvariantError, QueueStateError
 from cassieq_spark.fetch.find import Piece, find_pieces
-from cassieq_spark.fetch.read import Damage, Decoder, read_piece
+from cassieq_spark.fetch.read import Damage, Decoder, read_pieces
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import too_often
 from cassieq_spark.groups.state import Waiting
@@ -170,8 +170,8 @@ class _Copies:
         pieces = find_pieces(
             Ledger(self.store, queue.queue_id), dead.monotons, deliveries=dead.deliveries
         )
-        for piece in pieces:
-            for offsets, found in read_piece(decoder, piece):
+        for piece, messages in read_pieces(decoder, pieces):
+            for offsets, found in messages:
                 first = piece.part(offsets).first_monoton
                 if isinstance(found, Damage):
                     yield self._unreadable(piece, first, len(offsets), found)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -130,9 +131,10 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
     on_unreadable: OnUnreadable | None = None,
     whole: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Read messages, piece after piece. One read for each bucket; no side effect.
+    """Read messages, piece after piece, a bounded amount ahead. One read for each bucket.
 
-    A chunk that can't be read is read once more, as another replica may have it whole.
+    It has no side effect. A chunk that can't be read is read once more, as another replica may
+    have it whole.
 
     Args:
         rows: The columns of the rows; None: all.
@@ -149,22 +151,55 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
         store, queue, columns=rows.columns, with_extras=rows.with_metadata, whole=whole
     )
     batches = (
-        batch for piece in pieces for batch in _fetch_piece(decoder, piece, rows, on_unreadable)
+        batch
+        for piece, found in read_pieces(decoder, tuple(pieces))
+        for batch in _rows_of_piece(queue, piece, found, rows, on_unreadable)
     )
     return _joined(batches)
 
 
-def read_piece(decoder: Decoder, piece: Piece) -> Iterator[tuple[Range, pa.RecordBatch | Damage]]:
-    """Read the messages of a piece, in order, up to the first one that is not in the store.
+#: Offsets in the block, one run after the other without a gap, and the messages there.
+Found = Iterator[tuple[Range, pa.RecordBatch | Damage]]
 
-    A row whose columns do not fit its key and its data is damaged. Its messages end where the next
-    chunk begins, or at the next multiple of the chunk size, which no chunk crosses.
+
+def read_pieces(decoder: Decoder, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Found]]:
+    """Read the messages of each piece, in order, up to the first one that is not in the store.
+
+    The next pieces are read ahead, as far as `Store.read_chunks` does: many writers leave small
+    ones. A row whose columns do not fit its key and its data is damaged. Its messages end where
+    the next chunk begins, or at the next multiple of the chunk size, which no chunk crosses.
 
     Returns:
-        Offsets in the block, one run after the other without a gap, and the messages there.
+        Each piece with its messages, which have to be taken before the next piece.
     """
+    queue = decoder.queue
+    numbers: dict[BucketSlice, int] = {}
+
+    def slices() -> Iterator[BucketSlice]:
+        for number, piece in enumerate(pieces):
+            for each in bucket_slices(piece, queue):
+                numbers[each] = number
+                yield each
+
+    rows = decoder.store.read_chunks(queue.queue_id, slices())
+    by_piece = groupby(rows, key=lambda row: numbers[row[0]])
+    number, of_piece = next(by_piece, _NO_PIECE)
+    for at, piece in enumerate(pieces):
+        if number == at:
+            yield piece, _decoded(decoder, piece, of_piece)
+            number, of_piece = next(by_piece, _NO_PIECE)
+        else:
+            yield piece, iter(())
+
+
+_NO_PIECE: tuple[int, Iterator[tuple[BucketSlice, Chunk]]] = (-1, iter(()))
+
+
+def _decoded(
+    decoder: Decoder, piece: Piece, rows: Iterator[tuple[BucketSlice, Chunk]]
+) -> Iterator[tuple[Range, pa.RecordBatch | Damage]]:
     queue, at, damage = decoder.queue, piece.offsets.start, None
-    for where, row in decoder.store.read_chunks(queue.queue_id, bucket_slices(piece, queue)):
+    for where, row in rows:
         if damage is not None:
             ends = min(_end_of(damage, queue), row.start)
             if at < ends:
@@ -209,12 +244,15 @@ def _end_of(damage: Damage, queue: QueueDefinition) -> int:
     return start - start % queue.chunk_size + queue.chunk_size
 
 
-def _fetch_piece(
-    decoder: Decoder, piece: Piece, rows: Rows, on_unreadable: OnUnreadable | None
+def _rows_of_piece(
+    queue: QueueDefinition,
+    piece: Piece,
+    messages: Found,
+    rows: Rows,
+    on_unreadable: OnUnreadable | None,
 ) -> Iterator[pa.RecordBatch]:
-    queue = decoder.queue
     at, first = piece.offsets.start, piece.first_monoton - piece.offsets.start
-    for offsets, found in read_piece(decoder, piece):
+    for offsets, found in messages:
         at = offsets.stop
         if isinstance(found, Damage):
             monotons = Range(first + offsets.start, first + offsets.stop)

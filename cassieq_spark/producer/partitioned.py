@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -41,6 +42,8 @@ Publish = Callable[[Sequence[Written]], Published]
 
 #: Bytes that a task collects, of all partitions together, before it writes them.
 _HELD_BYTES = 32 << 20
+#: How many partitions a task writes to at the same time: each has its own bytes in flight.
+_WRITTEN_AT_ONCE = 4
 
 
 def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
@@ -75,28 +78,44 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
         check_delayable(queue)
     form, rows = form_of(queue), 0
     without_key = partition_without_key(batch, queue.partitions)
-    parts: dict[int, tuple[Attempt, BlockWriter]] = {}
+    parts: dict[int, _Part] = {}
+
+    def begun(partition: int) -> _Part:
+        of_it = queue.of_partition(partition)
+        writer = BlockWriter(store, of_it, options, most_times=most_times)
+        return _Part(Attempt(store, of_it, batch), writer)
+
     for each in form.assigned(batches):
         # Here, so that an error names the row of the task, not that within the partition.
         check_messages(each, options.max_message_bytes, first_row=rows, form=form)
         rows += each.num_rows
         if not each.num_rows:
             continue
-        dealt = deal(each, form.names.key, queue.partitions, without_key=without_key)
-        for partition, own in dealt:
-            if partition not in parts:
-                of_it = queue.of_partition(partition)
-                writer = BlockWriter(store, of_it, options, most_times=most_times)
-                parts[partition] = (Attempt(store, of_it, batch), writer)
-            attempt, writer = parts[partition]
-            attempt.count(own)
-            if attempt.is_new:
-                writer.add(own)
-        if sum(writer.held_bytes for _, writer in parts.values()) >= _HELD_BYTES:
-            for _, writer in parts.values():
-                writer.flush()
-    in_order = (parts[partition] for partition in sorted(parts))
-    return [attempt.written(writer.finish(visible)) for attempt, writer in in_order]
+        dealt = dict(deal(each, form.names.key, queue.partitions, without_key=without_key))
+        new = [partition for partition in dealt if partition not in parts]
+        parts |= zip(new, in_parallel(begun, new), strict=True)
+        for partition, own in dealt.items():
+            parts[partition].add(own)
+        if sum(part.writer.held_bytes for part in parts.values()) >= _HELD_BYTES:
+            for part in parts.values():
+                part.writer.flush()
+    in_order = [parts[partition] for partition in sorted(parts)]
+    return in_parallel(lambda part: part.finish(visible), in_order, at_once=_WRITTEN_AT_ONCE)
+
+
+class _Part(NamedTuple):
+    """What a task writes to one of several partitions."""
+
+    attempt: Attempt
+    writer: BlockWriter
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self.attempt.count(rows)
+        if self.attempt.is_new:
+            self.writer.add(rows)
+
+    def finish(self, visible: Visible) -> Written:
+        return self.attempt.written(self.writer.finish(visible))
 
 
 def put_messages(

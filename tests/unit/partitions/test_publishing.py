@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -18,13 +21,15 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import once_of_key
-from cassieq_spark.model import Positions, Range, SinkBatch
+from cassieq_spark.model import Chunk, Positions, QueueId, Range, SinkBatch
 from cassieq_spark.producer.partitioned import publish_all, write_messages
 from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.producer.publisher import Written
 from cassieq_spark.spark.datasource import CassieqDataSource
 from cassieq_spark.spark.sink import message_writer, query
+from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.faults import Fault
+from cassieq_spark.testing.stores import WrappedStore
 from tests.unit.partitions.scene import KEYS, PARTITIONS, PartitionedQueue, by_key, text
 
 ALL = [key for keys in KEYS.values() for key in keys]
@@ -108,6 +113,25 @@ def test_a_write_costs_an_lwt_for_each_partition_that_it_touches(queue: Partitio
     queue.store.reset()
     queue.put(KEYS[3][0])
     assert queue.store.cas_count == 1
+
+
+class _AllAtOnce(WrappedStore):
+    """Takes chunks only while as many others write some."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._meeting = threading.Barrier(PARTITIONS)
+
+    def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
+        self._meeting.wait(timeout=30)
+        super().write_chunks(queue_id, block, chunks)
+
+
+def test_a_task_writes_to_its_partitions_at_the_same_time(queue: PartitionedQueue):
+    written = write_messages(_AllAtOnce(queue.store), queue.definition, [rows(*ALL, *ALL)])
+
+    publish_all(queue.store, written)
+    assert len(queue.receive()) == 2 * len(ALL)
 
 
 def test_what_can_t_be_stored_is_told_by_its_row_before_anything_is_written(
