@@ -1660,11 +1660,18 @@ MUTANTS = (
         _PARTITIONS,
     ),
     Mutant(
-        "a serial read by a node that is ahead is followed by nothing",
+        "a serial read by a node that is ahead begins without an LWT",
         "a clock that is ahead",
         "store/cassandra/promises.py",
-        "                _send_lwt(session, partition, host)\n",
-        "                pass\n",
+        "        if _is_ahead(session, host):\n            session.driver",
+        "        if False:\n            session.driver",
+    ),
+    Mutant(
+        "a node is ahead of this machine's clock only",
+        "a clock that is ahead",
+        "store/cassandra/clocks.py",
+        "min([ours, *self._others(address)])",
+        "ours",
     ),
     Mutant(
         "a reader dead-letters where the group should stop",

@@ -1,36 +1,39 @@
-"""What a serial read leaves at a node whose clock is ahead, and the LWT that gets past it.
+"""Serial reads, after which LWTs of any node succeed, also if the reading node's clock is ahead.
 
 A serial read makes the replicas promise to accept nothing older than the read. The time of the
 promise is that of the node that coordinates the read. With ``paxos_variant: v2``, an LWT that
 meets such a promise tries again at the time of its own coordinator, until it times out:
 `Paxos.cas` of Cassandra 5.0.8 does not use the time that `begin` returns (`retryWithAtLeast`). So
-one serial read by a node whose clock is a day ahead makes all LWTs of the partition by other nodes
-fail for a day. The promise of an LWT is no such obstacle: other LWTs continue beyond its time.
+one serial read by a node whose clock is a day ahead could make all LWTs of the partition by other
+nodes fail for a day.
 
-So a serial read by a node whose clock is ahead is followed by an LWT at the same node. Its
-condition never holds, so it changes nothing, but its promise replaces that of the read.
+The promise of an LWT is no such obstacle: an LWT that is older than that is refused, and continues
+beyond the latest promise of either kind. So if a node's clock is ahead, an LWT at the same node
+goes before the read. Its condition never holds, so it changes nothing. It goes first because this
+process, or the node, may stop for a while, or for ever, after the read.
 """
 
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
 
 from cassandra.cluster import ResultSet
 from cassandra.pool import Host
-from cassandra.query import SimpleStatement
+from cassandra.query import BoundStatement, SimpleStatement
 
-from cassieq_spark.errors import StoreError
-from cassieq_spark.store.cassandra.mapping import Request
+from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS, Request
 from cassieq_spark.store.cassandra.requests import bind, execute
-from cassieq_spark.store.cassandra.session import CAS, READ, SharedSession
+from cassieq_spark.store.cassandra.session import CAS, READ, SERIAL_READ, SharedSession
 from cassieq_spark.store.cassandra.statements import statement_of
 from cassieq_spark.store.protocol import Partition, RowKey, Update, When
 from cassieq_spark.store.tables import Table
 
 logger = logging.getLogger(__name__)
 
-#: A node's clock is ahead of this process's; logged once for each node.
+#: A node's clock is ahead; logged once for each node.
 NODE_AHEAD = "clock.node_ahead"
 #: The promise of a serial read could not be replaced.
 PROMISE_LEFT = "clock.promise_left"
@@ -38,6 +41,7 @@ PROMISE_LEFT = "clock.promise_left"
 #: An LWT that meets a promise so little ahead waits until its time has come, and succeeds.
 TOLERANCE = timedelta(seconds=1)
 
+_CLOCK = "SELECT toTimestamp(now()) FROM system.local"
 #: A number that no program writes, and a place for it: a row of no kind, or the only row.
 _NEVER = -1
 _NOWHERE: dict[Table, tuple[RowKey, str]] = {
@@ -50,30 +54,81 @@ _NOWHERE: dict[Table, tuple[RowKey, str]] = {
 }
 
 
-def replace_promise(
-    session: SharedSession, partition: Partition, page: ResultSet, told: datetime | None
-) -> None:
-    """Replace the promise of a serial read, if a node that got the read has a clock that is ahead.
+def read_serially(
+    session: SharedSession,
+    partition: Partition,
+    statement: BoundStatement,
+    *,
+    doing: str,
+    paging_state: bytes | None = None,
+) -> ResultSet:
+    """Read a page serially. One read more, of the clock of the node; an LWT more if it is ahead.
 
-    Costs nothing while the clocks agree and the read found rows. A read without rows takes one
-    more plain read, of the node's clock; so does each other node that got the same read, because
-    the first one was slow. A node whose clock is ahead takes an LWT.
+    The node that answers first to the read of its clock is asked. If it fails, the driver chooses
+    others, and the LWT follows the read.
 
     Args:
-        session: The session that read it.
-        partition: The partition that was read.
-        page: The answer.
-        told: The clock of the node that answered; None if it found no row, as rows carry it.
+        session: The session that reads it.
+        partition: The partition that is read.
+        statement: The read.
+        doing: What it does, for errors.
+        paging_state: Where the page begins.
     """
-    future = page.response_future
-    for host in set(future.attempted_hosts):
+    send = partial(
+        session.driver.execute, statement, execution_profile=SERIAL_READ, paging_state=paging_state
+    )
+    try:
+        host = _ask_clock(session, statement)
+        if _is_ahead(session, host):
+            session.driver.execute(_lwt(session, partition), execution_profile=CAS, host=host)
+        page = send(host=host)
+    except DRIVER_ERRORS:
+        page = execute(
+            session,
+            statement,
+            profile=SERIAL_READ,
+            request=Request.READ,
+            doing=doing,
+            paging_state=paging_state,
+        )
+        _replace_promise(session, partition, page)
+    return page
+
+
+def _ask_clock(session: SharedSession, statement: BoundStatement) -> Host:
+    """See the clock of the replica that answers first, and that of another node now and then."""
+    # With its routing key, it goes to the replicas that the statement would go to.
+    asked = SimpleStatement(
+        _CLOCK, is_idempotent=True, routing_key=statement.routing_key, keyspace=statement.keyspace
+    )
+    answer = session.driver.execute(asked, execution_profile=READ)
+    host: Host = answer.response_future.coordinator_host
+    session.clocks.see(host.address, answer.current_rows[0][0])
+    if not session.clocks.knows_another(host.address):
+        # This process's own clock may be ahead as well.
+        others = session.driver.cluster.metadata.all_hosts()
+        for other in (each for each in others if each.is_up and each.address != host.address):
+            with suppress(*DRIVER_ERRORS):
+                _see_clock_of(session, other)
+                break
+    return host
+
+
+def _is_ahead(session: SharedSession, host: Host) -> bool:
+    ahead = session.clocks.ahead(host.address)
+    if ahead > TOLERANCE:
+        _warn_once(session, host, ahead)
+    return ahead > TOLERANCE
+
+
+def _replace_promise(session: SharedSession, partition: Partition, page: ResultSet) -> None:
+    """Replace the promise that a read has left at a node whose clock is ahead, by an LWT there."""
+    for host in set(page.response_future.attempted_hosts):
         try:
-            at = told if told is not None and host == future.coordinator_host else None
-            ahead = (at or _clock_of(session, host)) - datetime.now(UTC)
-            if ahead > TOLERANCE:
-                _warn_once(session, host, ahead)
-                _send_lwt(session, partition, host)
-        except StoreError as error:
+            _see_clock_of(session, host)
+            if _is_ahead(session, host):
+                session.driver.execute(_lwt(session, partition), execution_profile=CAS, host=host)
+        except DRIVER_ERRORS as error:
             logger.warning(
                 "%s was read serially by node %s, and its clock could not be checked, or what the "
                 "read left there not be replaced; if its clock is ahead, LWTs of this partition "
@@ -85,30 +140,18 @@ def replace_promise(
             )
 
 
-def _clock_of(session: SharedSession, host: Host) -> datetime:
-    statement = SimpleStatement("SELECT toTimestamp(now()) FROM system.local", is_idempotent=True)
-    doing = "read of a node's clock"
-    answer = execute(
-        session, statement, profile=READ, request=Request.READ, doing=doing, host=host
-    )
-    now: datetime = answer.current_rows[0][0]
-    return now
+def _see_clock_of(session: SharedSession, host: Host) -> None:
+    asked = SimpleStatement(_CLOCK, is_idempotent=True)
+    answer = session.driver.execute(asked, execution_profile=READ, host=host)
+    session.clocks.see(host.address, answer.current_rows[0][0])
 
 
-def _send_lwt(session: SharedSession, partition: Partition, host: Host) -> None:
+def _lwt(session: SharedSession, partition: Partition) -> BoundStatement:
+    """An LWT that changes nothing, and so is safe to repeat."""
     row, column = _NOWHERE[partition.table]
     never = Update(row, {column: _NEVER}, when=(When(column, "=", _NEVER),))
     statement = statement_of(session.options.keyspace, partition, never)
-    doing = f"LWT after a serial read of {partition}"
-    execute(
-        session,
-        bind(session, statement, doing),
-        profile=CAS,
-        # Safe to repeat, as it changes nothing.
-        request=Request.WRITE,
-        doing=doing,
-        host=host,
-    )
+    return bind(session, statement, f"LWT at a serial read of {partition}")
 
 
 def _warn_once(session: SharedSession, host: Host, ahead: timedelta) -> None:
@@ -116,9 +159,9 @@ def _warn_once(session: SharedSession, host: Host, ahead: timedelta) -> None:
         return
     session.nodes_ahead.add(host.address)
     logger.warning(
-        "the clock of Cassandra node %s is %.1f s ahead of the clock of this machine; until they "
-        "agree, each serial read by that node costs an LWT more: correct the wrong one (NTP), and "
-        "restart Cassandra if its clock was ahead",
+        "the clock of Cassandra node %s is %.1f s ahead of that of this machine, or of another "
+        "node; until they agree, each serial read by that node costs an LWT more: correct the "
+        "wrong one (NTP), and restart Cassandra if its clock was ahead",
         host.address,
         ahead.total_seconds(),
         extra={"action": NODE_AHEAD, "node": host.address},

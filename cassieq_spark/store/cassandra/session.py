@@ -30,6 +30,7 @@ from cassieq_spark.errors import MissingSchemaError, OptionError
 from cassieq_spark.model import from_millis
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.secret import reveal
+from cassieq_spark.store.cassandra.clocks import NodeClocks
 from cassieq_spark.store.cassandra.inspection import read_layout
 from cassieq_spark.store.cassandra.mapping import (
     DRIVER_ERRORS,
@@ -89,7 +90,8 @@ class SharedSession:
         self.options = options
         self.driver = session
         self.users: WeakSet[object] = WeakSet()
-        #: Addresses of nodes whose clock was found to be ahead of this process's.
+        self.clocks = NodeClocks()
+        #: Addresses of nodes whose clock was found to be ahead.
         self.nodes_ahead: set[str] = set()
         self._cluster = cluster
         self._prepared: dict[str, PreparedStatement] = {}

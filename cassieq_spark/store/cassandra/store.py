@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from cassandra.cluster import ResultSet
-from cassandra.query import BatchStatement, BatchType, BoundStatement
+from cassandra.query import BatchStatement, BatchType
 
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, block_timestamp
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.mapping import Request
-from cassieq_spark.store.cassandra.promises import replace_promise
+from cassieq_spark.store.cassandra.promises import read_serially
 from cassieq_spark.store.cassandra.requests import ChunkReader, Pipeline, bind, execute
 from cassieq_spark.store.cassandra.session import (
     BULK,
     CAS,
     READ,
-    SERIAL_READ,
     SharedSession,
     join,
     leave,
@@ -83,11 +82,15 @@ class CassandraStore:
         statement = bind(session, selection_of(self._keyspace, partition, which), doing)
         statement.fetch_size = page_rows(which)
         found: list[tuple[Any, ...]] = []
-        for page in _pages(session, statement, SERIAL_READ if serial else READ, doing):
+        read = (
+            partial(read_serially, session, partition, statement, doing=doing)
+            if serial
+            else partial(
+                execute, session, statement, profile=READ, request=Request.READ, doing=doing
+            )
+        )
+        for page in _pages(read):
             found += page.current_rows
-            if serial:
-                told = page.current_rows[-1][-1] if page.current_rows else None
-                replace_promise(session, partition, page, told)
         columns = columns_of(partition.table)
         rows = [dict(zip(columns, row[:-1], strict=True)) for row in found]
         return Rows(rows, found[0][-1], datetime.now(UTC)) if found else Rows(rows)
@@ -148,7 +151,10 @@ class CassandraStore:
         columns = columns_of(table)
         statement = bind(session, scan_of(self._keyspace, table, kinds), doing)
         statement.fetch_size = _CHUNK_PAGE_ROWS if table is Table.CHUNK else _SCAN_PAGE_ROWS
-        for page in _pages(session, statement, READ, doing):
+        read = partial(
+            execute, session, statement, profile=READ, request=Request.READ, doing=doing
+        )
+        for page in _pages(read):
             for row in page.current_rows:
                 yield dict(zip(columns, row, strict=True))
 
@@ -181,10 +187,7 @@ def page_rows(which: Slice) -> int | None:
     return None if len(which.kinds) > 1 else _PAGE_ROWS
 
 
-def _pages(
-    session: SharedSession, statement: BoundStatement, profile: str, doing: str
-) -> Iterator[ResultSet]:
-    read = partial(execute, session, statement, profile=profile, request=Request.READ, doing=doing)
+def _pages(read: Callable[..., ResultSet]) -> Iterator[ResultSet]:
     page = read()
     yield page
     while page.paging_state is not None:

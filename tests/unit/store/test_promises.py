@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -11,9 +12,10 @@ import pytest
 
 from cassieq_spark.model import QueueId
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store.cassandra import promises
-from cassieq_spark.store.cassandra.promises import TOLERANCE, replace_promise
-from cassieq_spark.store.cassandra.session import CAS
+from cassieq_spark.store.cassandra import clocks, promises
+from cassieq_spark.store.cassandra.clocks import REMEMBERED, NodeClocks
+from cassieq_spark.store.cassandra.promises import TOLERANCE, read_serially
+from cassieq_spark.store.cassandra.session import CAS, READ, SERIAL_READ
 from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.store.tables import SHAPES, Table
 
@@ -23,111 +25,144 @@ AHEAD = TOLERANCE + timedelta(seconds=0.5)
 
 class Node(NamedTuple):
     address: str
+    is_up: bool = True
 
 
 A, B = Node("10.0.0.1"), Node("10.0.0.2")
 
 
 class Session:
-    """Remembers what is sent to which node; each node has a clock of its own."""
+    """Remembers what is sent to which node; each node has a clock of its own.
 
-    def __init__(self, ahead: dict[str, timedelta] | None = None) -> None:
+    Args:
+        ahead: How far the clocks of nodes are ahead.
+        nodes: Those of the cluster; the first one answers if no node is named.
+    """
+
+    def __init__(
+        self, ahead: dict[str, timedelta] | None = None, nodes: tuple[Node, ...] = (A,)
+    ) -> None:
         self.options = ConnectionOptions(patience=timedelta(0))
+        self.clocks = NodeClocks()
         self.nodes_ahead: set[str] = set()
         self.driver = self
+        self.cluster = SimpleNamespace(metadata=SimpleNamespace(all_hosts=lambda: nodes))
         self.sent: list[tuple[str, str]] = []
-        self.fails: Callable[[], None] = lambda: None
+        self.fails: Callable[[str, Node], None] = lambda *_: None
         self._ahead = ahead or {}
+        self._nodes = nodes
 
     def prepared(self, text: str) -> Any:
         return SimpleNamespace(bind=lambda _: SimpleNamespace(text=text))
 
     def execute(
-        self, statement: Any, *, execution_profile: str, paging_state: Any, host: Any
+        self, statement: Any, *, execution_profile: str, paging_state: Any = None, host: Any = None
     ) -> Any:
-        del paging_state
-        self.fails()
-        what = "lwt" if execution_profile == CAS else "clock"
-        self.sent.append((what, host.address))
-        now = datetime.now(UTC) + self._ahead.get(host.address, timedelta(0))
-        return SimpleNamespace(current_rows=[(now,)], statement=statement)
+        del statement, paging_state
+        node = host or self._nodes[0]
+        what = {CAS: "lwt", READ: "clock", SERIAL_READ: "read"}[execution_profile]
+        self.sent.append((what, node.address))
+        self.fails(what, node)
+        now = datetime.now(UTC) + self._ahead.get(node.address, timedelta(0))
+        future = SimpleNamespace(attempted_hosts=[node], coordinator_host=node)
+        return SimpleNamespace(current_rows=[(now,)], response_future=future)
 
 
-def page(*hosts: Any) -> Any:
-    """An answer of the first of these nodes, sent to all of them."""
-    future = SimpleNamespace(attempted_hosts=list(hosts), coordinator_host=hosts[0])
-    return SimpleNamespace(response_future=future)
+def read(session: Any) -> None:
+    """Read a partition serially."""
+    asked: Any = SimpleNamespace(routing_key=b"jobs@1", keyspace="cassieq")
+    read_serially(session, LEDGER, asked, doing="read")
 
 
-def told(ahead: timedelta) -> datetime:
-    return datetime.now(UTC) + ahead
+def test_a_read_by_a_node_whose_clock_is_right_costs_a_read_of_that_clock():
+    for ahead in (timedelta(0), TOLERANCE / 2, -AHEAD):
+        session: Any = Session({A.address: ahead})
+
+        read(session)
+
+        assert session.sent == [("clock", A.address), ("read", A.address)]
 
 
-def test_a_read_by_a_node_whose_clock_is_right_costs_nothing_more():
-    session: Any = Session()
-
-    replace_promise(session, LEDGER, page(A), told(timedelta(0)))
-    replace_promise(session, LEDGER, page(A), told(TOLERANCE / 2))
-    replace_promise(session, LEDGER, page(A), told(-AHEAD))
-
-    assert session.sent == []
-
-
-def test_a_read_by_a_node_whose_clock_is_ahead_is_followed_by_an_lwt_at_that_node():
-    session: Any = Session()
-
-    replace_promise(session, LEDGER, page(A), told(AHEAD))
-
-    assert session.sent == [("lwt", A.address)]
-
-
-def test_a_read_that_found_nothing_asks_the_node_for_its_clock():
-    session: Any = Session()
-
-    replace_promise(session, LEDGER, page(A), None)
-
-    assert session.sent == [("clock", A.address)]
-
-
-def test_a_read_that_found_nothing_at_a_node_that_is_ahead_is_followed_by_an_lwt():
+def test_before_a_read_by_a_node_whose_clock_is_ahead_goes_an_lwt_at_that_node():
     session: Any = Session({A.address: AHEAD})
 
-    replace_promise(session, LEDGER, page(A), None)
+    read(session)
 
-    assert session.sent == [("clock", A.address), ("lwt", A.address)]
+    assert session.sent == [("clock", A.address), ("lwt", A.address), ("read", A.address)]
 
 
-def test_a_slow_node_that_got_the_read_too_is_asked_for_its_clock():
-    session: Any = Session({B.address: AHEAD})
+def test_a_node_is_ahead_of_another_one_whatever_the_clock_of_this_machine_says():
+    # This machine's clock is as far ahead as that of the first node.
+    session: Any = Session({B.address: -AHEAD}, (A, B))
 
-    replace_promise(session, LEDGER, page(A, B), told(timedelta(0)))
+    for _ in range(2):
+        read(session)
 
-    assert session.sent == [("clock", B.address), ("lwt", B.address)]
+    asked = [("clock", A.address), ("clock", B.address), ("lwt", A.address), ("read", A.address)]
+    assert session.sent == [*asked, *(each for each in asked if each != ("clock", B.address))]
+
+
+def test_a_clock_that_was_seen_long_ago_is_asked_again(monkeypatch: pytest.MonkeyPatch):
+    session: Any = Session(nodes=(A, B))
+    read(session)
+    later = time.monotonic() + REMEMBERED.total_seconds()
+    monkeypatch.setattr(clocks.time, "monotonic", lambda: later)
+    session.sent.clear()
+
+    read(session)
+
+    assert ("clock", B.address) in session.sent
+
+
+def test_a_node_that_is_down_is_not_asked_for_its_clock():
+    session: Any = Session(nodes=(A, B._replace(is_up=False)))
+
+    read(session)
+
+    assert session.sent == [("clock", A.address), ("read", A.address)]
+
+
+@pytest.mark.parametrize("what", ["clock", "lwt", "read"])
+def test_what_fails_at_one_node_is_done_by_others_and_followed_by_the_lwt(what: str):
+    session: Any = Session({A.address: AHEAD})
+    failed: list[str] = []
+
+    def fail_once(sent: str, _: Node) -> None:
+        if sent == what and not failed:
+            failed.append(sent)
+            raise cassandra.OperationTimedOut
+
+    session.fails = fail_once
+
+    read(session)
+
+    assert session.sent[-3:] == [("read", A.address), ("clock", A.address), ("lwt", A.address)]
 
 
 def test_a_node_that_is_ahead_is_warned_of_once(caplog: pytest.LogCaptureFixture):
-    session: Any = Session()
+    session: Any = Session({A.address: timedelta(days=1)})
 
     for _ in range(3):
-        replace_promise(session, LEDGER, page(A), told(timedelta(days=1)))
+        read(session)
 
     actions = [getattr(record, "action", None) for record in caplog.records]
     assert actions == [promises.NODE_AHEAD]
     assert "86400.0 s ahead" in caplog.text
-    assert session.sent == [("lwt", A.address)] * 3
+    assert session.sent.count(("lwt", A.address)) == 3
 
 
 def test_a_read_whose_promise_cannot_be_replaced_is_no_error_but_a_warning(
     caplog: pytest.LogCaptureFixture,
 ):
-    session: Any = Session()
+    session: Any = Session({A.address: AHEAD})
 
-    def refuse() -> None:
-        raise cassandra.Unauthorized("no MODIFY permission")
+    def refuse(sent: str, _: Node) -> None:
+        if sent == "lwt":
+            raise cassandra.Unauthorized("no MODIFY permission")
 
     session.fails = refuse
     with caplog.at_level(logging.WARNING):
-        replace_promise(session, LEDGER, page(A), told(AHEAD))
+        read(session)
 
     last = caplog.records[-1]
     assert last.__dict__["action"] == promises.PROMISE_LEFT
