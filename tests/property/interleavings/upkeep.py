@@ -88,6 +88,8 @@ class FenceTakenBack(QueueScene):
     """A fence that is ahead comes down while the repair deletes by it what a slow write began."""
 
     writes = 2
+    #: Three who act, and one of them repairs: more takes a minute, and is for the night.
+    preemptions = 0
     #: How far the clock of the slow writer is ahead.
     ahead = NOTHING
 
@@ -115,7 +117,6 @@ class FenceTakenBack(QueueScene):
 class FenceTakenBackFromAhead(FenceTakenBack):
     """The same with a writer whose own clock is ahead: its time is one yet to come."""
 
-    preemptions = 0
     ahead = timedelta(days=10)
 
     def end(self) -> None:
