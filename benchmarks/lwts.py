@@ -1,4 +1,4 @@
-"""The LWTs of a cluster, counted by what its nodes write to the log of Paxos."""
+"""Counts the LWTs of a cluster by the writes of its nodes to the log of Paxos."""
 
 from __future__ import annotations
 
@@ -19,5 +19,7 @@ def count_lwts(cql: Session, *, replicas: int = 1) -> float:
     the promise (measured with ``paxos_variant: v2`` and no contention).
     """
     hosts = cql.cluster.metadata.all_hosts()
+    if len(hosts) < replicas:
+        raise AssertionError(f"the driver knows {len(hosts)} nodes, expected {replicas} at least")
     writes = sum(count for host in hosts for (count,) in cql.execute(_QUERY, host=host))
     return writes / replicas / _WRITES

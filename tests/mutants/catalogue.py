@@ -1275,7 +1275,7 @@ MUTANTS = (
         _IN_SOME_ORDER,
     ),
     Mutant(
-        "in strict order a reader goes by what others held some time ago",
+        "in strict order a reader believes that others still hold their messages",
         "I11",
         "consumer/consumer.py",
         "if known and request.strict_fifo and not known.is_all_held_by(request.finishes):",

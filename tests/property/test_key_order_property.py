@@ -76,7 +76,7 @@ class KeyOrder(RuleBasedStateMachine):
         self, partitions: int, max_deliveries: int, cache_for: timedelta, *, stops: bool
     ) -> None:
         self.stops = stops
-        # By the real clock: a reader goes by what it has left always, or never.
+        # It lasts by the real clock, so a reader uses its cache always, or never.
         self.patch.setattr(consumer, "StateCache", lambda _: StateCache(cache_for))
         self.store, self.clock = make_clocked_store()
         self.client = Client.from_store(self.store)

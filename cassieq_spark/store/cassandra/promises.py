@@ -24,6 +24,7 @@ from cassandra.cluster import ResultSet
 from cassandra.pool import Host
 from cassandra.query import BoundStatement, SimpleStatement
 
+from cassieq_spark.errors import StoreError
 from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS, Request
 from cassieq_spark.store.cassandra.requests import bind, execute
 from cassieq_spark.store.cassandra.session import CAS, READ, SERIAL_READ, SharedSession
@@ -41,6 +42,10 @@ PROMISE_LEFT = "clock.promise_left"
 #: An LWT that meets a promise so little ahead waits until its time has come, and succeeds.
 TOLERANCE = timedelta(seconds=1)
 
+#: Of the driver, and of `bind`.
+_ERRORS: tuple[type[BaseException], ...] = (*DRIVER_ERRORS, StoreError)
+#: How long a named node may take to tell its clock.
+_CLOCK_SECONDS = 1.0
 _CLOCK = "SELECT toTimestamp(now()) FROM system.local"
 #: A number that no program writes, and a place for it: a row of no kind, or the only row.
 _NEVER = -1
@@ -82,7 +87,7 @@ def read_serially(
         if _is_ahead(session, host):
             session.driver.execute(_lwt(session, partition), execution_profile=CAS, host=host)
         page = send(host=host)
-    except DRIVER_ERRORS:
+    except _ERRORS:
         page = execute(
             session,
             statement,
@@ -128,7 +133,7 @@ def _replace_promise(session: SharedSession, partition: Partition, page: ResultS
             _see_clock_of(session, host)
             if _is_ahead(session, host):
                 session.driver.execute(_lwt(session, partition), execution_profile=CAS, host=host)
-        except DRIVER_ERRORS as error:
+        except _ERRORS as error:
             logger.warning(
                 "%s was read serially by node %s, and its clock could not be checked, or what the "
                 "read left there not be replaced; if its clock is ahead, LWTs of this partition "
@@ -142,7 +147,10 @@ def _replace_promise(session: SharedSession, partition: Partition, page: ResultS
 
 def _see_clock_of(session: SharedSession, host: Host) -> None:
     asked = SimpleStatement(_CLOCK, is_idempotent=True)
-    answer = session.driver.execute(asked, execution_profile=READ, host=host)
+    # A node that hangs must not hold up the read: its clock is asked again next time.
+    answer = session.driver.execute(
+        asked, timeout=_CLOCK_SECONDS, execution_profile=READ, host=host
+    )
     session.clocks.see(host.address, answer.current_rows[0][0])
 
 

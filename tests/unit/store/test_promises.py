@@ -53,12 +53,19 @@ class Session:
         self._nodes = nodes
 
     def prepared(self, text: str) -> Any:
+        self.fails("prepare", self._nodes[0])
         return SimpleNamespace(bind=lambda _: SimpleNamespace(text=text))
 
     def execute(
-        self, statement: Any, *, execution_profile: str, paging_state: Any = None, host: Any = None
+        self,
+        statement: Any,
+        *,
+        execution_profile: str,
+        paging_state: Any = None,
+        host: Any = None,
+        timeout: float | None = None,
     ) -> Any:
-        del statement, paging_state
+        del statement, paging_state, timeout
         node = host or self._nodes[0]
         what = {CAS: "lwt", READ: "clock", SERIAL_READ: "read"}[execution_profile]
         self.sent.append((what, node.address))
@@ -122,7 +129,7 @@ def test_a_node_that_is_down_is_not_asked_for_its_clock():
     assert session.sent == [("clock", A.address), ("read", A.address)]
 
 
-@pytest.mark.parametrize("what", ["clock", "lwt", "read"])
+@pytest.mark.parametrize("what", ["clock", "prepare", "lwt", "read"])
 def test_what_fails_at_one_node_is_done_by_others_and_followed_by_the_lwt(what: str):
     session: Any = Session({A.address: AHEAD})
     failed: list[str] = []
