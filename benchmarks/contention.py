@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -75,15 +76,16 @@ def publishing(
     """Let publishers publish for the given seconds."""
     counted = CountingStore(store)
     queue = create_queue(store, f"p{partitions}x{publishers}-{every:g}", partitions=partitions)
-    over, published, failed = Event(), [0] * publishers, [0] * publishers
+    over, published = Event(), [0] * publishers
+    failed: list[Counter[str]] = [Counter() for _ in range(publishers)]
 
     def work(number: int) -> None:
         chance = Random(given.seed + number)
         while not over.wait(chance.uniform(0, 2 * every)):
             try:
                 _publish(counted, chance.choice(queue.by_partition))
-            except StoreError:
-                failed[number] += 1
+            except StoreError as error:
+                failed[number][f"{type(error).__name__}: {error}"] += 1
             else:
                 published[number] += 1
 
@@ -93,7 +95,7 @@ def publishing(
         over.wait(given.seconds)
         over.set()
         list(done)
-    return _figures(counted, sum(published), began) | {"failed": sum(failed)}
+    return _figures(counted, sum(published), began) | {"failed": sum(failed, Counter())}
 
 
 def reading(

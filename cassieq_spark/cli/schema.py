@@ -63,8 +63,8 @@ def apply(
 def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Check that the tables are those that this release needs.
 
-    The exit code is 1 if they are not. Settings of nodes that can lose messages are reported as
-    warnings, which do not change the exit code.
+    The exit code is 1 if they are not. Warnings do not change it: of settings of nodes that can
+    lose messages, and of fewer replicas than the nodes could keep.
 
     Examples:
         cassieq schema check

@@ -108,7 +108,7 @@ _Decision = Publication | AlreadyPublished | Fenced | FromTheFuture | Mark | Too
 
 @dataclass(slots=True)
 class _Publishing:
-    """One call of `publish`, with the attempts whose outcome is not known."""
+    """One call of `publish`; ``doubtful`` are attempts that may still be applied, or were."""
 
     ledger: Ledger
     pending: Sequence[PendingBlock]
@@ -131,11 +131,10 @@ class _Publishing:
     def _try_again_and_again(self) -> Published:
         queue_id = self.ledger.queue_id
         for _ in attempts():
-            # I1: an earlier attempt that is applied after this read moves `next`.
-            decision = self._decide()
-            if (found := self._find_doubtful()) is not None:
-                return Published(found)
+            decision = self._decide_anew() if self.doubtful else self._decide()
             match decision:
+                case Published():
+                    return decision
                 case AlreadyPublished(last=last) if isinstance(self.batch, SinkBatch):
                     failing = self.fail_on_changed
                     skip_published(queue_id, self.batch, last, fail_on_changed=failing)
@@ -180,6 +179,16 @@ class _Publishing:
             "publishes at once? gather them into larger ones"
         )
 
+    def _decide_anew(self) -> _Decision | Published:
+        """Decide while earlier attempts may still be applied, or were; see `_find_doubtful`."""
+        # I1: an earlier attempt that is applied after this read moves `next`.
+        decision = self._decide()
+        if (found := self._find_doubtful()) is not None:
+            return Published(found)
+        # Serial reads take long, and others publish meanwhile. Nothing of ours may be applied any
+        # more, so a later decision is as good.
+        return decision if self.doubtful else self._decide()
+
     def _decide(self) -> _Decision:
         batch, key = self.batch, None
         if isinstance(batch, SinkBatch):
@@ -206,15 +215,22 @@ class _Publishing:
             return False
 
     def _find_doubtful(self) -> Range | None:
-        """Find an attempt that was applied although its answer was lost; by serial reads."""
-        for monotons in self.doubtful:
+        """Find an attempt that was applied although its answer was lost; by serial reads.
+
+        An attempt is not doubtful any more once another publisher has its monotons: it is refused
+        whenever it comes, as `next` has passed them.
+        """
+        for monotons in tuple(self.doubtful):
             block = self.ledger.read_block_at(monotons.start, serial=True)
             if block is not None and block.block == self.pending[0].block:
                 return monotons
+            if block is not None:
+                self.doubtful.remove(monotons)
+                continue
             head = self.ledger.read_head(serial=True)
             # A name tells instead, unless the queue was purged or deleted with it.
             tells = self.batch is not None and head.status is LedgerStatus.OPEN
-            if block is None and head.finalised > monotons.start and not tells:
+            if head.finalised > monotons.start and not tells:
                 raise OutcomeUnknownError(
                     f"queue {self.ledger.queue_id}: the answer to a publish at {monotons} was "
                     "lost, and the repair has trimmed the ledger there since"

@@ -120,6 +120,31 @@ def resolve_replication(
     return {"class": NETWORK_TOPOLOGY_STRATEGY, **wanted}
 
 
+def replication_warnings(
+    replication: Mapping[str, str | int], nodes: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Warnings of data centres with fewer than three replicas, although they have more nodes.
+
+    A keyspace that was created while some nodes were not known yet has such a replication.
+
+    >>> replication_warnings({"class": NETWORK_TOPOLOGY_STRATEGY, "dc1": "3"}, {"dc1": 6})
+    ()
+
+    Args:
+        replication: As the cluster has it, or as `resolve_replication` returns it.
+        nodes: The number of nodes per data centre of the cluster.
+    """
+    found = {name: int(replicas) for name, replicas in replication.items() if name in nodes}
+    return tuple(
+        f"data centre {name!r} has {nodes[name]} nodes, but keeps {replicas} of each message: "
+        "without one of them no quorum answers, and a message with one replica may be lost; for "
+        f"{min(_DEFAULT_REPLICAS, nodes[name])}, ALTER KEYSPACE, and then run nodetool repair "
+        "--full on each node"
+        for name, replicas in sorted(found.items())
+        if replicas < min(_DEFAULT_REPLICAS, nodes[name])
+    )
+
+
 def _count(text: str, whole: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise OptionError(f"replication {whole!r} is not valid: {_HOW}")

@@ -38,6 +38,20 @@ MUTANTS = (
         "",
     ),
     Mutant(
+        "a publish is decided again while an attempt may still be applied",
+        "I1",
+        "ledger/publish.py",
+        "return decision if self.doubtful else self._decide()",
+        "return self._decide()",
+    ),
+    Mutant(
+        "an attempt is given up though nobody else has its monotons",
+        "I1",
+        "ledger/publish.py",
+        "            if block is not None:\n                self.doubtful",
+        "            if True:\n                self.doubtful",
+    ),
+    Mutant(
         "a name is said to tell, though its queue was purged with it",
         "I1",
         "ledger/publish.py",

@@ -1,13 +1,13 @@
-"""Reads the tables of a keyspace, and a setting of the nodes of its cluster."""
+"""Reads the tables of a keyspace, the nodes of its cluster, and one of their settings."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cassandra.cluster import Session
+from cassandra.cluster import Cluster, Session
 from cassandra.query import SimpleStatement
 
 from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS
@@ -24,6 +24,9 @@ _TABLES = (
 )
 _KEYS = ("partition_key", "clustering")
 _PURGING = "SELECT value FROM system_views.settings WHERE name = 'paxos_state_purging'"
+_MEMBERS = "SELECT dc, status, status_with_port FROM system_views.gossip_info"
+#: The states of nodes that have left the cluster, or are being removed from it.
+_GONE = ("LEFT", "REMOV")
 _TIMEOUT_SECONDS = 10.0
 
 
@@ -56,6 +59,25 @@ def read_layout(session: Session, keyspace: str) -> Layout:
     # A table that was created between the two reads has the grace that it was created with.
     tables = {table: _shape(found, graces.get(table, GRACE)) for table, found in columns.items()}
     return Layout(tables, comments.get(VERSIONED_TABLE, ""))
+
+
+def count_nodes(cluster: Cluster, session: Session) -> Counter[str]:
+    """The number of nodes in each data centre, with those that are starting. One read.
+
+    The driver does not know a node before the node has its tokens, which is a second or more after
+    other nodes know of it. If the list of those nodes can't be read (Cassandra 4.0, or the role
+    may not read ``system_views``), only the nodes that the driver knows are counted.
+    """
+    known = Counter(host.datacenter for host in cluster.metadata.all_hosts())
+    try:
+        members = session.execute(_MEMBERS, timeout=_TIMEOUT_SECONDS).all()
+    except DRIVER_ERRORS:
+        return known
+    return known | Counter(
+        data_centre
+        for data_centre, *statuses in members
+        if data_centre and not any((text or "").upper().startswith(_GONE) for text in statuses)
+    )
 
 
 def read_purging(session: Session) -> dict[str, str | None]:

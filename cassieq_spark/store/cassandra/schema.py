@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +10,12 @@ from cassandra.cluster import Cluster, Session
 
 from cassieq_spark.errors import StoreError
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store.cassandra.inspection import purging_warnings, read_layout, read_purging
+from cassieq_spark.store.cassandra.inspection import (
+    count_nodes,
+    purging_warnings,
+    read_layout,
+    read_purging,
+)
 from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS, Request, translate
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.cassandra.upgrade import (
@@ -21,14 +25,14 @@ from cassieq_spark.store.cassandra.upgrade import (
     upgrade_statements,
     version_statement,
 )
-from cassieq_spark.store.consistency import resolve_replication
+from cassieq_spark.store.consistency import replication_warnings, resolve_replication
 from cassieq_spark.store.tables import GRACE, ROW_GRACE, named_texts
 
 #: The first major release with UnifiedCompactionStrategy.
 _UNIFIED_COMPACTION = 5
 #: How long a change of a table waits until all nodes agree on it.
 _TIMEOUT_SECONDS = 60.0
-_KEYSPACE = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
+_KEYSPACE = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"
 
 Replication = str | Mapping[str, int] | None
 
@@ -73,7 +77,7 @@ def plan_schema(options: ConnectionOptions, replication: Replication = None) -> 
         difference = _difference(session, options)
         check_usable(difference, options.keyspace)
         return [
-            *_statements(options, replication, cluster).values(),
+            *_statements(options, replication, cluster, session).values(),
             *upgrade_statements(options.keyspace, difference),
             *_versions(options, difference),
         ]
@@ -82,14 +86,17 @@ def plan_schema(options: ConnectionOptions, replication: Replication = None) -> 
 def check_schema(options: ConnectionOptions) -> Difference:
     """How the keyspace differs from what this release needs. Connects, changes nothing.
 
-    It warns of settings of nodes, which takes one read for each node.
+    It warns of too few replicas and of settings of nodes, which takes one read for each node.
 
     Raises:
         ConnectError: No node answers, or the credentials are refused.
     """
-    with _connected(options) as (_, session):
-        warnings = purging_warnings(read_purging(session))
-        return replace(_difference(session, options), warnings=warnings)
+    with _connected(options) as (cluster, session):
+        difference = _difference(session, options)
+        keyspace = session.execute(_KEYSPACE, (options.keyspace,)).one()
+        few = replication_warnings(keyspace[0], count_nodes(cluster, session)) if keyspace else ()
+        warnings = (*few, *purging_warnings(read_purging(session)))
+        return replace(difference, warnings=warnings)
 
 
 def apply_schema(options: ConnectionOptions, replication: Replication = None) -> tuple[str, ...]:
@@ -111,7 +118,7 @@ def apply_schema(options: ConnectionOptions, replication: Replication = None) ->
         check_usable(difference, options.keyspace)
         # Only what is missing: a role that may not create keyspaces can use one made for it.
         lacking = {*difference.tables, *(("keyspace",) if difference.keyspace else ())}
-        created = _statements(options, replication, cluster).items()
+        created = _statements(options, replication, cluster, session).items()
         changed = upgrade_statements(options.keyspace, difference)
         wanted = [
             *((f"creation of {name}", text) for name, text in created if name in lacking),
@@ -152,11 +159,10 @@ def _versions(options: ConnectionOptions, difference: Difference) -> list[str]:
 
 
 def _statements(
-    options: ConnectionOptions, replication: Replication, cluster: Cluster
+    options: ConnectionOptions, replication: Replication, cluster: Cluster, session: Session
 ) -> dict[str, str]:
     """The statements that create the keyspace and each table, by name."""
-    hosts = cluster.metadata.all_hosts()
-    nodes = Counter(host.datacenter for host in hosts)
+    nodes = count_nodes(cluster, session)
     connected = cluster.get_control_connection_host()
     local_dc = options.local_dc or connected.datacenter
     resolved = resolve_replication(replication, nodes, local_dc)

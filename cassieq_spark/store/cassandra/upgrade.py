@@ -38,7 +38,7 @@ class Difference:
         conflicts: What exists in another form, in words; adding something does not help.
         unknown: Columns that this release does not know, in words.
         comment: The comment of the table that records the version.
-        warnings: Settings of nodes that can lose messages, in words.
+        warnings: A replication or settings of nodes that can lose messages, in words.
     """
 
     keyspace: bool

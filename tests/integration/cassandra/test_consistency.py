@@ -12,7 +12,7 @@ from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.node import Cluster
 from cassieq_spark.settings.connection import ConnectionOptions, Consistency
 from cassieq_spark.store import open_store
-from cassieq_spark.store.cassandra.schema import apply_schema
+from cassieq_spark.store.cassandra.schema import apply_schema, check_schema
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.protocol import Insert, Update, When, partition_of_ledger
 from cassieq_spark.store.tables import Table
@@ -121,6 +121,22 @@ def test_what_one_data_centre_does_the_other_sees_at_once(
 
     here.close()
     there.close()
+
+
+def test_replicas_are_for_nodes_that_are_starting_as_well(near: ConnectionOptions):
+    """A node without tokens, as it is for a second when it starts, is not known to the driver."""
+    starting = replace(near, keyspace="starting")
+    cluster, session = connect(near)
+    tokens, *peer = session.execute("SELECT tokens, peer, peer_port FROM system.peers_v2").one()
+    change = "UPDATE system.peers_v2 SET tokens = %s WHERE peer = %s AND peer_port = %s"
+    session.execute(change, (None, *peer))
+    try:
+        assert data_centres(near) == {"0"}
+        apply_schema(starting, "0=1,1=1")
+        assert check_schema(starting).missing == ()
+    finally:
+        session.execute(change, (tokens, *peer))
+        cluster.shutdown()
 
 
 def test_when_a_data_centre_is_lost_only_a_local_quorum_goes_on(

@@ -32,9 +32,9 @@ from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import QueueId, Range, SinkBatch
 from cassieq_spark.queues import purge_queue
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import MOST_OPS
+from cassieq_spark.store.protocol import EVERYTHING, MOST_OPS, Partition, Rows, Slice
 from cassieq_spark.testing.faults import Fault, FaultyStore
-from cassieq_spark.testing.stores import CountingStore
+from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.builders import BEGUN_AT, make_pending, make_queue
 
 
@@ -172,6 +172,28 @@ def test_another_write_in_place_of_the_lost_one_does_not_count_as_it(
     store.interrupt(lambda: publish(Ledger(store, queue_id), other) and None, after=2)
 
     assert publish(Ledger(store, queue_id), make_pending([2])).monotons == Range(4, 6)
+
+
+class Rivalled(WrappedStore):
+    """Another process publishes during every serial read: such reads are slow under contention."""
+
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        if serial:
+            publish(Ledger(self._store, QueueId(*partition.key)), make_pending([4]))
+        return super().read_rows(partition, which, serial=serial)
+
+
+def test_a_writer_whose_request_was_lost_is_as_fast_as_its_rivals_afterwards(
+    queue_id: QueueId, store: FaultyStore
+):
+    rivalled = CountingStore(Rivalled(store))
+    store.fault = Fault.REQUEST_LOST
+
+    # Once a rival has the monotons of the lost request, that one is refused for good.
+    assert publish(Ledger(rivalled, queue_id), make_pending([2])).monotons == Range(4, 6)
+    assert (rivalled.cas_count, rivalled.serial_read_count) == (2, 1)
 
 
 def test_trimmed_before_the_answer_could_be_resolved_is_an_unknown_outcome(

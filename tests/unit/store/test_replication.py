@@ -3,7 +3,11 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.store.consistency import parse_replication, resolve_replication
+from cassieq_spark.store.consistency import (
+    parse_replication,
+    replication_warnings,
+    resolve_replication,
+)
 
 NODES = {"dc1": 4, "dc2": 2}
 
@@ -51,3 +55,17 @@ def test_an_unknown_data_centre_is_refused_and_the_known_ones_are_named():
 def test_more_replicas_than_nodes_are_refused():
     with pytest.raises(OptionError, match="3 replicas do not fit data centre 'dc2'"):
         resolve_replication("dc1=3,dc2=3", NODES, "dc1")
+
+
+def test_fewer_replicas_than_the_nodes_could_keep_are_warned_of():
+    (warning,) = replication_warnings({"class": "NetworkTopologyStrategy", "dc1": "2"}, NODES)
+
+    assert "data centre 'dc1' has 4 nodes, but keeps 2 of each message" in warning
+    assert "for 3, ALTER KEYSPACE" in warning
+
+
+@pytest.mark.parametrize("replicas", [{"dc1": "3"}, {"dc2": "2"}, {"dc1": "5", "dc2": "2"}, {}])
+def test_as_many_replicas_as_nodes_or_three_are_not_warned_of(replicas: dict[str, str]):
+    replication = {"class": "NetworkTopologyStrategy", **replicas}
+
+    assert replication_warnings(replication, NODES) == ()
