@@ -1,7 +1,8 @@
 """What the model predicts, beside what a load of Spark takes: other sizes than were fitted.
 
 A stream of files into a queue and a stream of that queue into nothing run at the same time, at a
-given rate. Each begins with batches that do not count.
+given rate. Each begins with batches that do not count, and each cluster with a load that does not:
+a Java that has just started interprets code that it compiles later.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def check(known: Coefficients, tell: Callable[[str], None]) -> Iterator[Checked]
     for nodes in (1, 3):
         with open_place(nodes, with_spark=True, memtables_mib=_MEMTABLES_MIB) as place:
             store_trials(place, 0, tell)
+            _run(place, LOADS[0])
+            tell("warm-up, streams")
             for shape in LOADS:
                 for found in _check(place, shape, known):
                     tell(f"{found} {found.ratio:.2f}")
