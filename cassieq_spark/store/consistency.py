@@ -136,8 +136,9 @@ def replication_warnings(
     """
     found = {name: int(replicas) for name, replicas in replication.items() if name in nodes}
     return tuple(
-        f"data centre {name!r} has {nodes[name]} nodes, but keeps {replicas} of each message: "
-        "without one of them no quorum answers, and a message with one replica may be lost; for "
+        f"the keyspace has {replicas} replica(s) in data centre {name!r}, which has {nodes[name]} "
+        "nodes: while a replica is down, nobody can read or write what it has, and the only "
+        "replica may be lost with its disk; for "
         f"{min(_DEFAULT_REPLICAS, nodes[name])}, ALTER KEYSPACE, and then run nodetool repair "
         "--full on each node"
         for name, replicas in sorted(found.items())

@@ -92,11 +92,11 @@ def check_schema(options: ConnectionOptions) -> Difference:
         ConnectError: No node answers, or the credentials are refused.
     """
     with _connected(options) as (cluster, session):
-        difference = _difference(session, options)
-        keyspace = session.execute(_KEYSPACE, (options.keyspace,)).one()
-        few = replication_warnings(keyspace[0], count_nodes(cluster, session)) if keyspace else ()
+        few = replication_warnings(
+            _read_replication(session, options) or {}, count_nodes(cluster, session)
+        )
         warnings = (*few, *purging_warnings(read_purging(session)))
-        return replace(difference, warnings=warnings)
+        return replace(_difference(session, options), warnings=warnings)
 
 
 def apply_schema(options: ConnectionOptions, replication: Replication = None) -> tuple[str, ...]:
@@ -143,14 +143,27 @@ def _await_agreement(cluster: Cluster, doing: str) -> None:
 
 
 def _difference(session: Session, options: ConnectionOptions) -> Difference:
-    try:
-        if not session.execute(_KEYSPACE, (options.keyspace,)).all():
-            return compare(None)
+    if _read_replication(session, options) is None:
+        return compare(None)
+    with _translated(options):
         found = read_layout(session, options.keyspace)
+    return compare(found.tables, found.comment)
+
+
+def _read_replication(session: Session, options: ConnectionOptions) -> dict[str, str] | None:
+    """As the cluster has it; None if there is no such keyspace."""
+    with _translated(options):
+        row = session.execute(_KEYSPACE, (options.keyspace,)).one()
+    return None if row is None else dict(row[0])
+
+
+@contextmanager
+def _translated(options: ConnectionOptions) -> Iterator[None]:
+    try:
+        yield
     except DRIVER_ERRORS as error:
         doing = f"reading of the schema ({options.keyspace})"
         raise translate(error, Request.READ, doing, options) from error
-    return compare(found.tables, found.comment)
 
 
 def _versions(options: ConnectionOptions, difference: Difference) -> list[str]:

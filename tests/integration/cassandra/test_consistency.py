@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -12,6 +13,7 @@ from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.node import Cluster
 from cassieq_spark.settings.connection import ConnectionOptions, Consistency
 from cassieq_spark.store import open_store
+from cassieq_spark.store.cassandra import schema
 from cassieq_spark.store.cassandra.schema import apply_schema, check_schema
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.protocol import Insert, Update, When, partition_of_ledger
@@ -48,6 +50,17 @@ def test_every_request_works_at_every_level(
     store.delete_buckets(queue_id, [(block, 0)])
 
     store.close()
+
+
+def test_a_check_warns_of_fewer_replicas_than_the_nodes_could_keep(
+    by_data_centre: ConnectionOptions, monkeypatch: pytest.MonkeyPatch
+):
+    assert not any("replica" in each for each in check_schema(by_data_centre).warnings)
+
+    monkeypatch.setattr(schema, "count_nodes", lambda *_: Counter({"datacenter1": 3}))
+
+    few, *_ = check_schema(by_data_centre).warnings
+    assert "1 replica(s) in data centre 'datacenter1', which has 3 nodes" in few
 
 
 # Two data centres of one node each

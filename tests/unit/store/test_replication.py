@@ -60,7 +60,7 @@ def test_more_replicas_than_nodes_are_refused():
 def test_fewer_replicas_than_the_nodes_could_keep_are_warned_of():
     (warning,) = replication_warnings({"class": "NetworkTopologyStrategy", "dc1": "2"}, NODES)
 
-    assert "data centre 'dc1' has 4 nodes, but keeps 2 of each message" in warning
+    assert "the keyspace has 2 replica(s) in data centre 'dc1', which has 4 nodes" in warning
     assert "for 3, ALTER KEYSPACE" in warning
 
 
