@@ -92,8 +92,10 @@ class _Rounds:
         self._woken = asyncio.Event()
         # Whether the queue was strictly ordered in the last round.
         self._is_strict = False
-        # How many requests came since the last round began, how many it answered, and when.
-        self._arrived = self._expected = 0
+        # How many requests the last round answered, when, and how many have arrived since then.
+        # One that arrived during the round is not counted: else clients would split into two
+        # halves that take turns, at twice the LWTs.
+        self._expected = self._arrived = 0
         self._complete = asyncio.Event()
         self._answered_at = 0.0
         # Whether to look for messages at once; else, when to.
@@ -158,9 +160,7 @@ class _Rounds:
             first = self._receives[0]
             wanted = (first.lease, first.longest)
             served = [each for each in self._receives if (each.lease, each.longest) == wanted]
-        self._arrived = 0
         self._woken.clear()
-        self._complete.clear()
         try:
             exchanged = await self._exchange.turn(
                 [receipt for ack in acks for receipt in ack.receipts], self._request(served)
@@ -181,6 +181,8 @@ class _Rounds:
             each.looked = True
             if not messages and each.deadline <= now and not each.future.done():
                 each.future.set_result([])
+        self._arrived = 0
+        self._complete.clear()
         self._expected = len(acks) + sum(each.future.done() for each in served)
         self._requeue(served)
         if served:
@@ -258,10 +260,10 @@ class Coalescer:
     """Leases and acks for requests: those that arrive during a round share the next one.
 
     For one loop. A round is one LWT, however many requests it serves; none if it acks nothing and
-    no message is available. It waits until as many requests have arrived as the last round
-    answered, as those are likely to ask again at once, but not longer than ``linger``. It has at
-    most ``most`` messages of about ``most_bytes`` bytes, but at least one message. In a strictly
-    ordered queue it leases for one request.
+    no message is available. It waits until as many requests have arrived since the last round as
+    that one answered, as those clients are likely to ask again at once, but not longer than
+    ``linger``. It has at most ``most`` messages of about ``most_bytes`` bytes, but at least one
+    message. In a strictly ordered queue it leases for one request.
     """
 
     def __init__(

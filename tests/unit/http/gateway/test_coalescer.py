@@ -256,6 +256,34 @@ def test_acks_and_receives_share_a_round_and_the_next_one_waits_for_those_who_we
     assert {each.depth for each in sync.stats("q").groups if each.group == "g"} == {0}
 
 
+def test_a_request_that_came_during_a_round_waits_for_those_who_were_answered(
+    store: CountingStore, gated: GatedStore, sync: Client
+):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, HOUR)
+            await receive(coalescer)
+            await asyncio.to_thread(sync.put_many, "q", map(str, range(3)))
+            store.reset()
+            gated.gate.clear()
+            first = receive(coalescer)
+            await arrival(gated)
+            meanwhile = receive(coalescer)
+            await asyncio.sleep(0)
+            gated.gate.set()
+            await first
+            answers = await asyncio.wait_for(
+                asyncio.gather(meanwhile, receive(coalescer)), PATIENCE
+            )
+            assert [message.monoton for (message,) in answers] == [1, 2]
+            await coalescer.close()
+
+    asyncio.run(program())
+
+    # Not two halves that take turns.
+    assert store.cas_count == 2
+
+
 def test_acks_go_on_while_others_wait_for_messages(store: CountingStore, sync: Client):
     sync.put_many("q", ["a"])
     (message,) = sync.receive("q", "g")
