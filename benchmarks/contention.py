@@ -1,6 +1,6 @@
 """The cost of concurrent publishes and leases, by the number of partitions.
 
-Runs on three nodes with replication 3. Publishers are threads that share nothing, like writers in
+Runs on three nodes with replication 3. Publishers are threads that share nothing, like clients in
 separate processes. Each publishes one batch after the other, of one key each: first without a
 pause, then about once a second, like a stream with a trigger of one second.
 Readers are streams of one group, without Spark, that read a full queue in batches. Prints JSON
@@ -26,12 +26,10 @@ from cassieq_spark.errors import StoreError
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.partitions import create_groups
 from cassieq_spark.groups.presence import LATEST
-from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition
-from cassieq_spark.producer.blocks import write_block
+from cassieq_spark.producer.group_commit import GroupCommit
+from cassieq_spark.producer.publisher import Written, publish_written, write_partition
 from cassieq_spark.queues import create_queue, ledgers_of
-from cassieq_spark.settings import SinkOptions
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.store.protocol import Store
@@ -81,9 +79,10 @@ def publishing(
 
     def work(number: int) -> None:
         chance = Random(given.seed + number)
+        commits = GroupCommit(counted)
         while not over.wait(chance.uniform(0, 2 * every)):
             try:
-                _publish(counted, chance.choice(queue.by_partition))
+                commits.publish([_write(counted, chance.choice(queue.by_partition))])
             except StoreError as error:
                 failed[number][f"{type(error).__name__}: {error}"] += 1
             else:
@@ -107,7 +106,7 @@ def reading(
     create_groups(ledgers_of(store, queue), GROUP, "earliest")
     for _ in range(readers * (given.batches + 2) * _READ // _WRITTEN // partitions):
         for part in queue.by_partition:
-            _publish(store, part)
+            publish_written(store, [_write(store, part)])
     request = LeaseRequest(lease=queue.lease)
     streams = [
         QueueReader(counted, queue, GROUP, starting="earliest", request=request)
@@ -138,9 +137,8 @@ def reading(
     return figures
 
 
-def _publish(store: Store, part: QueueDefinition) -> None:
-    block = write_block(store, part, [_MESSAGES], SinkOptions(queue=part.name))
-    publish(Ledger(store, part.queue_id), [block])
+def _write(store: Store, part: QueueDefinition) -> Written:
+    return write_partition(store, part, [_MESSAGES])
 
 
 def _figures(counted: CountingStore, done: int, began: float) -> dict[str, float]:

@@ -5,21 +5,74 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 #: Enough for about a hundred competitors; each attempt that fails means that another one won.
 ATTEMPTS = 40
-_FIRST_PAUSE = 0.004
-_LONGEST_PAUSE = 0.25
+#: The least and the largest mean of a random pause, in seconds.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.5
+#: By a lost race, and by each call.
+_LONGER, _SHORTER = 1.5, 0.92
+
+
+class Backoff:
+    """Paces compare-and-sets that compete, and remembers from call to call how much it has to.
+
+    Each lost race makes the mean pause half again as long, and at least three quarters of what the
+    attempt took, as attempts take longer when many compete. Each paced call makes it 8 % shorter.
+    So it settles where one race is lost in about five calls, unless the pause is at its longest.
+    Without memory, each call has to find out anew how many compete, by losing.
+
+    Threads may share it. A new one is calm: it does not wait before the first attempt.
+
+    Source: multiplicative increase and gentle decrease, as in Bharghavan et al., MACAW, SIGCOMM
+    1994.
+    """
+
+    def __init__(self) -> None:
+        self._mean = 0.0
+        self._ended = 0.0
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether there is nothing to remember."""
+        return not self._mean
+
+    @contextmanager
+    def paced(self) -> Iterator[None]:
+        """Wait before a call if the last one ended a moment ago; a rare call does not wait."""
+        left = self._ended + self._pause() - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        mean = _SHORTER * self._mean
+        self._mean = mean if mean >= _SHORTEST_PAUSE / 2 else 0.0
+        try:
+            yield
+        finally:
+            self._ended = time.monotonic()
+
+    def attempts(self) -> Iterator[int]:
+        """Count the attempts at a compare-and-set, and sleep before each but the first."""
+        began = 0.0
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                self._lose(time.monotonic() - began)
+                time.sleep(self._pause())
+            began = time.monotonic()
+            yield attempt
+
+    def _lose(self, took: float) -> None:
+        mean = _LONGER * max(self._mean, took / 2, _SHORTEST_PAUSE)
+        self._mean = min(mean, _LONGEST_PAUSE)
+
+    def _pause(self) -> float:
+        return random.uniform(0, 2 * self._mean)  # noqa: S311 jitter, not a secret
 
 
 def attempts() -> Iterator[int]:
     """Count the attempts at a compare-and-set, and sleep before each but the first."""
-    pauses = pauses_within(timedelta.max, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            time.sleep(next(pauses))
-        yield attempt
+    return Backoff().attempts()
 
 
 def pauses_within(

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cassieq_spark.backoff import attempts
+from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import (
     BatchChangedError,
     BatchOrderError,
@@ -65,6 +65,7 @@ def publish(
     *,
     batch: SinkBatch | Once | None = None,
     fail_on_changed: bool = True,
+    backoff: Backoff | None = None,
 ) -> Published:
     """Give all blocks their monotons at once, which makes their messages visible.
 
@@ -77,6 +78,7 @@ def publish(
             something was published under it before, nothing is published.
         fail_on_changed: Whether to raise, rather than log, if the sink has published a batch of
             this number with another fingerprint.
+        backoff: Paces the attempts, and is told of lost races.
 
     Raises:
         BatchChangedError: The sink has published other messages under this number.
@@ -100,7 +102,7 @@ def publish(
         )
     if not pending:
         return Published(Range(0, 0))
-    return _Publishing(ledger, pending, batch, fail_on_changed).run()
+    return _Publishing(ledger, pending, batch, fail_on_changed, backoff or Backoff()).run()
 
 
 _Decision = Publication | AlreadyPublished | Fenced | FromTheFuture | Mark | TooLate
@@ -114,6 +116,7 @@ class _Publishing:
     pending: Sequence[PendingBlock]
     batch: SinkBatch | Once | None
     fail_on_changed: bool
+    backoff: Backoff
     doubtful: list[Range] = field(default_factory=list)
 
     def run(self) -> Published:
@@ -130,7 +133,7 @@ class _Publishing:
 
     def _try_again_and_again(self) -> Published:
         queue_id = self.ledger.queue_id
-        for _ in attempts():
+        for _ in self.backoff.attempts():
             decision = self._decide_anew() if self.doubtful else self._decide()
             match decision:
                 case Published():

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import InvariantError, NotAppliedError, OutcomeUnknownError
 from cassieq_spark.ledger.publish import MOST_BLOCKS, Published
-from cassieq_spark.model import QueueId, Range
+from cassieq_spark.model import QueueId, Range, name_of
 from cassieq_spark.producer.publisher import Written, publish_written
 from cassieq_spark.store.protocol import Store
 
@@ -50,6 +52,9 @@ class _Process:
         self.lock = threading.Lock()
         #: The waiting ones, for each queue to which a thread is publishing.
         self.waiting: dict[QueueId, list[_Commit]] = {}
+        #: By name of the queue, where other processes compete. One for all of its partitions: what
+        #: matters is how often this process publishes.
+        self.backoffs: dict[str, Backoff] = {}
 
 
 class GroupCommit:
@@ -61,6 +66,9 @@ class GroupCommit:
 
     The messages of one thread are published whole or not at all, and in the order in which they
     were written. To share an LWT changes nothing else.
+
+    Processes race for the head all the same. One that has lost waits a moment before its next
+    publishes (see `Backoff`); the threads that come meanwhile share the LWT.
 
     Source: the group commit of DeWitt et al., Implementation Techniques for Main Memory Database
     Systems, SIGMOD 1984.
@@ -84,24 +92,29 @@ class GroupCommit:
             CassieqError: See `publish_written`.
         """
         mine = _Commit(written, written[0].queue_id)
-        if any(each.batch is not None for each in written) or not mine.messages:
+        if not mine.messages:
             return publish_written(self._store, written)
         here = self._processes.setdefault(os.getpid(), _Process())
+        if any(each.batch is not None for each in written):
+            return self._publish_alone(here, mine)
         try:
             outcome = _join(here, mine)
             if outcome is _Turn.LEADS:
-                outcome = self._publish([mine, *_take(here, mine)])
+                with _paced(here, mine.queue_id) as backoff:
+                    outcome = self._publish([mine, *_take(here, mine)], backoff)
         finally:
             _leave(here, mine)
-        if isinstance(outcome, Published):
-            return outcome
-        return publish_written(self._store, written)
+        return outcome if isinstance(outcome, Published) else self._publish_alone(here, mine)
 
-    def _publish(self, group: Sequence[_Commit]) -> Published | _Turn:
+    def _publish_alone(self, here: _Process, mine: _Commit) -> Published:
+        with _paced(here, mine.queue_id) as backoff:
+            return publish_written(self._store, mine.written, backoff=backoff)
+
+    def _publish(self, group: Sequence[_Commit], backoff: Backoff) -> Published | _Turn:
         """Publish for a group; the outcome of the first thread. The others get theirs."""
         others = group[1:]
         try:
-            first, *rest = self._outcomes(group)
+            first, *rest = self._outcomes(group, backoff)
             for commit, outcome in zip(others, rest, strict=True):
                 commit.outcome.set_result(outcome)
         except BaseException as error:
@@ -112,16 +125,31 @@ class GroupCommit:
             raise
         return first
 
-    def _outcomes(self, group: Sequence[_Commit]) -> Sequence[Published | _Turn]:
+    def _outcomes(self, group: Sequence[_Commit], backoff: Backoff) -> Sequence[Published | _Turn]:
         try:
             published = publish_written(
-                self._store, [written for commit in group for written in commit.written]
+                self._store,
+                [written for commit in group for written in commit.written],
+                backoff=backoff,
             )
         except NotAppliedError:
             if len(group) == 1:
                 raise
             return [_Turn.ALONE] * len(group)
         return _divide(published, group)
+
+
+@contextmanager
+def _paced(here: _Process, queue_id: QueueId) -> Iterator[Backoff]:
+    """Wait, if other processes compete; a backoff that has calmed down is forgotten."""
+    queue = name_of(queue_id)
+    backoff = here.backoffs.setdefault(queue, Backoff())
+    try:
+        with backoff.paced():
+            yield backoff
+    finally:
+        if backoff.is_calm:
+            here.backoffs.pop(queue, None)
 
 
 def _join(here: _Process, mine: _Commit) -> Published | _Turn:

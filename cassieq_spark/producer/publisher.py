@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cassieq_spark.arrow.fingerprint import Fingerprint
 from cassieq_spark.arrow.typed_chunks import form_of
+from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.decide import Standing, standing_of
 from cassieq_spark.ledger.ledger import Ledger
@@ -170,7 +171,11 @@ def put_into_partition(
 
 
 def publish_written(
-    store: Store, written: Sequence[Written], *, fail_on_changed: bool = True
+    store: Store,
+    written: Sequence[Written],
+    *,
+    fail_on_changed: bool = True,
+    backoff: Backoff | None = None,
 ) -> Published:
     """Publish what the tasks of a write have written to one partition, all of it or nothing.
 
@@ -181,6 +186,7 @@ def publish_written(
     Args:
         written: What each task has written, all of one batch.
         fail_on_changed: See `ledger.publish.publish`, also for what else is raised.
+        backoff: Likewise.
 
     Raises:
         BatchChangedError: The sink has published other messages under this number.
@@ -199,7 +205,9 @@ def publish_written(
     if last is None:
         blocks = [block for each in written for block in each.blocks]
         ledger = Ledger(store, queue_id)
-        return publish(ledger, blocks, batch=batch, fail_on_changed=fail_on_changed)
+        return publish(
+            ledger, blocks, batch=batch, fail_on_changed=fail_on_changed, backoff=backoff
+        )
     if isinstance(batch, SinkBatch) and isinstance(last, SinkBatch):
         skip_published(queue_id, batch, last, fail_on_changed=fail_on_changed)
     return Published(None)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import CassieqError, NotAppliedError, OutcomeUnknownError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import PendingBlock, Range
@@ -90,7 +91,7 @@ def _publish_together(
     together = [commit for commit in group if commit.messages]
     if together:
         try:
-            together[0].outcome.set_result(commits._publish(together))
+            together[0].outcome.set_result(commits._publish(together, Backoff()))
         except CassieqError as error:
             together[0].outcome.set_exception(error)
     told: list[Range | CassieqError] = []

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from cassieq_spark import backoff
 from cassieq_spark.errors import (
     BatchChangedError,
     BatchOrderError,
@@ -17,7 +18,6 @@ from cassieq_spark.errors import (
     StoreError,
     TooLargeError,
 )
-from cassieq_spark.ledger import publish as publish_module
 from cassieq_spark.ledger.decide import Publication, decide_publish
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once
@@ -333,7 +333,7 @@ def test_a_queue_that_is_not_there_is_said_so(store: FaultyStore):
 def test_losing_every_race_ends_in_advice(
     queue_id: QueueId, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(publish_module, "attempts", lambda: range(2))
+    monkeypatch.setattr(backoff, "ATTEMPTS", 2)
     monkeypatch.setattr(store, "cas", lambda *_: False)
 
     with pytest.raises(ContentionError, match="gather them"):

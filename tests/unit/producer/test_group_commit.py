@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
+from cassieq_spark import backoff
+from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import Published
 from cassieq_spark.model import QueueDefinition, QueueId, Range, SinkBatch
 from cassieq_spark.producer import group_commit
 from cassieq_spark.producer.group_commit import GroupCommit, _Commit
-from cassieq_spark.producer.publisher import Written
+from cassieq_spark.producer.publisher import Written, publish_written
 from cassieq_spark.queues import create_queue, purge_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Op, Partition
@@ -120,6 +122,51 @@ def scene() -> Iterator[Scene]:
 
 def monotons(futures: Sequence[Future[Published]]) -> list[Range | None]:
     return [future.result(PATIENCE).monotons for future in futures]
+
+
+def test_threads_that_come_while_one_backs_off_share_its_lwt(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    """Other processes publish, so this one has to wait before it publishes again."""
+    waits, goes_on = threading.Event(), threading.Event()
+
+    @contextmanager
+    def paced(_: Backoff) -> Iterator[None]:
+        waits.set()
+        assert goes_on.wait(PATIENCE)
+        yield
+
+    monkeypatch.setattr(Backoff, "paced", paced)
+    scene.store.reset()
+    first = scene.publish(scene.written(2))
+    assert waits.wait(PATIENCE)
+    others = scene.wait_for(scene.written(3), scene.written(1))
+    goes_on.set()
+
+    assert monotons([first, *others]) == [Range(0, 2), Range(2, 5), Range(5, 6)]
+    assert scene.store.cas_count == 1
+
+
+def test_what_a_process_remembers_of_lost_races_is_forgotten_when_it_loses_no_more(scene: Scene):
+    process = scene.commits._processes.setdefault(os.getpid(), group_commit._Process())
+    publish = scene.store.cas
+
+    def beaten(partition: Partition, ops: Sequence[Op]) -> bool:
+        """Another process publishes first."""
+        scene.store.cas = publish  # type: ignore[method-assign]
+        publish_written(scene.store, [scene.written(1)])
+        return publish(partition, ops)
+
+    scene.store.cas = beaten  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backoff, "_LONGEST_PAUSE", 0.003)
+        assert scene.publish(scene.written(1)).result(PATIENCE).monotons == Range(1, 2)
+        assert list(process.backoffs) == ["q"]
+
+        for _ in range(20):
+            scene.publish(scene.written(1)).result(PATIENCE)
+
+    assert process.backoffs == {}
 
 
 def test_threads_that_wait_for_another_one_share_an_lwt(scene: Scene):
@@ -249,7 +296,7 @@ def test_a_thread_that_is_interrupted_while_it_tells_the_others_leaves_nobody_wa
     group[1].outcome = Interrupting()
 
     with pytest.raises(KeyboardInterrupt):
-        scene.commits._publish(group)
+        scene.commits._publish(group, Backoff())
 
     for each in group[1:]:
         assert isinstance(each.outcome.exception(0), OutcomeUnknownError)
