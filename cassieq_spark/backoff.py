@@ -10,7 +10,7 @@ from datetime import timedelta
 
 #: Enough for about a hundred competitors; each attempt that fails means that another one won.
 ATTEMPTS = 40
-#: The least and the largest mean of a random pause, in seconds.
+#: The least and the largest mean of a random pause, in seconds; `attempts` stays below the latter.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.5
 #: By a lost race, and by each call.
 _LONGER, _SHORTER = 1.5, 0.92
@@ -71,8 +71,15 @@ class Backoff:
 
 
 def attempts() -> Iterator[int]:
-    """Count the attempts at a compare-and-set, and sleep before each but the first."""
-    return Backoff().attempts()
+    """Count the attempts at a compare-and-set, and sleep before each but the first.
+
+    For those that compete rarely, or lose less by an LWT more than by a pause, such as readers.
+    """
+    pauses = pauses_within(timedelta.max, first=2 * _SHORTEST_PAUSE, longest=_LONGEST_PAUSE)
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(next(pauses))
+        yield attempt
 
 
 def pauses_within(
