@@ -10,7 +10,7 @@ from datetime import timedelta
 
 #: Enough for about a hundred competitors; each attempt that fails means that another one won.
 ATTEMPTS = 40
-#: The least and the largest mean of a random pause, in seconds; `attempts` stays below the latter.
+#: The least and the largest mean of a random pause of `Backoff`, in seconds.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.5
 #: By a lost race, and by each call.
 _LONGER, _SHORTER = 1.5, 0.92
@@ -21,8 +21,9 @@ class Backoff:
 
     Each lost race makes the mean pause half again as long, and at least three quarters of what the
     attempt took, as attempts take longer when many compete. Each paced call makes it 8 % shorter.
-    So it settles where one race is lost in about five calls, unless the pause is at its longest.
-    Without memory, each call has to find out anew how many compete, by losing.
+    So it settles where about one race is lost in five calls, as long as competitors pause equally
+    long and the longest pause is long enough. Without memory, each call has to find out anew how
+    many compete, by losing.
 
     Threads may share it. A new one is calm: it does not wait before the first attempt.
 
@@ -73,9 +74,10 @@ class Backoff:
 def attempts() -> Iterator[int]:
     """Count the attempts at a compare-and-set, and sleep before each but the first.
 
-    For those that compete rarely, or lose less by an LWT more than by a pause, such as readers.
+    It has no memory, and its pauses are short: 4 ms at most at first, 250 ms later. Readers that
+    compete lease more with these than with those of `Backoff`, though by more LWTs.
     """
-    pauses = pauses_within(timedelta.max, first=2 * _SHORTEST_PAUSE, longest=_LONGEST_PAUSE)
+    pauses = pauses_within(timedelta.max, first=2 * _SHORTEST_PAUSE, longest=_LONGEST_PAUSE / 2)
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(next(pauses))

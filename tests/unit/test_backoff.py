@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from cassieq_spark import backoff as module
-from cassieq_spark.backoff import ATTEMPTS, Backoff
+from cassieq_spark.backoff import ATTEMPTS, Backoff, attempts
 
 
 class Clock:
@@ -60,6 +60,13 @@ def test_each_lost_race_makes_the_pause_longer_up_to_a_limit(clock: Clock):
     assert len(clock.slept) == ATTEMPTS - 1
     assert clock.slept[:2] == pytest.approx([0.003, 0.0045])
     assert clock.slept[-1] == 0.5
+
+
+def test_without_memory_pauses_are_short(clock: Clock):
+    assert len(list(attempts())) == ATTEMPTS
+
+    assert clock.slept[:2] == pytest.approx([0.002, 0.004])
+    assert clock.slept[-1] == 0.125
 
 
 def test_the_pause_is_longer_if_attempts_take_longer(clock: Clock):

@@ -147,6 +147,31 @@ def test_threads_that_come_while_one_backs_off_share_its_lwt(
     assert scene.store.cas_count == 1
 
 
+def test_a_thread_that_is_interrupted_while_it_backs_off_lets_the_next_one_publish(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    calm = Backoff.paced
+    waits, goes_on = threading.Event(), threading.Event()
+
+    @contextmanager
+    def interrupted(_: Backoff) -> Iterator[None]:
+        monkeypatch.setattr(Backoff, "paced", calm)
+        waits.set()
+        assert goes_on.wait(PATIENCE)
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(Backoff, "paced", interrupted)
+    first = scene.publish(scene.written(2))
+    assert waits.wait(PATIENCE)
+    others = scene.wait_for(scene.written(3), scene.written(1))
+    goes_on.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        first.result(PATIENCE)
+    assert monotons(others) == [Range(0, 3), Range(3, 4)]
+
+
 def test_what_a_process_remembers_of_lost_races_is_forgotten_when_it_loses_no_more(scene: Scene):
     process = scene.commits._processes.setdefault(os.getpid(), group_commit._Process())
     publish = scene.store.cas
