@@ -235,9 +235,10 @@ class Client:
             messages: Values, or messages with more than that. If the queue has a schema, also
                 an Arrow table, or what hands itself over as one: a DataFrame of pandas, polars or
                 DuckDB, or a reader of batches, which are read as they come. It may have the
-                columns ``_key``, ``_headers``, ``_delay`` and ``_visible_at``.
-            delay: How long after they are published they are delivered, at the earliest.
-            visible_at: When they are delivered, at the earliest; aware.
+                columns ``_key``, ``_headers``, and ``_delay`` or ``_visible_at``.
+            delay: How long after they are published they are delivered, at the earliest; if no
+                column says it.
+            visible_at: When they are delivered, at the earliest; aware; if no column says it.
             txn_app_id: Names the writer. Calls of the same ``txn_version`` publish once.
             txn_version: The number of this call, higher than those before it.
             idempotency_key: Used instead of these two. Calls with the same key publish once; the
@@ -251,7 +252,9 @@ class Client:
         Raises:
             MessageError: The queue does not take one of the messages, or ``messages`` is a single
                 message, or one has a delay of its own; nothing is visible.
-            OptionError: A delay, or the name of the batch, is not valid.
+            SchemaError: A table has other columns than the queue, or both columns of time.
+            OptionError: A delay, or the name of the batch, is not valid; or messages are to be
+                delayed, in a queue with an order.
             BatchChangedError: This version was published before with other messages.
             BatchOrderError: A higher version was published before.
             QueueStateError: There is no such queue.

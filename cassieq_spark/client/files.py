@@ -99,8 +99,8 @@ def import_file(
     Raises:
         SchemaError: The columns are not those of the queue.
         MessageError: A value does not fit, or a line is not a JSON object.
-        OptionError: The file cannot be read; the queue has no such column; or the file has keys of
-            its own.
+        OptionError: The file cannot be read; the queue has no such column; the file has keys of
+            its own; or it delays messages, in a queue with an order.
     """
     if key is not None:
         if queue.schema is None:

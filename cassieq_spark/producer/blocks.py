@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cassieq_spark.arguments import A_YEAR, FIRST_INSTANT, LAST_INSTANT
-from cassieq_spark.arrow.chunks import Cutter, check_messages, cut
+from cassieq_spark.arrow.chunks import Cutter, check_messages, cut, row_at
 from cassieq_spark.arrow.typed_chunks import form_of
-from cassieq_spark.errors import MessageError
+from cassieq_spark.errors import MessageError, OptionError, SchemaError
 from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition
+from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
@@ -36,7 +37,8 @@ _CERTAINLY_PAST = timedelta(hours=1)
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = FIRST_INSTANT
 _LAST_INSTANT = (LAST_INSTANT - FIRST_INSTANT) // _MICROSECOND
-_LONGEST_DELAY = A_YEAR // _MICROSECOND
+#: How many of each unit of a duration are a second.
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 #: The time of messages without one.
 _AT_ONCE = 0
 
@@ -58,6 +60,47 @@ def times_of_task(partition: int) -> int:
     """
     fair = MOST_TIMES * _TASKS_OF_MOST_TIMES // (partition + 1)
     return max(_FEWEST_TIMES, min(MOST_TIMES, fair))
+
+
+def checked_rows(
+    queue: QueueDefinition,
+    batches: Iterable[pa.RecordBatch],
+    visible: datetime | timedelta | None,
+) -> Iterator[pa.RecordBatch]:
+    """Turn what a writer gives into rows of the queue, and check that they may come at their time.
+
+    All writers of messages pass here. A column of time counts as one, whatever it has in it: the
+    first batch tells, before anything is written.
+
+    Args:
+        queue: Which queue, or which partition of it.
+        batches: As `write_blocks` takes them.
+        visible: When all messages are to be delivered, if there is no column that says it.
+
+    Raises:
+        MessageError: A value does not fit its column.
+        OptionError: The messages are to be delayed, in a queue with an order; or both ``visible``
+            and a column say when they are delivered.
+        SchemaError: The columns are not those of the queue, or two of them say when a message is
+            delivered.
+    """
+    if visible is not None:
+        check_delayable(queue)
+    for rows in form_of(queue).assigned(batches):
+        column = _column_of_time(queue, rows)
+        if column is not None:
+            try:
+                check_delayable(queue)
+            except OptionError as error:
+                error.add_note(f"the rows have the column {column!r}: leave it out")
+                raise
+            if visible is not None:
+                given = "delay" if isinstance(visible, timedelta) else "visible_at"
+                raise OptionError(
+                    f"the rows have the column {column!r}, which says when each of them is "
+                    f"delivered, and {given!r} says it of all: leave out one of them"
+                )
+        yield rows
 
 
 def write_block(
@@ -111,8 +154,8 @@ def write_blocks(
         The blocks, in the order of their times.
 
     Raises:
-        MessageError: A null value, a reserved header, a message over the limit, a negative delay
-            or one of more than a year, or an instant beyond the year 9998.
+        MessageError: A null value, a reserved header, a message over the limit, or see `times_of`.
+        SchemaError: There are both columns of time.
         StoreError: Cassandra did not take the messages within the time allowed.
     """
     iterator = iter(batches)
@@ -130,9 +173,83 @@ def write_blocks(
     return writer.finish()
 
 
+def times_of(
+    queue: QueueDefinition, rows: pa.RecordBatch, *, first_row: int
+) -> pa.Int64Array | None:
+    """When each of these messages is to be delivered, in microseconds; 0 for at once.
+
+    Args:
+        rows: As `write_blocks` takes them.
+        first_row: How to number the first one in an error.
+
+    Returns:
+        Delays, or times since 1970; None if no column says it.
+
+    Raises:
+        MessageError: A delay is negative or more than a year, or an instant is beyond the year
+            9998; it names the first one.
+        SchemaError: There are both columns of time.
+    """
+    column = _column_of_time(queue, rows)
+    if column is None:
+        return None
+    is_instant = column == form_of(queue).names.visible_at
+    times = (_instants if is_instant else _delays)(rows.column(column), first_row)
+    return pc.fill_null(times, _AT_ONCE)
+
+
 def _column_of_time(queue: QueueDefinition, rows: pa.RecordBatch) -> str | None:
     names = form_of(queue).names
-    return next((it for it in (names.delay, names.visible_at) if it in rows.schema.names), None)
+    found = [name for name in (names.delay, names.visible_at) if name in rows.schema.names]
+    if len(found) > 1:
+        raise SchemaError(
+            f"the rows have the columns {found[0]!r} and {found[1]!r}, and both say when a "
+            "message is delivered: keep one of them"
+        )
+    return found[0] if found else None
+
+
+def _instants(column: pa.Array, first_row: int) -> pa.Int64Array:
+    instants = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    _refuse(
+        pc.greater_equal(instants, _LAST_INSTANT),
+        first_row,
+        "is to be visible after the year 9998: give an earlier time",
+    )
+    past = (datetime.now(UTC) - _CERTAINLY_PAST - _EPOCH) // _MICROSECOND
+    return pc.if_else(pc.less(instants, past), _AT_ONCE, instants)
+
+
+def _delays(column: pa.Array, first_row: int) -> pa.Int64Array:
+    # They are judged in their own unit: in another one a wrong delay may have no room.
+    is_duration = pa.types.is_duration(column.type)
+    per_second = _PER_SECOND[column.type.unit] if is_duration else 1
+    delays = column.cast(pa.int64()) if is_duration else column.cast(pa.float64(), safe=False)
+    _refuse(
+        pc.less(delays, 0),
+        first_row,
+        "has a negative delay: a message can't be delivered before it is published; give 0, or "
+        "null, for at once",
+    )
+    # Not `greater`: this refuses NaN as well.
+    _refuse(
+        pc.invert(pc.less_equal(delays, A_YEAR // timedelta(seconds=1) * per_second)),
+        first_row,
+        f"has a delay that is no number, or more than {A_YEAR.days} days: give a shorter one",
+    )
+    if not is_duration:
+        return pc.ceil(pc.multiply(delays, 1e6)).cast(pa.int64())
+    if per_second > _PER_SECOND["us"]:
+        step = per_second // _PER_SECOND["us"]
+        return pc.divide(pc.add(delays, step - 1), step)
+    return pc.multiply(delays, _PER_SECOND["us"] // per_second)
+
+
+def _refuse(rows: pa.Array, first_row: int, what: str) -> None:
+    """Refuse the first of these rows, if there is one."""
+    marked = pc.fill_null(rows, fill_value=False)
+    if pc.any(marked).as_py():
+        raise MessageError(f"{row_at(first_row + pc.index(marked, value=True).as_py())} {what}")
 
 
 def _cutter(
@@ -241,14 +358,12 @@ class BlockWriter:
         most = self._options.max_message_bytes
         check_messages(batch, most, first_row=self._rows, form=self._form)
         self.held_bytes += batch.nbytes
-        column = _column_of_time(self._queue, batch)
-        if column is None:
-            self._block_of(_AT_ONCE).add(batch)
-            self._rows += batch.num_rows
-            return
-        self._is_instant = column == self._form.names.visible_at
-        wanted = self._wanted(batch.column(column))
+        self._is_instant = self._form.names.visible_at in batch.schema.names
+        wanted = times_of(self._queue, batch, first_row=self._rows)
         self._rows += batch.num_rows
+        if wanted is None:
+            self._block_of(_AT_ONCE).add(batch)
+            return
         self._make_room(wanted)
         times = _rounded(wanted, self._step)
         for time in pc.unique(times).to_pylist():
@@ -273,41 +388,6 @@ class BlockWriter:
         if time not in self._open:
             self._open[time] = _TimedBlock(self._store, self._queue, self._options)
         return self._open[time]
-
-    def _wanted(self, column: pa.Array) -> pa.Array:
-        """The time of delivery of each message, in microseconds; 0 for at once."""
-        if self._is_instant:
-            wanted = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-            self._refuse(
-                pc.greater_equal(wanted, _LAST_INSTANT),
-                "is to be visible after the year 9998: give an earlier time",
-            )
-            wanted = pc.fill_null(wanted, 0)
-            past = (datetime.now(UTC) - _CERTAINLY_PAST - _EPOCH) // _MICROSECOND
-            return pc.if_else(pc.less(wanted, past), 0, wanted)
-        if pa.types.is_duration(column.type):
-            exact = column.cast(pa.duration("us")).cast(pa.int64())
-        else:
-            exact = pc.multiply(column.cast(pa.float64()), 1e6)
-        self._refuse(
-            pc.less(exact, 0),
-            "has a negative delay: a message can't be delivered before it is published; give 0, "
-            "or null, for at once",
-        )
-        # Not `greater`: this refuses NaN as well.
-        self._refuse(
-            pc.invert(pc.less_equal(exact, _LONGEST_DELAY)),
-            f"has a delay that is no number, or more than {A_YEAR.days} days: give a shorter one",
-        )
-        wanted = pc.ceil(exact).cast(pa.int64()) if pa.types.is_floating(exact.type) else exact
-        return pc.fill_null(wanted, 0)
-
-    def _refuse(self, rows: pa.Array, what: str) -> None:
-        """Refuse the first of these rows, if there is one."""
-        marked = pc.fill_null(rows, fill_value=False)
-        if pc.any(marked).as_py():
-            row = self._rows + pc.index(marked, value=True).as_py()
-            raise MessageError(f"row {row} of this task, counted from 0, {what}")
 
     def _make_room(self, wanted: pa.Array) -> None:
         """Round to larger steps until there are few enough times."""

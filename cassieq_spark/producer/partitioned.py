@@ -23,7 +23,7 @@ from cassieq_spark.model import (
     parts_of_id,
 )
 from cassieq_spark.parallel import in_parallel
-from cassieq_spark.producer.blocks import MOST_TIMES, BlockWriter
+from cassieq_spark.producer.blocks import MOST_TIMES, BlockWriter, checked_rows, times_of
 from cassieq_spark.producer.new_message import CheckedMessage, Visible
 from cassieq_spark.producer.partitioner import deal, partition_of_key, partition_without_key
 from cassieq_spark.producer.publisher import (
@@ -33,7 +33,6 @@ from cassieq_spark.producer.publisher import (
     put_into_partition,
     write_partition,
 )
-from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
@@ -74,8 +73,6 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
     if queue.partitions == 1:
         how = partial(write_partition, options=options, visible=visible, most_times=most_times)
         return [how(store, queue, batches, batch)]
-    if visible is not None:
-        check_delayable(queue)
     form, rows = form_of(queue), 0
     without_key = partition_without_key(batch, queue.partitions)
     parts: dict[int, _Part] = {}
@@ -85,9 +82,10 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
         writer = BlockWriter(store, of_it, options, most_times=most_times)
         return _Part(Attempt(store, of_it, batch), writer)
 
-    for each in form.assigned(batches):
-        # Here, so that an error names the row of the task, not that within the partition.
+    for each in checked_rows(queue, batches, visible):
+        # Both here, so that an error names the row of the task, not that within the partition.
         check_messages(each, options.max_message_bytes, first_row=rows, form=form)
+        times_of(queue, each, first_row=rows)
         rows += each.num_rows
         if not each.num_rows:
             continue

@@ -18,9 +18,8 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Mark, Once, read_mark
 from cassieq_spark.ledger.publish import Published, check_order, publish, skip_published
 from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Range, SinkBatch
-from cassieq_spark.producer.blocks import MOST_TIMES, write_block, write_blocks
+from cassieq_spark.producer.blocks import MOST_TIMES, checked_rows, write_block, write_blocks
 from cassieq_spark.producer.new_message import CheckedMessage, Visible, batches_of
-from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
@@ -122,12 +121,12 @@ def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
     Raises:
         BatchOrderError: The sink has published a later batch.
         MessageError: See `write_blocks`.
-        OptionError: The messages are to be delayed, in a strictly ordered queue.
+        OptionError, SchemaError: See `checked_rows`.
         StoreError: Cassandra did not take the messages within the time allowed.
     """
     options = SinkOptions(queue=queue.name) if options is None else options
     attempt = Attempt(store, queue, batch)
-    rows = attempt.counted(form_of(queue).assigned(batches))
+    rows = attempt.counted(checked_rows(queue, batches, visible))
     if not attempt.is_new:
         if isinstance(batch, SinkBatch):
             for _ in rows:
@@ -135,7 +134,6 @@ def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
         return attempt.written()
     if visible is None:
         return attempt.written(write_blocks(store, queue, rows, options, most_times=most_times))
-    check_delayable(queue)
     return attempt.written([replace(write_block(store, queue, rows, options), visible=visible)])
 
 

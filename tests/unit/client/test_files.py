@@ -198,3 +198,16 @@ def test_a_key_that_no_column_gives_is_refused(
         import_file(store, read_queue(store, "q"), file, key="vendor", watch=untold)
 
     assert client.peek("a") == []
+
+
+def test_a_file_that_delays_its_rows_is_refused_by_a_queue_with_an_order(
+    client: Client, store: CountingStore, tmp_path: Path
+):
+    client.create_queue("k", schema="a int", order="key", partitions=2)
+    file = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": [1], "_key": ["x"], "_delay": [3600]}), file)
+
+    with pytest.raises(OptionError, match="ordered by key, so a delayed message would hold up"):
+        import_file(store, read_queue(store, "k"), file, watch=untold)
+
+    assert client.peek("k") == []

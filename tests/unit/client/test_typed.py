@@ -21,6 +21,7 @@ from cassieq_spark.dead_letters.survey import read_message
 from cassieq_spark.errors import (
     BatchChangedError,
     MessageError,
+    OptionError,
     QueueStateError,
     SchemaError,
 )
@@ -274,6 +275,73 @@ def test_columns_that_say_how_a_row_is_put_have_their_types(
 @pytest.mark.parametrize("name", ["_key", "_headers", "_delay", "_visible_at"])
 def test_such_a_column_may_have_nothing_in_it(trips: Client, name: str):
     assert trips.put_many("trips", pa.table({"vendor": ["v"], name: pa.nulls(1)})) == Range(0, 1)
+
+
+LATE: dict[str, pa.Array] = {
+    "_delay": pa.array([3600]),
+    "_visible_at": pa.array([NOON.replace(year=2100)], UTC_MICROSECONDS),
+}
+
+
+class WriteRefusingStore(WrappedStore):
+    """Takes no chunks."""
+
+    def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
+        raise AssertionError((queue_id, block, list(chunks)))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [*LATE.items(), ("_DELAY", pa.nulls(1))],
+    ids=lambda column: column[0],
+)
+@pytest.mark.parametrize(("order", "partitions"), [("strict", 1), ("key", 1), ("key", 2)], ids=str)
+def test_a_queue_with_an_order_takes_no_table_that_delays_its_rows(
+    trips: Client, store: CountingStore, column: tuple[str, pa.Array], order: str, partitions: int
+):
+    trips.create_queue("k", schema="a int", order=order, partitions=partitions)
+    client = Client.from_store(WriteRefusingStore(store))
+    name, times = column
+
+    with pytest.raises(OptionError, match="so a delayed message would hold up all") as caught:
+        client.put_many("k", pa.table({"a": [1], "_key": ["x"], name: times}))
+
+    assert caught.value.__notes__ == [f"the rows have the column {name.lower()!r}: leave it out"]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_table_says_only_once_when_its_rows_are_delivered(
+    trips: Client, store: CountingStore, partitions: int
+):
+    trips.create_queue("p", schema="a int", partitions=partitions)
+    client = Client.from_store(WriteRefusingStore(store))
+    rows = {"a": pa.array([1])}
+    delay, visible_at = (rows | {name: column} for name, column in LATE.items())
+
+    with pytest.raises(SchemaError, match=r"'_delay' and '_visible_at', .* keep one of them"):
+        client.put_many("p", pa.table(rows | LATE))
+    with pytest.raises(OptionError, match=r"column '_visible_at', .* 'delay' .* leave out one"):
+        client.put_many("p", pa.table(visible_at), delay=timedelta(hours=1))
+    with pytest.raises(OptionError, match=r"column '_delay', .* 'visible_at' .* leave out one"):
+        client.put_many("p", pa.table(delay), visible_at=NOON)
+
+
+def test_a_timedelta_of_pandas_may_have_nanoseconds(trips: Client, clock: FakeClock):
+    delays = pd.to_timedelta([1_000_000_001], unit="ns")
+    trips.put_many("trips", pd.DataFrame({"vendor": ["v"], "_delay": delays}))
+
+    assert trips.receive("trips", "g") == []
+    clock.advance(timedelta(seconds=3))
+    assert len(trips.receive("trips", "g")) == 1
+
+
+def test_a_wrong_delay_is_refused_by_its_row_of_the_table_whatever_its_partition(trips: Client):
+    trips.create_queue("p", schema="a int", partitions=4)
+    keys = [f"k{number}" for number in range(20)]
+    table = pa.table({"a": range(20), "_key": keys, "_delay": [0] * 19 + [2**62]})
+
+    with pytest.raises(MessageError, match=r"^row 19 .* more than 365 days"):
+        trips.put_many("p", table)
 
 
 def test_a_table_is_received_with_receipts_by_one_lwt(trips: Client, store: CountingStore):

@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from cassieq_spark.arrow.chunks import decode
-from cassieq_spark.errors import MessageError
+from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.ledger.publish import MOST_BLOCKS
 from cassieq_spark.model import BucketSlice, PendingBlock, Range
 from cassieq_spark.producer import blocks
@@ -103,6 +104,52 @@ def test_a_delay_may_be_a_number_of_seconds_and_is_never_rounded_down(
     assert scene.contents(scene.write(batch)) == [(2 * SECOND, ["a"])]
 
 
+@pytest.mark.parametrize(
+    ("unit", "count"), [("s", 2), ("ms", 1_001), ("us", 1_000_001), ("ns", 1_000_000_001)]
+)
+def test_a_delay_may_be_a_duration_of_any_unit_and_is_never_rounded_down(
+    scene: Scene, unit: str, count: int
+):
+    delay = pa.array([count]).cast(pa.duration(unit))
+    batch = pa.record_batch({"value": pa.array(["a"]), "delay": delay})
+
+    assert scene.contents(scene.write(batch)) == [(2 * SECOND, ["a"])]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_the_longest_delay_is_a_year_in_any_unit(scene: Scene, unit: str):
+    year = timedelta(days=365)
+    delay = pa.array([365 * 86400]).cast(pa.duration("s")).cast(pa.duration(unit))
+    longer = pc.add(delay.cast(pa.int64()), 1).cast(pa.duration(unit))
+    values = pa.array(["a"])
+
+    (block,) = scene.write(pa.record_batch({"value": values, "delay": delay}))
+
+    assert block.visible == year
+    with pytest.raises(MessageError, match=r"^row 0 .* more than 365 days"):
+        scene.write(pa.record_batch({"value": values, "delay": longer}))
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [
+        pa.array([None, 1_700_000_000_000_000_000]),
+        pa.array([None, 2**63], pa.uint64()),
+        pa.array([None, 2**62]).cast(pa.duration("s")),
+        pa.array([None, float("nan")]),
+        pa.array([None, float("inf")]),
+    ],
+    ids=["nanoseconds of today", "uint64", "seconds", "nan", "inf"],
+)
+def test_a_delay_of_more_than_a_year_is_refused_by_its_row_however_long_it_is(
+    scene: Scene, delay: pa.Array
+):
+    batch = pa.record_batch({"value": pa.array(["a", "b"]), "delay": delay})
+
+    with pytest.raises(MessageError, match=r"^row 3 .* no number, or more than 365 days"):
+        scene.write(batch.slice(0, 1), batch.slice(0, 1), batch)
+
+
 def test_instants_are_rounded_up_to_whole_seconds(scene: Scene):
     pending = scene.write(timed(SOON, SOON + timedelta(microseconds=1), None))
 
@@ -187,6 +234,27 @@ def test_what_was_written_before_times_were_rounded_more_has_blocks_of_its_own(
 def test_a_negative_delay_is_refused_by_its_row(scene: Scene):
     with pytest.raises(MessageError, match=r"^row 4 .* negative delay"):
         scene.write(delayed(1, 2), delayed(0, None, -1))
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [
+        pa.array([-(2**63)]),
+        pa.array([-1]).cast(pa.duration("ns")),
+        pa.array([-(2**62)]).cast(pa.duration("s")),
+    ],
+    ids=lambda delay: str(delay.type),
+)
+def test_a_negative_delay_is_refused_however_large_or_small_it_is(scene: Scene, delay: pa.Array):
+    with pytest.raises(MessageError, match=r"^row 0 .* negative delay"):
+        scene.write(pa.record_batch({"value": pa.array(["a"]), "delay": delay}))
+
+
+def test_two_columns_that_say_when_a_message_is_delivered_are_refused(scene: Scene):
+    batch = delayed(1).append_column("visible_at", timed(SOON).column("visible_at"))
+
+    with pytest.raises(SchemaError, match=r"'delay' and 'visible_at', .* keep one of them"):
+        scene.write(batch)
 
 
 def test_a_null_value_is_refused_by_its_row_of_the_task(scene: Scene):
