@@ -58,7 +58,7 @@ _SETTLED = {
     RELEASE: ("receipt", "delay"),
     EXTEND: ("receipt", "seconds"),
     REJECT: ("receipt", "reason"),
-    REPLACE: ("receipt", "value", "key", "headers"),
+    REPLACE: ("receipt", "value", "key", "headers", "delay"),
     EACH: ("receipt", "operation", "delay", "seconds", "reason", "value", "key", "headers"),
 }
 _REQUIRED = {REPLACE: ("value",), EACH: ("operation",)}

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cassieq_spark.arguments import A_YEAR
-from cassieq_spark.arrow.chunks import PLAIN, Form, check_messages
+from cassieq_spark.arrow.chunks import PLAIN, Form, check_messages, row_at
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.arrow.rows import METADATA
 from cassieq_spark.arrow.typed_chunks import TypedForm
@@ -112,7 +112,8 @@ def read_outcomes(
 
     Raises:
         MessageError: A receipt is not valid, or of another queue; an operation is unknown; a
-            delay is negative, or longer than a year; or the queue does not take a new message.
+            delay is negative, or longer than a year; a row replaces its message without a new
+            message; or the queue does not take a new message.
     """
     found: defaultdict[LeaseKey, Outcomes] = defaultdict(Outcomes)
     form, first_row = defaults.form, 0
@@ -127,12 +128,26 @@ def read_outcomes(
             else:
                 found[lease].add(monoton, operation, parameter)
         for (lease, delay), monotons in replaced.items():
+            first_replaced = first_row + min(monotons)
+            if form is PLAIN and "value" not in new.schema.names:
+                raise MessageError(_without_value(first_replaced, defaults.queue))
             taken = new.take(pa.array(list(monotons), pa.int64()))
-            most = defaults.max_message_bytes
-            check_messages(taken, most, first_row=first_row + min(monotons), form=form)
+            check_messages(taken, defaults.max_message_bytes, first_row=first_replaced, form=form)
             found[lease].replace(delay, Replacements(list(monotons.values()), taken))
         first_row += receipts.num_rows
     return dict(found)
+
+
+def _without_value(row: int, queue: QueueDefinition) -> str:
+    if queue.schema is None:
+        return (
+            f"{row_at(row)} replaces its message, and there is no column 'value': add it, with "
+            "the new message, or use another operation"
+        )
+    return (
+        f"{row_at(row)} replaces its message, and operation 'each' replaces no messages of a "
+        "queue with a schema: replace them by a write of their own, with 'operation' = 'replace'"
+    )
 
 
 def _rows(

@@ -112,6 +112,7 @@ def test_a_strictly_ordered_queue_takes_no_delayed_messages(column: tuple[str, s
         ("extend", [("seconds", "bigint")]),
         ("reject", [("reason", "string")]),
         ("replace", [("value", "binary"), ("key", "string")]),
+        ("replace", [("value", "string"), ("delay", "interval second")]),
         ("each", [("operation", "string"), ("delay", "int"), ("reason", "string")]),
     ],
 )

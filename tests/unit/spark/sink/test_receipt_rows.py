@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -113,6 +114,26 @@ def test_each_row_may_say_what_is_to_be_done():
     )
     ((delay, (monotons, new)),) = outcomes.replacements()
     assert (delay, monotons, new.to_pylist()) == (3 * SECOND, [4], [{"value": "new"}])
+
+
+@pytest.mark.parametrize("others", [{}, {"key": ["k", "k"]}], ids=["no columns", "a key"])
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        (None, "replaces its message, and there is no column 'value'"),
+        ("fare int", "a queue with a schema: .* with 'operation' = 'replace'"),
+    ],
+    ids=["bytes", "a schema"],
+)
+def test_a_row_that_replaces_by_nothing_is_named(
+    others: dict[str, Any], schema: str | None, problem: str
+):
+    rows = {"receipt": [receipt(1), receipt(2)], **others}
+    queue = replace(DEFINITION, schemas=() if schema is None else (schema,))
+    acked, replaced = ({"operation": ["ack", each]} for each in ("ack", "replace"))
+
+    with pytest.raises(MessageError, match=f"^row 3 of this task, .* {problem}"):
+        read("each", rows | acked, rows | replaced, queue=queue)
 
 
 def test_only_replacements_are_no_settlement():
