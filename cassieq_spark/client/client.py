@@ -39,7 +39,7 @@ from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
 from cassieq_spark.dead_letters.stopped import Resume, Stopped, find_stopped, resume_group
 from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.display import Listing
-from cassieq_spark.errors import OptionError, SchemaError
+from cassieq_spark.errors import CassieqError, OptionError, SchemaError
 from cassieq_spark.groups.partitions import create_groups, delete_groups, seek_groups
 from cassieq_spark.groups.presence import Presences
 from cassieq_spark.groups.settle import Settled
@@ -184,7 +184,10 @@ class Client:
         with self._calls:
             definition = read_queue(self._store, queue)
             checked = check_message(new, definition)
-            return put_messages(self._store, definition, [checked], self._commits.publish)[0]
+            (outcome,) = put_messages(self._store, definition, [checked], self._commits.publish)
+        if isinstance(outcome, CassieqError):
+            raise outcome
+        return outcome
 
     @overload
     def put_many(
@@ -291,8 +294,8 @@ class Client:
             QueueStateError: There is no such queue.
         """
         return Producer(
-            partial(self._put, queue),
-            self.queue(queue),
+            partial(self.queue, queue),
+            self._put,
             linger=linger,
             max_batch=max_batch,
             max_bytes=max_bytes,
@@ -862,10 +865,11 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _put(self, queue: str, messages: Sequence[CheckedMessage]) -> list[int]:
+    def _put(
+        self, queue: QueueDefinition, messages: Sequence[CheckedMessage]
+    ) -> list[int | CassieqError]:
         with self._calls:
-            definition = read_queue(self._store, queue)
-            return put_messages(self._store, definition, messages, self._commits.publish)
+            return put_messages(self._store, queue, messages, self._commits.publish)
 
     def _settle(
         self, messages: Iterable[Message | str], settlement_of: Callable[[Ranges], Settlement]

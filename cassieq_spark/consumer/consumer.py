@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid4
 
 from cassieq_spark.arguments import abridged
-from cassieq_spark.errors import InvariantError
+from cassieq_spark.errors import CassieqError, InvariantError, OutcomeUnknownError
 from cassieq_spark.fetch.find import Finder, Piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
@@ -299,7 +299,9 @@ class Consumer:
             MessageError: The queue does not take a new message; nothing has changed.
             SchemaError: The queue has other columns; nothing has changed.
             OptionError: A delay in a strictly ordered queue; nothing has changed.
-            ContentionError: Lost to others again and again.
+            ContentionError: Lost to others again and again; nothing has changed.
+            OutcomeUnknownError: The new messages are published, or may be; the old ones are not
+                acked.
             QueueStateError: There is no such group.
         """
         # A query starts faster without the modules that write messages, which most never need.
@@ -327,7 +329,14 @@ class Consumer:
         whole = replace(queue, partition=None)
         written = write_messages(self._store, whole, [new], visible=delay or None)
         publish_all(self._store, written)
-        acked = settle(Settlement(acked=taken))
+        try:
+            acked = settle(Settlement(acked=taken))
+        except CassieqError as error:
+            raise OutcomeUnknownError(
+                f"{self.group}: the new messages are published, and the old ones {taken.short} "
+                "could not be acked: they come again when their lease runs out. Ack them; a "
+                f"repeated call would publish the new messages again. The error was: {error}"
+            ) from error
         if acked.stale:
             logger.warning(
                 "%s: messages %s were replaced, but their lease had run out, so other "

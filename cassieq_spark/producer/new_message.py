@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -76,7 +78,7 @@ class CheckedMessage:
 
     Attributes:
         key: None if it has none.
-        value: Its body; a batch of one row if the queue has a schema.
+        value: Its body; if the queue has a schema, a batch of one row, with key and headers.
         headers: Names with values; None if it has none.
         size: Bytes of all three.
         visible: When it is to be delivered.
@@ -106,19 +108,17 @@ def check_message(
     """
     new = message if isinstance(message, NewMessage) else NewMessage(message)
     visible = visible_from(new.delay, new.visible_at)
+    key = None if new.key is None else bytes_of(new.key, f"the key of {what}")
+    headers = None if new.headers is None else header_pairs(new.headers, what) or None
     value: bytes | pa.RecordBatch
     if queue.schema is None:
         value = bytes_of(new.value, f"the value of {what}")
-        size = len(value)
+        texts = [text.encode() for pair in headers or () for text in pair if text]
+        size = sum(map(len, [value, key or b"", *texts]))
     else:
-        value = _row_of(new.value, schema_of(queue.schema), what)
-        size = sum(form_of(queue).check(value, LARGEST_MESSAGE, first_row=0).to_pylist())
-    key = None if new.key is None else bytes_of(new.key, f"the key of {what}")
-    headers = None if new.headers is None else header_pairs(new.headers, what) or None
-    if key is not None:
-        size += len(key)
-    if headers is not None:
-        size += sum(len(text.encode()) for pair in headers for text in pair if text)
+        value = _with_extra(_row_of(new.value, schema_of(queue.schema), what), key, headers)
+        # As the row will be counted when it is written, so that it is not refused there.
+        size = form_of(queue).check(value, sys.maxsize, first_row=0)[0].as_py()
     if size > LARGEST_MESSAGE:
         raise MessageError(
             f"{what} is {size} bytes with its key and headers: the limit is "
@@ -170,6 +170,21 @@ def _row_of(value: Value, schema: pa.Schema, what: str) -> pa.RecordBatch:
     )
 
 
+def _with_extra(
+    row: pa.RecordBatch, key: bytes | None, headers: Sequence[tuple[str, str | None]] | None
+) -> pa.RecordBatch:
+    """A row with the columns that a message has beside those of its queue."""
+    extra = [
+        pa.array([each], field.type) for each, field in zip((key, headers), EXTRA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays([*row.columns, *extra], schema=_with_fields(row.schema))
+
+
+@lru_cache(maxsize=256)
+def _with_fields(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([*schema, *EXTRA])
+
+
 def visible_from(delay: timedelta | None, visible_at: datetime | None) -> Visible:
     """When a message is to be delivered: after a delay, at an instant, or at once.
 
@@ -187,30 +202,23 @@ def batches_of(
     messages: Iterable[CheckedMessage], queue: QueueDefinition
 ) -> Iterator[pa.RecordBatch]:
     """Collect messages into Arrow batches of a bounded number of bytes."""
-    schema = STORED if queue.schema is None else EXTRA
+    batch = _plain_batch if queue.schema is None else _typed_batch
     held: list[CheckedMessage] = []
     size = 0
     for message in messages:
         held.append(message)
         size += message.size
         if len(held) == _BATCH_COUNT or size >= _BATCH_BYTES:
-            yield _batch(held, schema)
+            yield batch(held)
             held, size = [], 0
     if held:
-        yield _batch(held, schema)
+        yield batch(held)
 
 
-def _batch(messages: Sequence[CheckedMessage], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with these columns, and those of the queue if it has a schema."""
-    columns = [_column(messages, column.name.removeprefix("_"), column.type) for column in schema]
-    rows = [message.value for message in messages if isinstance(message.value, pa.RecordBatch)]
-    if not rows:
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-    own = pa.concat_batches(rows)
-    return pa.RecordBatch.from_arrays(
-        [*own.columns, *columns], schema=pa.schema([*own.schema, *schema])
-    )
+def _plain_batch(messages: Sequence[CheckedMessage]) -> pa.RecordBatch:
+    columns = [pa.array(list(map(attrgetter(each.name), messages)), each.type) for each in STORED]
+    return pa.RecordBatch.from_arrays(columns, schema=STORED)
 
 
-def _column(messages: Sequence[CheckedMessage], attribute: str, type_: pa.DataType) -> pa.Array:
-    return pa.array(list(map(attrgetter(attribute), messages)), type_)
+def _typed_batch(messages: Sequence[CheckedMessage]) -> pa.RecordBatch:
+    return pa.concat_batches([message.value for message in messages])

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cassieq_spark.arrow.chunks import check_messages
 from cassieq_spark.arrow.typed_chunks import form_of
-from cassieq_spark.errors import CassieqError, InvariantError
+from cassieq_spark.errors import CassieqError, InvariantError, OutcomeUnknownError
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import Published
 from cassieq_spark.model import (
@@ -118,8 +118,8 @@ class _Part(NamedTuple):
 
 def put_messages(
     store: Store, queue: QueueDefinition, messages: Sequence[CheckedMessage], publish: Publish
-) -> list[int]:
-    """Write and publish messages; returns the monoton of each, in its partition.
+) -> list[int | CassieqError]:
+    """Write and publish messages; those of one partition all at once or not at all.
 
     Messages of one partition and time of delivery keep their order.
 
@@ -127,9 +127,12 @@ def put_messages(
         queue: The whole queue.
         messages: At least one.
         publish: Publishes what was written to one partition.
+
+    Returns:
+        The monoton of each, in its partition; or why its partition could not publish.
     """
     if queue.partitions == 1:
-        return put_into_partition(store, queue, messages, publish)
+        return _put(store, queue, messages, publish)
     without_key = partition_without_key(None, queue.partitions)
     by_partition: defaultdict[int, list[int]] = defaultdict(list)
     for index, message in enumerate(messages):
@@ -137,14 +140,23 @@ def put_messages(
         at = without_key if key is None else partition_of_key(key, queue.partitions)
         by_partition[at].append(index)
 
-    def put(partition: int) -> list[int]:
+    def put(partition: int) -> list[int | CassieqError]:
         own = [messages[index] for index in by_partition[partition]]
-        return put_into_partition(store, queue.of_partition(partition), own, publish)
+        return _put(store, queue.of_partition(partition), own, publish)
 
-    monotons: dict[int, int] = {}
+    outcomes: dict[int, int | CassieqError] = {}
     for partition, found in zip(by_partition, in_parallel(put, list(by_partition)), strict=True):
-        monotons |= zip(by_partition[partition], found, strict=True)
-    return [monotons[index] for index in range(len(messages))]
+        outcomes |= zip(by_partition[partition], found, strict=True)
+    return [outcomes[index] for index in range(len(messages))]
+
+
+def _put(
+    store: Store, queue: QueueDefinition, messages: Sequence[CheckedMessage], publish: Publish
+) -> list[int | CassieqError]:
+    try:
+        return [*put_into_partition(store, queue, messages, publish)]
+    except CassieqError as error:
+        return [error] * len(messages)
 
 
 def publish_all(
@@ -169,6 +181,8 @@ def publish_all(
         What was published, by partition with messages.
 
     Raises:
+        OutcomeUnknownError: See `publish_written`; or the write has no name, and only some of the
+            partitions have published it.
         CassieqError: See `publish_written`.
     """
     by_partition: defaultdict[QueueId, list[Written]] = defaultdict(list)
@@ -188,16 +202,51 @@ def publish_all(
     before = dict.fromkeys(each.queue_id for each in written if each.published is not None)
     published = {queue_id: publish_one(queue_id) for queue_id in before}
     rest = [queue_id for queue_id in by_partition if queue_id not in published]
-    try:
-        return published | dict(zip(rest, in_parallel(publish_one, rest), strict=True))
-    except CassieqError as error:
-        if len(by_partition) > 1:
-            error.add_note(
-                f"The write goes to {len(by_partition)} partitions, each of which becomes visible "
-                "by itself: some may be. A batch of a stream is completed when Spark repeats it, "
-                "and so is a write that has a name"
-            )
-        raise
+    errors: list[CassieqError] = []
+    for queue_id, outcome in zip(rest, in_parallel(_caught(publish_one), rest), strict=True):
+        if isinstance(outcome, CassieqError):
+            errors.append(outcome)
+        else:
+            published[queue_id] = outcome
+    if errors:
+        raise _error_of(errors, len(by_partition), named=written[0].batch is not None)
+    return published
+
+
+def _caught(
+    publish: Callable[[QueueId], Published],
+) -> Callable[[QueueId], Published | CassieqError]:
+    def call(queue_id: QueueId) -> Published | CassieqError:
+        try:
+            return publish(queue_id)
+        except CassieqError as error:
+            return error
+
+    return call
+
+
+def _error_of(errors: Sequence[CassieqError], partitions: int, *, named: bool) -> CassieqError:
+    """The error of a write that some of its partitions could not publish."""
+    unknown = (error for error in errors if isinstance(error, OutcomeUnknownError))
+    first = next(unknown, errors[0])
+    for other in errors:
+        if other is not first:
+            first.add_note(f"and: {type(other).__name__}: {other}")
+    if named and partitions > 1:
+        first.add_note(
+            f"The write goes to {partitions} partitions, each of which becomes visible by itself: "
+            "some may be. A batch of a stream is completed when Spark repeats it, and so is a "
+            "write that has a name"
+        )
+    if named or len(errors) == partitions or isinstance(first, OutcomeUnknownError):
+        return first
+    partly = OutcomeUnknownError(
+        f"{partitions - len(errors)} of the {partitions} partitions that this write goes to have "
+        "published it, so their messages are visible, and those of the others are not. The write "
+        f"has no name, so a repeated one would publish them again. The error was: {first}"
+    )
+    partly.__cause__ = first
+    return partly
 
 
 def positions_of(published: Mapping[QueueId, Published]) -> Range | Positions | None:

@@ -6,15 +6,17 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Self
+from itertools import takewhile
+from typing import NamedTuple, Self
 
 from cassieq_spark.arguments import check_count, check_duration
-from cassieq_spark.errors import CassieqError
+from cassieq_spark.errors import CassieqError, QueueStateError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.producer.blocks import FINEST, MOST_TIMES
 from cassieq_spark.producer.new_message import (
@@ -36,8 +38,8 @@ DEFAULT_MAX_BATCH = 10_000
 DEFAULT_MAX_BYTES = 8 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: Gives messages their monotons, all at once or not at all.
-Publish = Callable[[Sequence[CheckedMessage]], Sequence[int]]
+#: Gives messages of a queue their monotons; those of one partition all at once or not at all.
+Publish = Callable[[QueueDefinition, Sequence[CheckedMessage]], Sequence[int | CassieqError]]
 
 
 class Producer:
@@ -48,10 +50,15 @@ class Producer:
     puts. Meanwhile the next batch fills; when it is full as well, `put` waits. The end of the
     producer's ``with`` publishes the rest.
 
+    If the queue is altered, the messages that wait are published with the columns that it had, and
+    later ones are checked for those that it has.
+
     Made by `Client.producer`. Safe to use from many threads. A forked process begins with an empty
     batch: the parent publishes its own messages.
 
     Args:
+        read: Reads the queue; once for each batch.
+        publish: Publishes a batch.
         linger: How long the first message of a batch waits for others.
         max_batch: Most messages of a batch.
         max_bytes: Most bytes of a batch, unless it has a single message.
@@ -62,8 +69,8 @@ class Producer:
 
     def __init__(
         self,
+        read: Callable[[], QueueDefinition],
         publish: Publish,
-        queue: QueueDefinition,
         *,
         linger: timedelta = DEFAULT_LINGER,
         max_batch: int = DEFAULT_MAX_BATCH,
@@ -72,9 +79,10 @@ class Producer:
         check_duration("linger", linger)
         check_count("max_batch", max_batch)
         check_count("max_bytes", max_bytes)
-        self.queue = queue.name
-        self._definition = queue
-        self._new_batcher = partial(_Batcher, publish, queue.name, linger, max_batch, max_bytes)
+        self._read, self._put = read, publish
+        self._definition = read()
+        self.queue = name = self._definition.name
+        self._new_batcher = partial(_Batcher, self._publish, name, linger, max_batch, max_bytes)
         self._batchers: dict[int, _Batcher] = {}
 
     def put(self, message: Value | NewMessage) -> Future[int]:
@@ -95,11 +103,23 @@ class Producer:
             OptionError: The delay is not valid, or the queue is strictly ordered and takes none.
             CassieqError: The producer is closed.
         """
-        return self._batcher.add(self._checked(message))
+        queue = self._definition
+        try:
+            checked = _checked(message, queue)
+        except CassieqError:
+            # The queue may have been altered since the last batch.
+            queue = self._read_anew()
+            checked = _checked(message, queue)
+        return self._batcher.add(queue, checked)
 
     def try_put(self, message: Value | NewMessage) -> Future[int] | None:
-        """As `put`, but never waits: None if there is no room for the message now."""
-        return self._batcher.try_add(self._checked(message))
+        """As `put`, but never waits: None if there is no room for the message now.
+
+        It checks the message for the queue as it was at the last batch; `put` reads the queue
+        before it refuses a message.
+        """
+        queue = self._definition
+        return self._batcher.try_add(queue, _checked(message, queue))
 
     def flush(self) -> None:
         """Publish all messages that were put until now, and wait for it.
@@ -125,18 +145,40 @@ class Producer:
             if error is None:
                 raise
 
-    def _checked(self, message: Value | NewMessage) -> CheckedMessage:
-        """Refuse a message that would fail its whole batch."""
-        checked = check_message(message, self._definition)
-        if checked.visible is None:
-            return checked
-        check_delayable(self._definition)
-        return replace(checked, visible=_rounded(checked.visible))
+    def _read_anew(self) -> QueueDefinition:
+        if (found := self._read()) != self._definition:
+            self._definition = found
+        return self._definition
+
+    def _publish(
+        self, queue: QueueDefinition, messages: Sequence[CheckedMessage]
+    ) -> Sequence[int | CassieqError]:
+        """Publish messages that were checked for a definition of the queue."""
+        now = self._read_anew()
+        if now.version == queue.version:
+            # Writers go on with the schema that they began with.
+            return self._put(queue, messages)
+        if (now.schema, now.order) != (queue.schema, queue.order):
+            raise QueueStateError(
+                f"queue {self.queue!r} was deleted, and created again with another schema or "
+                f"order, while {len(messages)} messages waited for their publish; they are not "
+                "published: put them again as the new queue takes them"
+            )
+        return self._put(now, messages)
 
     @property
     def _batcher(self) -> _Batcher:
         pid = os.getpid()
         return self._batchers.get(pid) or self._batchers.setdefault(pid, self._new_batcher())
+
+
+def _checked(message: Value | NewMessage, queue: QueueDefinition) -> CheckedMessage:
+    """Refuse a message that would fail its whole batch."""
+    checked = check_message(message, queue)
+    if checked.visible is None:
+        return checked
+    check_delayable(queue)
+    return replace(checked, visible=_rounded(checked.visible))
 
 
 def _rounded(visible: datetime | timedelta) -> datetime | timedelta:
@@ -162,6 +204,14 @@ class _Put(Future[int]):
         return super().exception(timeout)
 
 
+class _Waiting(NamedTuple):
+    """A message that waits for its publish, and the definition that it was checked for."""
+
+    queue: QueueDefinition
+    message: CheckedMessage
+    put: _Put
+
+
 @dataclass(slots=True)
 class _Batcher:
     """The batches of a producer in one process, and the thread that publishes them.
@@ -175,7 +225,7 @@ class _Batcher:
     max_batch: int
     max_bytes: int
     _changed: threading.Condition = field(default_factory=threading.Condition)
-    _filling: list[tuple[CheckedMessage, _Put]] = field(default_factory=list)
+    _filling: list[_Waiting] = field(default_factory=list)
     _times: set[Visible] = field(default_factory=set)
     _bytes: int = 0
     _first_at: float = 0.0
@@ -190,19 +240,19 @@ class _Batcher:
     _running: bool = False
     _ident: int = 0
 
-    def add(self, message: CheckedMessage) -> Future[int]:
+    def add(self, queue: QueueDefinition, message: CheckedMessage) -> Future[int]:
         with self._changed:
             # A callback runs in our own thread, and would wait for itself.
             is_own = threading.get_ident() == self._ident
             while not (self._closed or self._has_room(message) or is_own):
                 self._send_off()
                 self._changed.wait()
-            return self._added(message)
+            return self._added(queue, message)
 
-    def try_add(self, message: CheckedMessage) -> Future[int] | None:
+    def try_add(self, queue: QueueDefinition, message: CheckedMessage) -> Future[int] | None:
         with self._changed:
             if self._closed or self._has_room(message):
-                return self._added(message)
+                return self._added(queue, message)
             self._send_off()
             return None
 
@@ -210,7 +260,7 @@ class _Batcher:
         with self._changed:
             if self._filling:
                 self._send_off()
-            outstanding = [*self._under_way, *(put for _, put in self._filling)]
+            outstanding = [*self._under_way, *(each.put for each in self._filling)]
         wait(outstanding)
         with self._changed:
             failed, self._failed = self._failed, []
@@ -229,17 +279,26 @@ class _Batcher:
         """Publish batch after batch until there are no messages."""
         self._ident = threading.get_ident()
         while batch := self._next_batch():
-            messages, puts = zip(*batch, strict=True)
+            puts = [each.put for each in batch]
             try:
-                monotons = self.publish(messages)
+                outcomes = self.publish(batch[0].queue, [each.message for each in batch])
             except BaseException as error:  # noqa: BLE001 (the futures have it, whatever it is)
                 self._fail(puts, error)
-            else:
-                for put, monoton in zip(puts, monotons, strict=True):
-                    put.set_result(monoton)
+                continue
+            failed: defaultdict[CassieqError, list[_Put]] = defaultdict(list)
+            for put, outcome in zip(puts, outcomes, strict=True):
+                if isinstance(outcome, CassieqError):
+                    failed[outcome].append(put)
+                else:
+                    put.set_result(outcome)
+            for reason, of_it in failed.items():
+                self._fail(of_it, reason)
 
-    def _next_batch(self) -> list[tuple[CheckedMessage, _Put]]:
-        """Wait until a batch is due, and take it; empty if there is none."""
+    def _next_batch(self) -> list[_Waiting]:
+        """Wait until a batch is due, and take it; empty if there is none.
+
+        Its messages were checked for the same definition of the queue.
+        """
         with self._changed:
             self._under_way = []
             while self._filling:
@@ -247,15 +306,23 @@ class _Batcher:
                 if left > 0 and not (self._hurry or self._closed or self._is_full()):
                     self._changed.wait(left)
                     continue
-                taken, self._filling, self._bytes = self._filling, [], 0
-                self._times, self._hurry = set(), False
-                batch = [each for each in taken if each[1].set_running_or_notify_cancel()]
-                self._under_way = [put for _, put in batch]
+                batch = [each for each in self._taken() if each.put.set_running_or_notify_cancel()]
+                self._under_way = [each.put for each in batch]
                 self._changed.notify_all()
                 if batch:
                     return batch
             self._running = False
             return []
+
+    def _taken(self) -> Iterable[_Waiting]:
+        """Take the messages that begin the filling batch; under the lock."""
+        queue = self._filling[0].queue
+        taken = list(takewhile(lambda each: each.queue is queue, self._filling))
+        rest = self._filling[len(taken) :]
+        self._filling, self._hurry = rest, bool(rest)
+        self._bytes = sum(each.message.size for each in rest)
+        self._times = {each.message.visible for each in rest}
+        return taken
 
     def _fail(self, puts: Sequence[_Put], error: BaseException) -> None:
         logger.error(
@@ -272,7 +339,7 @@ class _Batcher:
         for put in puts:
             put.set_exception(error)
 
-    def _added(self, message: CheckedMessage) -> Future[int]:
+    def _added(self, queue: QueueDefinition, message: CheckedMessage) -> Future[int]:
         """Add a message for which there is room; under the lock."""
         put = _Put()
         if self._closed:
@@ -282,7 +349,7 @@ class _Batcher:
         if not self._running:
             self._thread.submit(self._run)
             self._running = True
-        self._filling.append((message, put))
+        self._filling.append(_Waiting(queue, message, put))
         self._times.add(message.visible)
         self._bytes += message.size
         if len(self._filling) == 1 or self._is_full():

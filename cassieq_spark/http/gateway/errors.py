@@ -38,7 +38,7 @@ _RETRY_AFTER = {"Retry-After": "1"}
 _SOON = timedelta(seconds=1)
 _OF_STORE = {
     503: "Cassandra does not answer, or refuses: nothing was put; try again in a moment",
-    504: "Cassandra's answer was lost: the request may have succeeded, or may yet",
+    504: "the outcome is unknown: all or a part of it may have been done, or may be yet",
 }
 _REASONS = {404: "NotFound", 409: "Conflict"}
 _REASONS_OF: dict[type[Exception], str] = {NotYetError: "NotYet", DeletedError: "Deleted"}

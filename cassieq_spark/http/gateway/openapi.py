@@ -39,7 +39,7 @@ _ALWAYS = {
     429: "A limit or quota is reached; try again after Retry-After",
     431: "The request line and headers are too large",
     503: "Cassandra does not answer, or refuses; try again after Retry-After",
-    504: "Cassandra's answer was lost: the request may have succeeded, or may yet",
+    504: "The outcome is unknown: all or a part of it may have been done, or may be yet",
 }
 _WITH_BODY = {408: "The headers or the body arrived too slowly", 413: "The body is too large"}
 _WITH_JSON = {422: "The body is JSON, but not valid"}

@@ -9,6 +9,7 @@ from datetime import timedelta
 from itertools import islice
 
 from cassieq_spark.client import AsyncClient, AsyncProducer, NewMessage
+from cassieq_spark.errors import CassieqError
 from cassieq_spark.http.gateway.errors import too_busy
 
 #: Producers that are kept for the next put; each has a thread after its first put.
@@ -50,7 +51,11 @@ class ProducerPool:
             task = shared.producer
             # Shielded, as other puts wait for the same task.
             producer = task.result() if task.done() else await asyncio.shield(task)
-            future = producer.try_put(message)
+            try:
+                future = producer.try_put(message)
+            except CassieqError:
+                # The queue may have changed since the last batch: `put` looks, in a thread.
+                return await producer.put(message)
             if future is None:
                 raise too_busy(f"queue {queue!r} gets more messages than can be published")
             return await future

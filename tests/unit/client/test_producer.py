@@ -17,8 +17,11 @@ from cassieq_spark.errors import (
     NotAppliedError,
     OptionError,
     QueueStateError,
+    SchemaError,
 )
 from cassieq_spark.model import QueueId
+from cassieq_spark.queues import alter_queue
+from cassieq_spark.settings.writing import LARGEST_MESSAGE
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
@@ -392,3 +395,107 @@ def test_a_program_that_ends_without_closing_it_publishes_all_the_same():
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "50\n", "")
+
+
+def test_messages_that_wait_while_a_column_is_dropped_are_published_with_it(slow: SlowStore):
+    client = Client.from_store(slow)
+    client.create_queue("t", schema="a string, b int")
+    with client.producer("t", linger=timedelta(0)) as producer:
+        slow.gate.clear()
+        first = producer.put({"a": "first", "b": 0})
+        assert slow.arrived.acquire(timeout=PATIENCE)
+        row = {"a": "waits", "b": 1}
+        waits = producer.put(row)
+        row["a"] = "changed by the program since"
+        alter_queue(slow, "t", schema="a string")
+        slow.gate.set()
+        assert [first.result(PATIENCE), waits.result(PATIENCE)] == [0, 1]
+
+        assert producer.put({"a": "later"}).result(PATIENCE) == 2
+        with pytest.raises(SchemaError, match="no column 'b'"):
+            producer.put({"a": "later", "b": 2})
+
+    values = [message.value for message in client.peek("t", max=9)]
+    assert values == [{"a": "first"}, {"a": "waits"}, {"a": "later"}]
+
+
+def test_messages_checked_before_and_after_an_alter_are_two_publishes_in_order(slow: SlowStore):
+    client = Client.from_store(slow)
+    client.create_queue("t", schema="a string")
+    with client.producer("t", linger=timedelta(0)) as producer:
+        slow.gate.clear()
+        first = producer.put({"a": "first"})
+        assert slow.arrived.acquire(timeout=PATIENCE)
+        alter_queue(slow, "t", schema="a string, b int")
+        puts = [producer.put({"a": "old"}), producer.put({"a": "new", "b": 1})]
+        slow.gate.set()
+        assert [put.result(PATIENCE) for put in (first, *puts)] == [0, 1, 2]
+
+    values = [message.value for message in client.peek("t", max=9)]
+    assert values == [{"a": "first", "b": None}, {"a": "old", "b": None}, {"a": "new", "b": 1}]
+
+
+def test_messages_without_columns_do_not_become_rows_of_nulls_in_a_queue_that_was_created_again(
+    client: Client,
+):
+    with client.producer("q", linger=timedelta(0)) as producer:
+        assert producer.put("plain").result(PATIENCE) == 0
+        client.delete_queue("q")
+        client.create_queue("q", schema="a string, b int", max_deliveries=0)
+        refused = producer.put('{"a": "x", "b": 1}')
+        with pytest.raises(QueueStateError, match="created again with another schema"):
+            refused.result(PATIENCE)
+
+        assert producer.put('{"a": "x", "b": 1}').result(PATIENCE) == 0
+
+    assert [message.value for message in client.peek("q")] == [{"a": "x", "b": 1}]
+
+
+def test_rows_are_not_put_into_a_queue_that_was_created_again_without_columns(client: Client):
+    client.create_queue("t", schema="a string")
+    with client.producer("t", linger=timedelta(0)) as producer:
+        client.delete_queue("t")
+        client.create_queue("t", max_deliveries=0)
+        with pytest.raises(QueueStateError, match="created again with another schema"):
+            producer.put({"a": "x"}).result(PATIENCE)
+
+        assert producer.put("plain").result(PATIENCE) == 0
+
+
+def test_delayed_messages_do_not_fail_others_in_a_queue_that_was_created_again_with_an_order(
+    client: Client,
+):
+    with client.producer("q", linger=timedelta(0)) as producer:
+        client.delete_queue("q")
+        client.create_queue("q", order="strict")
+        with pytest.raises(QueueStateError, match="created again"):
+            producer.put(NewMessage("late", delay=HOUR)).result(PATIENCE)
+        with pytest.raises(OptionError, match="strict"):
+            producer.put(NewMessage("late", delay=HOUR))
+
+        assert producer.put("plain").result(PATIENCE) == 0
+
+
+def test_a_producer_goes_on_after_a_purge(client: Client):
+    with client.producer("q", linger=timedelta(0)) as producer:
+        assert producer.put("before").result(PATIENCE) == 0
+        client.purge_queue("q")
+        assert producer.put("after").result(PATIENCE) == 0
+
+    assert values(client) == {0: b"after"}
+
+
+@pytest.mark.parametrize("headers", [None, {f"h{number}": None for number in range(100)}])
+def test_a_row_is_refused_by_itself_if_its_key_and_headers_make_it_too_large(
+    client: Client, headers: dict[str, None] | None
+):
+    client.create_queue("t", schema="t string")
+    names = sum(len(name) for name in headers or ())
+    room = LARGEST_MESSAGE - 4 - 4 - 4 - names - 8 * len(headers or ())
+    with client.producer("t") as producer:
+        largest = producer.put(NewMessage({"t": "x" * room}, headers=headers))
+        small = producer.put({"t": "small"})
+        with pytest.raises(MessageError, match="the message is 8388609 bytes"):
+            producer.put(NewMessage({"t": "x" * (room + 1)}, headers=headers))
+
+        assert sorted([largest.result(PATIENCE), small.result(PATIENCE)]) == [0, 1]

@@ -1,17 +1,26 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from cassieq_spark import Client
-from cassieq_spark.errors import MessageError, OptionError, QueueStateError
+from cassieq_spark.errors import (
+    MessageError,
+    NotAppliedError,
+    OptionError,
+    OutcomeUnknownError,
+    QueueStateError,
+)
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import delete_queue
+from cassieq_spark.store.protocol import Op, Partition
+from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
-from cassieq_spark.testing.stores import CountingStore
+from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.faults import FakeClock
 
 LEASE = timedelta(seconds=60)
@@ -110,6 +119,35 @@ def test_rejected_messages_are_dead_at_once_and_say_why(client: Client):
     assert "no xxx" in dead.headers["cassieq.reason"]
     assert len(dead.headers["cassieq.reason"]) < 1100
     assert client.stats("q").groups[0].depth == 0
+
+
+class Unsettled(WrappedStore):
+    """Refuses the requests that follow a publish."""
+
+    published = False
+
+    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        if self.published:
+            raise NotAppliedError("no quorum")
+        self.published = partition.table is Table.LEDGER
+        return super().cas(partition, ops)
+
+
+def test_a_replacement_is_not_to_be_repeated_once_the_new_message_is_published(
+    client: Client, store: CountingStore
+):
+    client.put("q", "old")
+    (old,) = client.receive("q", "g")
+
+    with (
+        Client.from_store(Unsettled(store)) as other,
+        pytest.raises(OutcomeUnknownError, match="the new messages are published") as unknown,
+    ):
+        other.replace(old, "new")
+
+    assert not unknown.value.retryable
+    assert [each.value for each in client.peek("q")] == [b"old", b"new"]
+    assert client.ack(old) == []
 
 
 def test_a_replaced_message_is_done_and_the_new_one_comes(client: Client, clock: FakeClock):

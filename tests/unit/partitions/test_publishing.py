@@ -18,6 +18,7 @@ from cassieq_spark.errors import (
     MessageError,
     NotAppliedError,
     OptionError,
+    OutcomeUnknownError,
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import once_of_key
@@ -257,10 +258,17 @@ def test_tasks_of_two_versions_publish_nothing(queue: PartitionedQueue):
     assert queue.peek() == []
 
 
-def test_an_error_of_one_partition_says_that_others_may_be_visible(queue: PartitionedQueue):
-    written = write_messages(queue.store, queue.definition, [rows(*ALL)])
-    ledger = Ledger(queue.memory, written[2].queue_id)
+def fence(queue: PartitionedQueue, partition: int) -> None:
+    """Let the partition refuse publishes."""
+    ledger = Ledger(queue.memory, queue.definition.of_partition(partition).queue_id)
     ledger.raise_fence(ledger.read_head(), datetime(2100, 1, 1, tzinfo=UTC))
+
+
+def test_an_error_of_one_partition_says_that_a_batch_with_a_name_is_completed(
+    queue: PartitionedQueue,
+):
+    written = write_messages(queue.store, queue.definition, [rows(*ALL)], BATCH)
+    fence(queue, 2)
 
     with pytest.raises(NotAppliedError) as refused:
         publish_all(queue.store, written)
@@ -269,6 +277,42 @@ def test_an_error_of_one_partition_says_that_others_may_be_visible(queue: Partit
         refused.value.__notes__
     )
     assert len(queue.peek()) == 6
+
+
+def test_a_write_without_a_name_that_some_partitions_published_is_not_to_be_repeated(
+    queue: PartitionedQueue,
+):
+    written = write_messages(queue.store, queue.definition, [rows(*ALL)])
+    fence(queue, 2)
+
+    with pytest.raises(OutcomeUnknownError, match="3 of the 4 partitions") as partly:
+        publish_all(queue.store, written)
+
+    assert not partly.value.retryable
+    assert len(queue.peek()) == 6
+
+
+def test_a_write_that_no_partition_published_may_be_repeated(queue: PartitionedQueue):
+    written = write_messages(queue.store, queue.definition, [rows(*ALL)])
+    for partition in range(PARTITIONS):
+        fence(queue, partition)
+
+    with pytest.raises(NotAppliedError):
+        publish_all(queue.store, written)
+
+    assert queue.peek() == []
+
+
+def test_a_partition_that_cannot_publish_fails_no_puts_to_others(queue: PartitionedQueue):
+    fence(queue, 2)
+    with queue.client.producer("orders") as producer:
+        puts = {key: producer.put(NewMessage(f"{key}:", key)) for key in ALL}
+        errors = {key: put.exception(60) for key, put in puts.items()}
+
+    refused = {key for key, error in errors.items() if error is not None}
+    assert refused == set(KEYS[2])
+    assert all(isinstance(errors[key], NotAppliedError) for key in refused)
+    assert sorted(by_key(queue.peek())) == sorted(set(ALL) - refused)
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.REACHED_ONE])

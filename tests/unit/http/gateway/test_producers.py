@@ -6,10 +6,11 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark import AsyncClient, Client, NewMessage
-from cassieq_spark.errors import MessageError, NotFoundError
+from cassieq_spark.errors import MessageError, NotFoundError, QueueStateError, SchemaError
 from cassieq_spark.http.gateway import producers as module
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.producers import ProducerPool
+from cassieq_spark.queues import alter_queue
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
 
@@ -89,3 +90,45 @@ def test_producers_that_nobody_uses_are_closed_with_all_they_have(
             return monotons
 
     assert sorted(asyncio.run(program())) == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_put_is_checked_for_the_columns_that_the_queue_has_since(
+    store: CountingStore, sync: Client
+):
+    sync.create_queue("t", schema="a string, b int")
+
+    async def program() -> list[int]:
+        async with AsyncClient.from_store(store) as client:
+            puts = ProducerPool(client, A_MOMENT)
+            monotons = [await puts.put("t", NewMessage('{"a": "x", "b": 1}'))]
+            alter_queue(store, "t", schema="a string")
+            # The queue still had the column at the last batch.
+            monotons += [await puts.put("t", NewMessage('{"a": "y", "b": 2}'))]
+            with pytest.raises(SchemaError, match="no column 'b'"):
+                await puts.put("t", NewMessage('{"a": "z", "b": 3}'))
+            alter_queue(store, "t", schema="a string, c int")
+            monotons += [await puts.put("t", NewMessage('{"a": "z", "c": 3}'))]
+            await puts.close()
+            return monotons
+
+    assert asyncio.run(program()) == [0, 1, 2]
+    assert sync.peek("t", max=3)[2].value == {"a": "z", "c": 3}
+
+
+def test_a_queue_that_was_created_again_with_a_schema_gets_its_columns(
+    store: CountingStore, sync: Client
+):
+    async def program() -> int:
+        async with AsyncClient.from_store(store) as client:
+            puts = ProducerPool(client, A_MOMENT)
+            assert await puts.put("q", NewMessage("plain")) == 0
+            await client.delete_queue("q")
+            await client.create_queue("q", schema="a string", max_deliveries=0)
+            with pytest.raises(QueueStateError, match="created again with another schema"):
+                await puts.put("q", NewMessage('{"a": "x"}'))
+            monoton = await puts.put("q", NewMessage('{"a": "x"}'))
+            await puts.close()
+            return monoton
+
+    assert asyncio.run(program()) == 0
+    assert [message.value for message in sync.peek("q")] == [{"a": "x"}]
