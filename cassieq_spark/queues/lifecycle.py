@@ -172,9 +172,14 @@ def make_dead_letter_queue(store: Store, name: str, source: QueueDefinition) -> 
     """
     found = read_record(store, name)
     if found is None or found.is_gone:
-        create_queue(store, name, schema=_taking((), source))
-        return
-    _check_taken(source, found.definition)
+        try:
+            create_queue(store, name, schema=_taking((), source))
+        except ExistsError:
+            # Another program has made it since, perhaps for another schema.
+            found = read_record(store, name)
+        else:
+            return
+    _check_taken(source, known(name, found).definition)
 
     def widen(record: QueueRecord | None) -> Values | None:
         queue = known(name, record).definition

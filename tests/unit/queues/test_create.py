@@ -93,6 +93,23 @@ def test_a_dead_letter_queue_is_made_with_its_queue_and_only_then():
     assert [queue.name for queue in list_queues(store)] == ["d", "q"]
 
 
+@pytest.mark.parametrize("after", range(7))
+def test_two_queues_that_are_created_at_once_share_a_new_dead_letter_queue(after: int):
+    """The other one is created between two calls of this one; from 2 on this one found no 'd'."""
+    store = FaultyStore(MemoryStore())
+
+    def create(name: str, columns: str) -> None:
+        limits = {"max_deliveries": 5, "dead_letter_queue": "d"}
+        create_queue(store, name, schema=columns, **limits)
+
+    store.interrupt(lambda: create("a", "x int"), after=after)
+    create("b", "y string")
+
+    assert store.troubles == 1
+    assert [queue.name for queue in list_queues(store)] == ["a", "b", "d"]
+    assert read_queue(store, "d").schema in {"x int, y string", "y string, x int"}
+
+
 def test_a_lost_answer_does_not_make_a_queue_with_another_limit_ours():
     store = FaultyStore(MemoryStore())
     create_queue(store, "q", max_deliveries=4)
