@@ -186,6 +186,8 @@ def read_dead(store: Store, queue: QueueDefinition) -> Ranges:
 
 
 def _begins_with_a_dead_letter(store: Store, queue: QueueDefinition) -> bool:
+    if queue.partitions > 1:
+        return False  # a dead-letter queue has one
     head = Ledger(store, queue.queue_id).read_head()
     first = Ranges.of(Range(head.finalised, min(head.next, head.finalised + 1)))
     letters = _read_letters(store, queue, first, unwatched)

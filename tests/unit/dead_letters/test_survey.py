@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -106,14 +107,16 @@ def test_an_empty_dead_letter_queue_is_one():
     assert found(DeadQueue(), "dead") == found(DeadQueue(), "orders") == {}
 
 
-def test_a_queue_that_has_nothing_to_do_with_dead_letters_is_told_so():
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_queue_that_has_nothing_to_do_with_dead_letters_is_told_so(partitions: int):
     store = MemoryStore()
     with pytest.raises(QueueStateError, match="no queue 'plain'"):
         survey(store, "plain")
-    create_queue(store, "plain")
+    create_queue(store, "plain", partitions=partitions)
 
-    with pytest.raises(QueueStateError, match="'plain' has no dead-letter queue, and is not one"):
-        survey(store, "plain")
+    for look in (survey, partial(read_message, monoton=0)):
+        with pytest.raises(QueueStateError, match="'plain' has no dead-letter queue, and is not"):
+            look(store, "plain")
 
 
 def test_progress_is_told():
