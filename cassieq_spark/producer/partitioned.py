@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -12,20 +13,27 @@ import pyarrow as pa
 from cassieq_spark.arrow.chunks import check_messages
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.errors import CassieqError, InvariantError, OutcomeUnknownError
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once
-from cassieq_spark.ledger.publish import Published
+from cassieq_spark.ledger.publish import Published, check_order
 from cassieq_spark.model import (
     Positions,
     QueueDefinition,
     QueueId,
     Range,
     SinkBatch,
+    id_of,
     parts_of_id,
 )
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.producer.blocks import MOST_TIMES, BlockWriter, checked_rows, times_of
 from cassieq_spark.producer.new_message import CheckedMessage, Visible
-from cassieq_spark.producer.partitioner import deal, partition_of_key, partition_without_key
+from cassieq_spark.producer.partitioner import (
+    deal,
+    lacks_keys,
+    partition_of_key,
+    partition_without_key,
+)
 from cassieq_spark.producer.publisher import (
     Attempt,
     Written,
@@ -73,7 +81,7 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
     if queue.partitions == 1:
         how = partial(write_partition, options=options, visible=visible, most_times=most_times)
         return [how(store, queue, batches, batch)]
-    form, rows = form_of(queue), 0
+    form, rows, takes_turns = form_of(queue), 0, 1
     without_key = partition_without_key(batch, queue.partitions)
     parts: dict[int, _Part] = {}
 
@@ -89,6 +97,8 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
         rows += each.num_rows
         if not each.num_rows:
             continue
+        if isinstance(batch, SinkBatch) and lacks_keys(each, form.names.key):
+            takes_turns = queue.partitions
         dealt = dict(deal(each, form.names.key, queue.partitions, without_key=without_key))
         new = [partition for partition in dealt if partition not in parts]
         parts |= zip(new, in_parallel(begun, new), strict=True)
@@ -98,7 +108,8 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
             for part in parts.values():
                 part.writer.flush()
     in_order = [parts[partition] for partition in sorted(parts)]
-    return in_parallel(lambda part: part.finish(visible), in_order, at_once=_WRITTEN_AT_ONCE)
+    written = in_parallel(lambda part: part.finish(visible), in_order, at_once=_WRITTEN_AT_ONCE)
+    return [replace(each, takes_turns=takes_turns) for each in written]
 
 
 class _Part(NamedTuple):
@@ -172,6 +183,9 @@ def publish_all(
     visible together, or never. If one of several partitions fails, others may be visible; a write
     that has a name is completed by repeating it.
 
+    If a batch of a sink has messages without a key, one more read before for each partition that
+    gets no message; these reads go out at the same time, too.
+
     Args:
         written: What each task has written, all of one write.
         fail_on_changed: See `publish_written`.
@@ -181,6 +195,7 @@ def publish_all(
         What was published, by partition with messages.
 
     Raises:
+        BatchOrderError: The sink has published a later batch; nothing is published.
         OutcomeUnknownError: See `publish_written`; or the write has no name, and only some of the
             partitions have published it.
         CassieqError: See `publish_written`.
@@ -191,6 +206,8 @@ def publish_all(
     versions = {parts_of_id(queue_id)[:2] for queue_id in by_partition}
     if len(versions) > 1:
         raise InvariantError(f"the tasks of one write named several versions: {sorted(versions)}")
+
+    _check_other_partitions(store, written)
 
     def publish_one(queue_id: QueueId) -> Published:
         found = by_partition[queue_id]
@@ -247,6 +264,28 @@ def _error_of(errors: Sequence[CassieqError], partitions: int, *, named: bool) -
     )
     partly.__cause__ = first
     return partly
+
+
+def _check_other_partitions(store: Store, written: Sequence[Written]) -> None:
+    """Refuse a batch with rows without a key if a partition that it leaves out has a later one.
+
+    The rows of a later batch may be the same, and went to another partition. The other partitions
+    are those that the tasks have not read.
+
+    Raises:
+        BatchOrderError: A partition has a later one.
+    """
+    one = next((each for each in written if each.takes_turns > 1), None)
+    if one is None or not isinstance(batch := one.batch, SinkBatch):
+        return
+    name, version, _ = parts_of_id(one.queue_id)
+    read = {each.queue_id for each in written}
+    every = [id_of(name, version, number) for number in range(one.takes_turns)]
+
+    def check(queue_id: QueueId) -> None:
+        check_order(queue_id, batch, Ledger(store, queue_id).read_sink(batch.sink))
+
+    in_parallel(check, [each for each in every if each not in read])
 
 
 def positions_of(published: Mapping[QueueId, Published]) -> Range | Positions | None:

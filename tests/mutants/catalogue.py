@@ -1584,6 +1584,22 @@ MUTANTS = (
         _PARTITIONS,
     ),
     Mutant(
+        "a later batch without keys is looked for where this one goes",
+        "I4",
+        "producer/partitioned.py",
+        "    _check_other_partitions(store, written)\n",
+        "",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "rows without a key do not count beside rows with one",
+        "I4",
+        "producer/partitioner.py",
+        " or rows.column(key).null_count > 0\n",
+        "\n",
+        _PARTITIONS,
+    ),
+    Mutant(
         "a batch that was published in part is published",
         "I4",
         "producer/partitioned.py",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from cassieq_spark import NewMessage, parallel
+from cassieq_spark import Client, NewMessage, parallel
 from cassieq_spark.errors import (
     BatchChangedError,
     BatchOrderError,
@@ -21,7 +21,7 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
 )
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.once import once_of_key
+from cassieq_spark.ledger.once import Once, once_of_key
 from cassieq_spark.model import Chunk, Positions, QueueId, Range, SinkBatch
 from cassieq_spark.producer.partitioned import publish_all, write_messages
 from cassieq_spark.producer.partitioner import partition_of_key
@@ -31,6 +31,7 @@ from cassieq_spark.spark.sink import message_writer, query
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import WrappedStore
+from tests.support.builders import make_clocked_store
 from tests.unit.partitions.scene import KEYS, PARTITIONS, PartitionedQueue, by_key, text
 
 ALL = [key for keys in KEYS.values() for key in keys]
@@ -232,6 +233,50 @@ def test_a_batch_of_an_older_checkpoint_is_refused(queue: PartitionedQueue):
 
     with pytest.raises(BatchOrderError):
         write(queue, *ALL, batch=SinkBatch("query:q", 6))
+
+
+@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("keys", [[None], [None, *ALL[:2]]], ids=["without", "some without"])
+def test_rows_without_keys_of_an_older_checkpoint_are_refused_in_whichever_partition_they_are_due(
+    queue: PartitionedQueue, number: int, keys: list[str | None]
+):
+    publish_all(queue.store, write(queue, None))
+
+    with pytest.raises(BatchOrderError, match="published up to batch 7"):
+        publish_all(queue.store, write(queue, *keys, batch=SinkBatch("query:q", number)))
+
+    assert len(queue.peek()) == 1
+
+
+def test_a_lower_version_without_keys_is_refused():
+    client = Client.from_store(make_clocked_store()[0])
+    client.create_queue("p", partitions=2)
+    client.put_many("p", ["a"], txn_app_id="x", txn_version=2)
+
+    with pytest.raises(BatchOrderError):
+        client.put_many("p", ["a"], txn_app_id="x", txn_version=1)
+
+    assert len(client.peek("p", max=10)) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "batch", "reads"),
+    [
+        ([None], BATCH, 1 + 3),
+        ([None, *ALL], BATCH, 4),
+        ([KEYS[0][0]], BATCH, 1),
+        ([None], once_of_key("k"), 1),
+    ],
+)
+def test_only_a_batch_of_a_sink_with_rows_without_keys_is_looked_for_in_other_partitions(
+    queue: PartitionedQueue, keys: list[str | None], batch: SinkBatch | Once | None, reads: int
+):
+    tasks = [write_messages(queue.store, queue.definition, [rows(*keys)], batch) for _ in range(3)]
+    queue.store.reset()
+
+    publish_all(queue.store, [each for task in tasks for each in task])
+
+    assert queue.store.read_count == reads
 
 
 def test_a_put_under_a_key_is_completed_by_repeating_it(queue: PartitionedQueue):
