@@ -48,10 +48,7 @@ from cassieq_spark.arrow.typed_numbers import (
     offsets_of,
     values_of,
 )
-from cassieq_spark.schemas.canonical import INTERVAL, TIMESTAMP, TIMESTAMP_NTZ
-
-#: How deep types may be nested.
-MOST_DEPTH = 16
+from cassieq_spark.schemas.canonical import INTERVAL, MOST_LEVELS, TIMESTAMP, TIMESTAMP_NTZ
 
 _NOT_ASCII = 0x8080808080808080
 _LENGTHS = (0, (1 << 31) - 1)
@@ -468,8 +465,8 @@ def node_of(type_: pa.DataType, *, nullable: bool, depth: int = 1) -> Node:
     Raises:
         TypeError: The type can't be stored, or is nested too deep.
     """
-    if depth > MOST_DEPTH:
-        raise TypeError(f"a type is nested deeper than {MOST_DEPTH} levels")
+    if depth > MOST_LEVELS:
+        raise TypeError(f"a type is nested deeper than {MOST_LEVELS} levels")
     if pt.is_list(type_):
         return _Lists(type_, nullable=nullable, children=_nodes([type_.value_field], depth))
     if pt.is_map(type_):

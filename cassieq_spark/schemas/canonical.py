@@ -48,8 +48,8 @@ RESERVED = ("_key", "_headers", "_delay", "_visible_at", "_metadata")
 MOST_PRECISION = 38
 #: The most columns, fields, elements, keys and values of a schema together.
 _MOST_FIELDS = 5_000
-#: The most types that contain a type, without the schema.
-_MOST_DEPTH = 32
+#: The most levels of a column's type: what an array, map or struct holds is one level deeper.
+MOST_LEVELS = 16
 MOST_NAME_BYTES = 255
 MOST_COMMENT_BYTES = 4096
 
@@ -129,20 +129,29 @@ def check_field_count(count: int) -> None:
 
 
 def check_depth(depth: int, path: str) -> None:
-    """Refuse a type at ``path`` that too many other types contain."""
-    if depth > _MOST_DEPTH:
-        raise OptionError(f"column {path[:99]!r}: more than {_MOST_DEPTH} types in one another")
+    """Refuse a type at ``path`` that too many other types contain: ``depth``."""
+    if depth >= MOST_LEVELS:
+        raise OptionError(
+            f"column {path[:99]!r}: its type has more than {MOST_LEVELS} levels of arrays, maps "
+            "and structs in one another: use fewer, or a string with JSON in it"
+        )
 
 
-def walk(fields: list[pa.Field], prefix: str = "") -> Iterator[tuple[str, pa.Field]]:
+def walk(
+    fields: list[pa.Field], prefix: str = "", depth: int = 0
+) -> Iterator[tuple[str, pa.Field]]:
     """All fields with their paths, in the order of the schema, each one before its parts.
 
     An array of structs has the paths ``a``, ``a.element``, ``a.element.b``.
+
+    Raises:
+        OptionError: A type has too many levels.
     """
     for field in fields:
         path = joined(prefix, field.name)
+        check_depth(depth, path)
         yield path, field
-        yield from walk(parts(field.type), path)
+        yield from walk(parts(field.type), path, depth + 1)
 
 
 def parts(type_: pa.DataType) -> list[pa.Field]:

@@ -152,7 +152,10 @@ def parse_avro(given: object) -> pa.Schema:
     Raises:
         OptionError: It is no record, or has a field that no queue can have.
     """
-    type_, _ = _Avro().type_of(given, "", "", 0)
+    try:
+        type_, _ = _Avro().type_of(given, "", "", -1)
+    except RecursionError as error:
+        raise OptionError("the Avro schema has too many levels of JSON in one another") from error
     if not isinstance(type_, pa.StructType):
         raise OptionError(f"an Avro schema must be a record, not {type_name(type_)}")
     return checked(pa.schema(list(type_)))
@@ -273,7 +276,7 @@ class _Avro:
     def type_of(
         self, given: object, path: str, namespace: str, depth: int
     ) -> tuple[pa.DataType, bool]:
-        """A type, and whether it is nullable."""
+        """A type, and whether it is nullable; ``depth`` is -1 for the record of all columns."""
         check_depth(depth, path)
         self._fields += 1
         check_field_count(self._fields)
@@ -297,7 +300,7 @@ class _Avro:
         if len(others) != 1:
             of = ", ".join(_avro_name(each) for each in given)
             raise refusal(path, f"union of {of}", "a union of one type with null")
-        type_, nullable = self.type_of(others[0], path, namespace, depth + 1)
+        type_, nullable = self.type_of(others[0], path, namespace, depth)
         return type_, nullable or len(others) < len(given)
 
     def _by_name(self, name: str, path: str, namespace: str) -> pa.DataType:

@@ -12,9 +12,9 @@ import pytest
 
 from cassieq_spark.arrow import packing, typed_columns, typed_framing, typed_numbers
 from cassieq_spark.arrow.framing import HEADERS, MOST_DATA_BYTES
-from cassieq_spark.arrow.typed_columns import MOST_DEPTH
 from cassieq_spark.arrow.typed_framing import decode, encode, layout_of
 from cassieq_spark.errors import MessageError, UnreadableError
+from cassieq_spark.schemas.canonical import MOST_LEVELS
 from tests.fuzz.typed_mutations import HEADER, signed
 from tests.support.typed import with_garbage
 
@@ -248,7 +248,7 @@ def test_columns_that_are_not_those_of_the_schema_are_refused():
 
 def test_types_that_cannot_be_stored_are_refused():
     deep = pa.int8()
-    for _ in range(MOST_DEPTH):
+    for _ in range(MOST_LEVELS):
         deep = pa.list_(deep)
 
     for type_ in (

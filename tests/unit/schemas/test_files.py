@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cassieq_spark.arrow.typed_framing import layout_of
 from cassieq_spark.errors import OptionError
+from cassieq_spark.schemas.canonical import MOST_LEVELS, canonical
 from cassieq_spark.schemas.ddl import parse_ddl, to_ddl
 from cassieq_spark.schemas.files import parse_schema, read_schema_file, to_spark_json
 
@@ -188,3 +191,86 @@ def test_a_parquet_file_with_a_type_that_no_queue_has_is_named(tmp_path: Path):
 
     with pytest.raises(OptionError, match=r"rows: column 'a' is of type uint64, .*: use decimal"):
         read_schema_file(tmp_path / "rows")
+
+
+def _in_ddl(levels: int) -> pa.Schema:
+    return parse_ddl("a " + "array<" * (levels - 1) + "int" + ">" * (levels - 1))
+
+
+def _in_maps_and_structs(levels: int) -> pa.Schema:
+    type_ = "int"
+    for level in range(levels - 1):
+        type_ = f"map<string,{type_}>" if level % 2 else f"struct<b:{type_}>"
+    return parse_ddl(f"a {type_}")
+
+
+def _in_keys(levels: int) -> pa.Schema:
+    struct = "int"
+    for _ in range(levels - 2):
+        struct = f"struct<b:{struct}>"
+    return parse_ddl(f"a map<{struct},int>" if levels > 1 else "a int")
+
+
+def _in_arrow(levels: int) -> pa.Schema:
+    type_ = pa.int32()
+    for _ in range(levels - 1):
+        type_ = pa.list_(type_)
+    return canonical(pa.schema([("a", type_)]))
+
+
+def _in_sparks_json(levels: int) -> pa.Schema:
+    type_: object = "integer"
+    for _ in range(levels - 1):
+        type_ = {"type": "array", "elementType": type_, "containsNull": True}
+    field = {"name": "a", "type": type_, "nullable": True, "metadata": {}}
+    return parse_schema(json.dumps({"type": "struct", "fields": [field]}))
+
+
+def _in_avro(levels: int) -> pa.Schema:
+    type_: object = ["null", "int"]
+    for _ in range(levels - 1):
+        type_ = ["null", {"type": "array", "items": type_}]
+    fields = [{"name": "a", "type": type_}]
+    return parse_schema(json.dumps({"type": "record", "name": "Row", "fields": fields}))
+
+
+def _in_avro_by_names(levels: int) -> pa.Schema:
+    fields: list[object] = [{"name": "c0", "type": "int"}]
+    for level in range(1, levels):
+        inner = f"R{level - 1}" if level > 1 else "int"
+        parts = [{"name": "x", "type": inner}]
+        type_ = {"type": "record", "name": f"R{level}", "fields": parts}
+        fields.append({"name": f"c{level}", "type": type_})
+    return parse_schema(json.dumps({"type": "record", "name": "Row", "fields": fields}))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        _in_ddl,
+        _in_maps_and_structs,
+        _in_keys,
+        _in_arrow,
+        _in_sparks_json,
+        _in_avro,
+        _in_avro_by_names,
+    ],
+)
+def test_a_schema_has_as_many_levels_as_can_be_stored_or_is_refused(
+    given: Callable[[int], pa.Schema],
+):
+    for levels in range(1, MOST_LEVELS + 1):
+        assert layout_of(given(levels))
+    for levels in range(MOST_LEVELS + 1, 3 * MOST_LEVELS):
+        with pytest.raises(OptionError, match=f"its type has more than {MOST_LEVELS} levels"):
+            given(levels)
+
+
+def test_json_that_goes_too_deep_for_an_avro_schema_is_refused():
+    type_: object = "int"
+    for _ in range(600):
+        type_ = [type_]
+    record = {"type": "record", "name": "Row", "fields": [{"name": "a", "type": type_}]}
+
+    with pytest.raises(OptionError, match="too many levels of JSON"):
+        parse_schema(json.dumps(record))
