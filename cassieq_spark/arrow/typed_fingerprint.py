@@ -2,8 +2,9 @@
 
 Each column and each field of a struct counts by its name, each element of an array by its place.
 The order of a map's pairs does not count. A null counts as a column that is not there, and a
-narrow number as a wide one of the same value. So rows keep their fingerprint if the schema is
-widened, or gets a column that they do not have.
+number by its value: 5, 5.00 and the double 5.0 are the same. So rows keep their fingerprint if the
+schema is widened in any way that `evolution.is_wider` allows, or gets a column that they do not
+have; except if a column of floats had rounded what was written, and the wider one does not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -29,14 +31,16 @@ from cassieq_spark.arrow.fingerprint import (
 )
 from cassieq_spark.arrow.packing import ends_of, texts_of
 from cassieq_spark.arrow.typed_framing import HEADERS_COLUMN, KEY_COLUMN
-from cassieq_spark.arrow.typed_numbers import bits_of, values_of
+from cassieq_spark.arrow.typed_numbers import LONG, Numbers, bits_of, values_of
+from cassieq_spark.schemas.canonical import MOST_PRECISION
 
 #: Odd numbers without a pattern. The first one tells the number 0 from a null.
-_NUMBER, _HIGH, _PLACE, _LENGTH, _STRUCT, _KEY, _ITEM, _PAIR = (
+_NUMBER, _HIGH, _SCALE, _PLACE, _LENGTH, _STRUCT, _KEY, _ITEM, _PAIR = (
     np.uint64(each)
     for each in (
         0x8CB92BA72F3D8DD7,
         0xC4CEB9FE1A85EC53,
+        0xD6E8FEB86659FD93,
         0x9FB21C651E98DF25,
         0xA24BAED4963EE407,
         0x165667B19E3779F9,
@@ -49,6 +53,10 @@ _NUMBER, _HIGH, _PLACE, _LENGTH, _STRUCT, _KEY, _ITEM, _PAIR = (
 _WORDS = np.array(
     [0xE9846AF9B1A615D5, 0x27BB2EE687B0B0FD, 0x94D049BB133111EB, 0xFF51AFD7ED558CCD], np.uint64
 )
+#: Zeros that are looked for at the end of decimals, in turn: any number of them up to 38 is the
+#: sum of some of these.
+_ZEROS = (16, 16, 8, 4, 2, 1)
+_FRACTION = pa.decimal128(MOST_PRECISION, MOST_PRECISION)
 
 
 def fingerprint_of_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Fingerprint:
@@ -102,23 +110,79 @@ def _hashes(column: pa.Array) -> tuple[Words, Words | None]:
 
 
 def _hashes_of_numbers(column: pa.Array) -> Words:
+    """A hash of each number, by its value: integers of 64 bits are hashed as they are."""
     kind = column.type
     if pt.is_boolean(kind):
         words = bits_of(column.buffers()[1], column.offset, len(column)).astype(np.uint64)
     elif pt.is_decimal128(kind):
-        halves = values_of(column, np.dtype("<u8"), 2).reshape(-1, 2)
-        words = halves[:, 0] + halves[:, 1] * _HIGH
+        words = _words_of_decimals(column)
     elif pt.is_floating(kind):
-        numbers = values_of(column, np.dtype(f"<f{kind.bit_width // 8}")).astype(np.float64)
-        words = numbers.view(np.uint64)
-        # All bit patterns of NaN count as the same value.
-        words[np.isnan(numbers)] = _HIGH
+        numbers = values_of(column, np.dtype(f"<f{kind.bit_width // 8}"))
+        words = _words_of_floats(numbers.astype(np.float64))
     else:
         numbers = values_of(column, np.dtype(f"<i{kind.bit_width // 8}"))
         words = numbers.astype(np.int64).view(np.uint64)
     words ^= _NUMBER
     words ^= words >> SHIFT
     return words
+
+
+def _words_of_floats(numbers: npt.NDArray[np.float64]) -> Words:
+    """The bits of each number; those of an integer of 32 bits, if it is one.
+
+    Larger integers are never widened to floats. The number -0.0 is none of them.
+    """
+    words = numbers.view(np.uint64)
+    with np.errstate(invalid="ignore"):  # Where there is no such integer, any one comes out.
+        integers = numbers.astype(np.int32)
+    is_integer = integers.astype(np.float64).view(np.uint64) == words
+    # All bit patterns of NaN count as the same value.
+    words[np.isnan(numbers)] = _HIGH
+    return np.where(is_integer, integers.astype(np.int64).view(np.uint64), words)
+
+
+def _words_of_decimals(column: pa.Array) -> Words:
+    """A word of each decimal, which does not depend on how many zeros its type has at the end.
+
+    That of an integer of 64 bits is the integer.
+    """
+    low, high = values_of(column, LONG, 2).reshape(-1, 2).T.copy()
+    scales = np.full(len(low), column.type.scale, np.uint64)
+    if column.type.scale:
+        fewer_low, _ = _divided(low, high, 1)
+        ends = np.flatnonzero(fewer_low * 10 == low)
+        low[ends], high[ends], scales[ends] = _without_zeros(low[ends], high[ends], scales[ends])
+    words = low.view(np.uint64)
+    words += (high - (low >> 63)).view(np.uint64) * _HIGH
+    words += scales * _SCALE
+    return words
+
+
+def _without_zeros(low: Numbers, high: Numbers, scales: Words) -> tuple[Numbers, Numbers, Words]:
+    """Decimals of the same value with as few digits behind the point as that needs."""
+    most = int(scales.max(initial=0))
+    for zeros in _ZEROS:
+        if zeros <= most:
+            fewer_low, fewer_high = _divided(low, high, zeros)
+            # The remainder is below 2**64: the low words show whether there is one.
+            is_multiple = (fewer_low * 10**zeros == low) & (scales >= zeros)
+            low = np.where(is_multiple, fewer_low, low)
+            high = np.where(is_multiple, fewer_high, high)
+            scales = scales - is_multiple * np.uint64(zeros)
+    return low, high, scales
+
+
+def _divided(low: Numbers, high: Numbers, zeros: int) -> tuple[Numbers, Numbers]:
+    """Integers of 128 bits, divided by a power of ten."""
+    if (high == low >> 63).all():
+        low = low // 10**zeros
+        return low, low >> 63
+    # All of them count as numbers below 1, of which the last digits are cut off.
+    data = pa.py_buffer(np.stack([low, high], axis=1))
+    whole = pa.Array.from_buffers(_FRACTION, len(low), [None, data])
+    divided = whole.cast(pa.decimal128(MOST_PRECISION, MOST_PRECISION - zeros), safe=False)
+    low, high = values_of(divided, LONG, 2).reshape(-1, 2).T.copy()
+    return low, high
 
 
 def _hashes_of_short_texts(column: pa.Array) -> tuple[Words, Words]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from cassieq_spark.arrow.chunks import Cutter, cut
@@ -15,11 +16,19 @@ from cassieq_spark.arrow.typed_chunks import TypedForm, decode
 from cassieq_spark.arrow.typed_fingerprint import fingerprint_of_rows
 from cassieq_spark.arrow.typed_framing import EXTRA, encode, layout_of
 from cassieq_spark.model import Chunk, Range
+from cassieq_spark.schemas.evolution import is_wider, present
 from tests.support.typed import batch_of, cells, rows, schemas, types, values_of, with_garbage
 
 slow_to_draw = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 COMPRESSIONS = st.sampled_from(["none", "lz4", "zstd"])
 VERSION = 3
+
+DECIMALS = [pa.decimal128(digits, scale) for digits in range(1, 39) for scale in range(digits + 1)]
+NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), *DECIMALS]
+#: Those of which some type has all values, with all of these types.
+WIDER = {
+    old: wider for old in NUMBERS if (wider := [new for new in NUMBERS if is_wider(old, new)])
+}
 
 
 def read(
@@ -179,6 +188,82 @@ def test_other_rows_have_another_fingerprint(schema: pa.Schema, data: st.DataObj
     assume(contents[0] != contents[1])
 
     assert of(schema, batches[0]) != of(schema, batches[1])
+
+
+def _numbers(type_: pa.DataType) -> st.SearchStrategy[Any]:
+    """Numbers of a type, many of which are small or round."""
+    if pa.types.is_floating(type_):
+        return st.floats(width=32) | st.integers(-(2**15), 2**15).map(float)
+    if pa.types.is_integer(type_):
+        most = 2 ** (type_.bit_width - 1)
+        return st.integers(-most, most - 1) | st.integers(-10, 10)
+    most, scale = 10**type_.precision - 1, type_.scale
+    digits = st.integers(-most, most) | st.integers(-min(most, 99), min(most, 99))
+    round_ = st.tuples(st.integers(1, 99), st.integers(0, type_.precision - 1))
+    round_ = round_.map(lambda each: each[0] * 10 ** each[1]).filter(lambda each: each <= most)
+    every = digits | round_ | round_.map(lambda each: -each)
+    return every.map(lambda each: Decimal((int(each < 0), _digits_of(each), -scale)))
+
+
+def _digits_of(number: int) -> tuple[int, ...]:
+    return tuple(map(int, str(abs(number))))
+
+
+@st.composite
+def _widened(draw: st.DrawFn) -> tuple[pa.DataType, pa.DataType, list[Any]]:
+    kind = draw(st.sampled_from(["integer", "float", "decimal"]))
+    is_kind = {
+        "integer": pa.types.is_integer,
+        "float": pa.types.is_floating,
+        "decimal": pa.types.is_decimal,
+    }[kind]
+    old = draw(st.sampled_from([each for each in WIDER if is_kind(each)]))
+    return old, draw(st.sampled_from(WIDER[old])), draw(st.lists(_numbers(old), max_size=9))
+
+
+@slow_to_draw
+@given(_widened())
+@example((pa.int32(), pa.float64(), [5, -5, 0, -(2**31), 2**31 - 1]))
+@example((pa.int16(), pa.float32(), [5, -5, 0, -(2**15), 2**15 - 1]))
+@example((pa.float32(), pa.float64(), [5.0, 0.1, -0.0, float("nan"), float("-inf"), 2.0**31]))
+@example((pa.int32(), pa.decimal128(10, 0), [5, -5, -(2**31)]))
+@example((pa.int32(), pa.decimal128(12, 2), [5, -5, 0]))
+@example((pa.int64(), pa.decimal128(38, 19), [5, -5, -(2**63), 2**63 - 1]))
+@example((pa.decimal128(10, 2), pa.decimal128(12, 4), [Decimal("1.50"), Decimal("-1.05")]))
+@example((pa.decimal128(19, 0), pa.decimal128(38, 19), [Decimal(10**18), Decimal(-(10**18))]))
+@example((pa.decimal128(1, 1), pa.decimal128(38, 37), [Decimal("0.1"), Decimal("-0.9")]))
+def test_a_column_that_is_widened_leaves_fingerprints_as_they_were(
+    widened: tuple[pa.DataType, pa.DataType, list[Any]],
+):
+    old, new, found = widened
+    narrow = pa.schema([("a", old), ("l", pa.list_(old))])
+    wide = pa.schema([("l", pa.list_(new)), ("new", pa.int8()), ("a", new)])
+    values = [*found, None]
+    columns = {"a": pa.array(values, old), "l": pa.array([values] * len(values), pa.list_(old))}
+    batch = pa.record_batch(columns)
+
+    later = present(batch, narrow, wide)
+
+    for row in range(len(values)):
+        before, after = batch.slice(row, 1), later.slice(row, 1)
+        assert fingerprint_of_rows(before, narrow) == fingerprint_of_rows(after, wide)
+    assert fingerprint_of_rows(batch, narrow) == fingerprint_of_rows(later, wide)
+
+
+@slow_to_draw
+@given(st.data())
+def test_numbers_of_another_value_have_another_fingerprint(data: st.DataObject):
+    type_ = data.draw(st.sampled_from([pa.float64(), pa.int64(), *DECIMALS]))
+    one, other = data.draw(_numbers(type_)), data.draw(_numbers(type_))
+    assume(one != other and (one == one or other == other))  # noqa: PLR0124 - NaN is not itself
+    schema = pa.schema([("a", type_)])
+
+    prints = [
+        fingerprint_of_rows(pa.record_batch({"a": pa.array([each], type_)}), schema)
+        for each in (one, other)
+    ]
+
+    assert prints[0] != prints[1]
 
 
 def _content(row: dict[str, Any], schema: pa.Schema) -> str:

@@ -10,6 +10,7 @@ from cassieq_spark.arrow.typed_fingerprint import fingerprint_of_rows
 from cassieq_spark.arrow.typed_framing import layout_of
 from cassieq_spark.errors import MessageError, UnreadableError
 from cassieq_spark.model import Chunk, Range
+from cassieq_spark.schemas.evolution import present
 
 TRIPS = pa.schema(
     [
@@ -136,14 +137,33 @@ def test_a_chunk_of_a_version_that_does_not_exist_cannot_be_read():
 
 
 def test_a_schema_that_was_widened_leaves_fingerprints_as_they_were():
-    narrow = pa.schema([("a", pa.int32()), ("b", pa.float32()), ("c", pa.decimal128(5, 2))])
+    narrow = pa.schema(
+        [
+            ("a", pa.int32()),
+            ("b", pa.float32()),
+            ("c", pa.decimal128(5, 2)),
+            ("d", pa.int32()),
+            ("e", pa.list_(pa.int64())),
+        ]
+    )
     wide = pa.schema(
-        [("new", pa.string()), ("c", pa.decimal128(9, 2)), ("b", pa.float64()), ("a", pa.int64())]
+        [
+            ("new", pa.string()),
+            ("e", pa.list_(pa.decimal128(38, 18))),
+            ("c", pa.decimal128(9, 4)),
+            ("d", pa.decimal128(12, 2)),
+            ("b", pa.float64()),
+            ("a", pa.float64()),
+        ]
     )
     batch = pa.RecordBatch.from_pylist(
-        [{"a": 1, "b": 1.5, "c": None}, {"a": None, "b": -0.5, "c": -3}], schema=narrow
+        [
+            {"a": 1, "b": 1.5, "c": None, "d": -5, "e": [2**63 - 1, 100]},
+            {"a": None, "b": -0.5, "c": -3, "d": 5, "e": [-(2**63), None]},
+        ],
+        schema=narrow,
     )
-    later = pa.RecordBatch.from_pylist(batch.to_pylist(), schema=wide)
+    later = present(batch, narrow, wide)
 
     assert fingerprint_of_rows(batch, narrow) == fingerprint_of_rows(later, wide)
 
