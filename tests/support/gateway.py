@@ -144,6 +144,11 @@ class InProcess:
             self._http.request(method, f"{self._url}{path}", headers=headers, **more)
         )
 
+    def administer(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Send a request of an administrator."""
+        url = f"http://gateway/admin/api/v1{path}"
+        return self._runner.run(self._http.request(method, url, headers=ADMIN, **more))
+
     async def _begin(self) -> None:
         await self._client.__aenter__()
         self._gateway = Gateway(*self._parts)

@@ -116,7 +116,7 @@ async def create_key(call: Call) -> Response:
         call.gateway.accounts.add_key,
         name,
         given.key_name,
-        rights=_rights_of(given.levels) if given.levels else ALL_RIGHTS,
+        rights=ALL_RIGHTS if given.levels is None else _rights_of(given.levels),
         queue=given.queue_name,
         expires_at=given.expires_at,
     )
