@@ -30,7 +30,7 @@ Gauge = Callable[[int], int]
 _PIECE = 4096
 #: Between two looks at a pipe: at first a reader that is at work, then one that is not.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.000_05, 0.05
-#: Between two calls of what has to be done while the reader keeps us waiting.
+#: The longest time between two beats while the reader keeps us waiting.
 _BEAT_SECONDS = 1.0
 
 
@@ -52,7 +52,8 @@ class Outlet:
     Args:
         stream: The stream, in binary.
         stop: Ends a wait.
-        beat: Is called about every second while the reader keeps us waiting.
+        beat: Is called with each piece that is written, and at least every second while the reader
+            keeps us waiting. It looks at the clock itself.
     """
 
     def __init__(self, stream: Any, stop: Stop, beat: Callable[[], None]) -> None:
@@ -91,15 +92,15 @@ class Outlet:
 
     def _wait_for_room(self, descriptor: int) -> None:
         while True:
+            self._beat()
             stopped, ready, _ = select.select([self._stop], [descriptor], [], _BEAT_SECONDS)
             if stopped:
                 raise _InterruptedError
             if ready:
                 return
-            self._beat()
 
     def _wait_for_reader(self, descriptor: int, unread: Gauge) -> None:
-        pause, waited = _SHORTEST_PAUSE, 0.0
+        pause = _SHORTEST_PAUSE
         while unread(descriptor):
             if _is_closed(descriptor):
                 # It may have read the last of it before it closed.
@@ -108,11 +109,8 @@ class Outlet:
                 raise BrokenPipeError
             if self._stop.wait(timedelta(seconds=pause)):
                 raise _InterruptedError
-            waited += pause
             pause = min(2 * pause, _LONGEST_PAUSE)
-            if waited >= _BEAT_SECONDS:
-                self._beat()
-                waited = 0.0
+            self._beat()
 
 
 class _InterruptedError(Exception):

@@ -17,7 +17,6 @@ import pytest
 import typer
 
 from cassieq_spark.cli import messages, put, receive
-from cassieq_spark.cli import outlet as outlet_module
 from cassieq_spark.client import Client
 from cassieq_spark.queues import create_queue
 from cassieq_spark.signals import Stop
@@ -248,10 +247,7 @@ def test_a_reader_that_reads_all_gets_all(client: Client, piped: Run):
     assert depth(client) == 0
 
 
-def test_what_a_slow_reader_has_read_is_acked_meanwhile(
-    client: Client, piped: Run, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(outlet_module, "_BEAT_SECONDS", 0.01)
+def test_what_a_slow_reader_has_read_is_acked_meanwhile(client: Client, piped: Run):
     client.put_many("orders", ["one", "two", "three"])
     depths: list[int] = []
 
@@ -267,6 +263,34 @@ def test_what_a_slow_reader_has_read_is_acked_meanwhile(
     ended = piped(take, "receive", "orders", "--group", "g", "--max", "3", "--lease", "300ms")
 
     assert (ended.code, ended.err, depths[-1]) == (0, "", 2)
+    assert depth(client) == 0
+
+
+def test_a_reader_that_takes_each_line_soon_keeps_its_leases(
+    piped: Run, monkeypatch: pytest.MonkeyPatch
+):
+    store, clock = make_clocked_store()
+    create_queue(store, "orders")
+    monkeypatch.setattr(receive, "open_store", lambda _: store)
+    begun = clock()
+
+    def monotonic() -> float:
+        return (clock() - begun).total_seconds()
+
+    monkeypatch.setattr(receive.time, "monotonic", monotonic)
+    client = Client.from_store(store)
+    client.put_many("orders", [str(number) for number in range(20)])
+    taken_by_others: list[Any] = []
+
+    def take(reader: int) -> None:
+        for _ in range(20):
+            clock.advance(timedelta(seconds=10))
+            os.read(reader, 100)
+            taken_by_others.extend(client.receive("orders", "g", max=100))
+
+    ended = piped(take, "receive", "orders", "--group", "g", "--max", "20", "--lease", "60s")
+
+    assert (ended.code, ended.err, taken_by_others) == (0, "", [])
     assert depth(client) == 0
 
 

@@ -105,8 +105,7 @@ def test_a_reader_that_does_not_read_does_not_keep_a_signal_from_ending_it(stop:
     os.close(reader)
 
 
-def test_what_has_to_be_done_meanwhile_is_done(stop: Stop, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "_BEAT_SECONDS", 0.01)
+def test_what_has_to_be_done_meanwhile_is_done(stop: Stop):
     reader, writer = os.pipe()
     beats: list[int] = []
 
@@ -120,6 +119,29 @@ def test_what_has_to_be_done_meanwhile_is_done(stop: Stop, monkeypatch: pytest.M
     os.close(reader)
 
     assert len(beats) == 3
+
+
+@pytest.mark.parametrize("data", [[b"one\n"] * 10, [b"x" * 40_000]], ids=["lines", "a long one"])
+def test_it_is_done_as_well_while_the_reader_takes_each_part_at_once(
+    stop: Stop, data: list[bytes]
+):
+    reader, writer = os.pipe()
+    beats: list[int] = []
+
+    def read() -> None:
+        while os.read(reader, 65_536):
+            pass
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    with os.fdopen(writer, "wb", buffering=0) as stream:
+        out = Outlet(stream, stop, lambda: beats.append(1))
+        for each in data:
+            out.put(each)
+    thread.join(20)
+    os.close(reader)
+
+    assert len(beats) >= 10
 
 
 def test_a_file_takes_what_is_written(stop: Stop, tmp_path: Path):
