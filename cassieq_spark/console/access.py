@@ -8,7 +8,7 @@ import ipaddress
 import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -45,11 +45,15 @@ class RefusedError(Exception):
     Args:
         message: Why, and what to do.
         status: Of the answer.
+        headers: Of the answer.
     """
 
-    def __init__(self, message: str, status: int = 403) -> None:
+    def __init__(
+        self, message: str, status: int = 403, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.headers = dict(headers or {})
 
 
 @dataclass(frozen=True, slots=True)

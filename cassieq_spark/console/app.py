@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qsl, urlsplit
 
@@ -56,7 +57,10 @@ LOGIN_REFUSED = "console.login_refused"
 #: A page failed for a reason that is none of ours.
 PAGE_FAILED = "console.page_failed"
 
-_LARGEST_FORM = 512 * 1024
+#: Bytes of a form of a session, and of one that a stranger may send.
+_LARGEST_FORM, _LARGEST_OF_STRANGERS = 512 * 1024, 8 * 1024
+#: By this name, a gateway has what reads a form within its limits: how fast, how many at a time.
+_READ = "cassieq-form"
 _MOST_FIELDS = 100
 #: Requests whose handlers run at the same time.
 _AT_ONCE = 8
@@ -71,6 +75,7 @@ _STATUS: tuple[tuple[type[CassieqError], int], ...] = (
 #: Programs of a page ask for it anew with this header.
 _REFRESH = "x-refresh"
 _NOBODY = Session("nobody")
+_TOO_LARGE = 413
 
 
 class Console:
@@ -143,15 +148,19 @@ class Console:
                 if session is None:
                     return self._ask_for_key(request)
                 call = Call(self, request, session)
-                if request.method == "POST":
-                    call.form = await _form_of(request)
+                if request.method != "POST":
+                    return await self._handle(page, call)
+                async with _form_of(request, _LARGEST_FORM) as call.form:
                     self.access.check_form(request, session, call.form.get("token", ""))
-                async with self._turns:
-                    return await run_in_threadpool(page.handler, call)
+                    return await self._handle(page, call)
             except Exception as error:  # noqa: BLE001 (every error has a page)
                 return self._failed(call or self._stranger(request), error)
 
         return serve
+
+    async def _handle(self, page: Page, call: Call) -> Response:
+        async with self._turns:
+            return await run_in_threadpool(page.handler, call)
 
     async def _login(self, request: Request) -> Response:
         call = self._stranger(request)
@@ -160,9 +169,14 @@ class Console:
             return call.render("login.html", to=target, is_wrong=False)
         try:
             self.access.check_origin(request)
-            form = await _form_of(request)
+            async with _form_of(request, _LARGEST_OF_STRANGERS) as form:
+                return self._log_in(call, form)
         except RefusedError as error:
             return self._failed(call, error)
+
+    def _log_in(self, call: Call, form: Mapping[str, str]) -> Response:
+        """Begin a session, if the form has the key."""
+        request = call.request
         target = own_path(form.get("to", ""), call.root)
         if not self.access.is_key(form.get("key", "")):
             logger.warning(
@@ -189,15 +203,15 @@ class Console:
         call = self._stranger(request)
         try:
             self.access.check_origin(request)
-            form = await _form_of(request)
+            async with _form_of(request, _LARGEST_OF_STRANGERS) as form:
+                response = RedirectResponse(own_path(form.get("back", ""), call.root), 303)
+                if form.get("theme") in THEMES:
+                    response.set_cookie(
+                        THEME, form["theme"], max_age=31536000, httponly=True, samesite="strict"
+                    )
+                return response
         except RefusedError as error:
             return self._failed(call, error)
-        response = RedirectResponse(own_path(form.get("back", ""), call.root), 303)
-        if form.get("theme") in THEMES:
-            response.set_cookie(
-                THEME, form["theme"], max_age=31536000, httponly=True, samesite="strict"
-            )
-        return response
 
     def _ask_for_key(self, request: Request) -> Response:
         call = self._stranger(request)
@@ -212,8 +226,9 @@ class Console:
         return Call(self, request, _NOBODY)
 
     def _failed(self, call: Call, error: Exception) -> Response:
+        headers: Mapping[str, str] = {}
         if isinstance(error, RefusedError):
-            status = error.status
+            status, headers = error.status, error.headers
         else:
             status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
         if not isinstance(error, RefusedError | CassieqError):
@@ -226,7 +241,9 @@ class Console:
             message = f"{type(error).__name__}: {error}"
         else:
             message = str(error)
-        return call.render("error.html", status, status=status, message=message)
+        response = call.render("error.html", status, status=status, message=message)
+        response.headers.update(headers)
+        return response
 
     async def _no_page(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
@@ -245,13 +262,31 @@ class Console:
         return call.render("error.html", status, status=status, message=message)
 
 
-async def _form_of(request: Request) -> Mapping[str, str]:
-    """The fields of a form; the last one of each name."""
+@asynccontextmanager
+async def _form_of(request: Request, most: int) -> AsyncIterator[Mapping[str, str]]:
+    """The fields of a form of at most so many bytes; the last one of each name."""
+    read = request.scope.get(_READ, _read)
+    try:
+        async with read(request, most) as body:
+            yield _fields_of(body)
+    except HTTPException as error:
+        too_large = f"a form has at most {most} bytes"
+        why = too_large if error.status_code == _TOO_LARGE else error.detail
+        raise RefusedError(why, error.status_code, error.headers) from error
+
+
+@asynccontextmanager
+async def _read(request: Request, most: int) -> AsyncIterator[bytes]:
+    """Read a form where no gateway limits it."""
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > _LARGEST_FORM:
-            raise RefusedError(f"a form has at most {_LARGEST_FORM} bytes", 413)
+        if len(body) > most:
+            raise HTTPException(_TOO_LARGE)
+    yield bytes(body)
+
+
+def _fields_of(body: bytes) -> Mapping[str, str]:
     try:
         pairs = parse_qsl(
             body.decode(),

@@ -1,7 +1,8 @@
 """Connections: how many there may be, and how large and slow the head of a request may be.
 
 httptools accepts a request line and headers of any size, and uvicorn waits for them without limit.
-`Connection` is uvicorn's protocol for httptools with limits of both.
+`Connection` is uvicorn's protocol for httptools with limits of both. The console reads its forms
+through the `ConnectionLimiter`, as it knows neither the limits nor the gateway.
 """
 
 from __future__ import annotations
@@ -9,20 +10,29 @@ from __future__ import annotations
 import asyncio
 from asyncio import TimerHandle
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, cast
 
 import uvicorn
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.http.gateway.admission import WHOLE
+from cassieq_spark.http.gateway.admission import ADMIN, WHOLE, Body, Pool
 from cassieq_spark.http.gateway.errors import Quota, RefusedError, answer_to, over_quota
 from cassieq_spark.settings.gateway import Limits
 
+#: By this name, the scope of a request has `ConnectionLimiter.form`.
+FORM = "cassieq-form"
+
+#: Forms have an eighth as many bytes as bodies, besides. A stranger's has 8 KiB at the most, so
+#: that is enough for all connections.
+_FORM_SHARE = 8
 #: Requests that a client may send before the answer to the first.
 _MOST_PIPELINED = 100
 #: How much of the rest of a refused request is read, so that its client sees the answer.
@@ -124,6 +134,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= _MOST_PIPELINED:
             quota = Quota("pipelined", "connection", _MOST_PIPELINED)
             raise self._stop(over_quota(quota, "too many requests wait for their answers"))
+        self.scope[FORM] = self._limiter.form  # type: ignore[literal-required] # ours
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -220,7 +231,9 @@ _IPV6 = 6
 class ConnectionLimiter:
     """Counts connections, in all and by address; refuses those beyond the limits. For one loop.
 
-    The connections of ``proxies``, addresses and networks, are not limited by address.
+    The connections of ``proxies``, addresses and networks, are not limited by address. Forms of
+    the console have bytes of their own: neither keep the forms of strangers messages out, nor
+    messages an administrator.
 
     Raises:
         OptionError: One of them is neither an address nor a network.
@@ -230,6 +243,9 @@ class ConnectionLimiter:
         self.limits = limits
         self._proxies = [_network(each) for each in proxies]
         self._addresses: Counter[str] = Counter()
+        size = limits.held_bytes // _FORM_SHARE
+        #: Bytes of forms.
+        self.forms = Pool("formBytes", "bytes of forms under way", size, size, size)
         #: Connections now.
         self.count = 0
         #: Called with each refusal.
@@ -262,6 +278,25 @@ class ConnectionLimiter:
             self._addresses[origin] -= 1
             if not self._addresses[origin]:
                 del self._addresses[origin]
+
+    @asynccontextmanager
+    async def form(self, request: Request, limit: int) -> AsyncIterator[bytes]:
+        """Read a form of at most so many bytes, which count until the block ends.
+
+        Raises:
+            HTTPException: 408; it arrives too slowly. 413; it is too large. 429; all forms
+                together are.
+        """
+        body = Body(self.forms, self.limits, request, ADMIN, limit)
+        try:
+            try:
+                content = await body.read()
+            except RefusedError as error:
+                self.refuse(error)
+                raise HTTPException(error.status, str(error), error.headers) from error
+            yield content
+        finally:
+            body.release()
 
     def refuse(self, error: RefusedError) -> None:
         """Report a refusal."""

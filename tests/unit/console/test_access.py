@@ -206,6 +206,14 @@ def test_a_form_that_is_too_large_or_none_is_refused(operator: Visitor):
         assert answer.status_code == status
 
 
+@pytest.mark.parametrize("path", ["/login", "/theme"])
+def test_a_stranger_sends_a_small_form_only(visitor: Visitor, path: str):
+    answer = visitor.post(path, {"key": "x" * 8192})
+
+    assert answer.status_code == 413
+    assert "a form has at most 8192 bytes" in words_of(answer.text)
+
+
 @pytest.mark.parametrize(
     "given",
     [

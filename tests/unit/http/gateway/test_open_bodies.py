@@ -1,0 +1,155 @@
+"""Bodies that do not arrive whole, at every route that is no endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+from starlette.types import ASGIApp
+from uvicorn.server import ServerState
+
+from cassieq_spark.client import AsyncClient
+from cassieq_spark.console import Console
+from cassieq_spark.http.accounts import Accounts, Secrets
+from cassieq_spark.http.gateway.app import make_app
+from cassieq_spark.http.gateway.connections import Config, Connection, ConnectionLimiter
+from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.settings.gateway import Limits
+from cassieq_spark.store.memory import MemoryStore
+
+SECRETS = Secrets(("the-secret-of-gateways-that-tests-start",))
+PATIENCE = 20
+SOON = timedelta(milliseconds=100)
+
+
+class Door:
+    """A gateway with a console, and those who connect to it."""
+
+    def __init__(self, **limits: object) -> None:
+        self.limits = Limits(**limits)  # type: ignore[arg-type]
+        self.connections = ConnectionLimiter(self.limits)
+        store = MemoryStore()
+        accounts = Accounts(store, SECRETS)
+        client = AsyncClient.from_store(store)
+        self.gateway = Gateway(client, accounts, self.limits, self.connections)
+        self.console = Console(store, admin_key=SECRETS.admin_key)
+        self.console.watcher.start = lambda: None  # type: ignore[method-assign]
+        self._app: ASGIApp = make_app(lambda: self.gateway, None, console=self.console)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def sent(self, head: str, body: bytes = b"") -> AsyncIterator[asyncio.StreamReader]:
+        """A request that a client has sent; the client leaves at the end."""
+        config = Config(self._app, ws="none", lifespan="off", log_config=None)
+        config.limiter = self.connections
+        ours, theirs = socket.socketpair()
+        make = lambda: Connection(config, ServerState(), {})  # noqa: E731 (asyncio calls it)
+        await asyncio.get_running_loop().connect_accepted_socket(make, theirs)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            writer.write(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
+            await writer.drain()
+            yield reader
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    async def until_held(self, count: int) -> None:
+        while self.connections.forms.taken != count:  # noqa: ASYNC110 (a pool tells nobody)
+            await asyncio.sleep(0)
+
+
+def form(length: int, path: str = "/console/login") -> str:
+    return f"POST {path} HTTP/1.1\nHost: gateway\nContent-Length: {length}"
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        await asyncio.wait_for(scenario(), PATIENCE)
+
+    asyncio.run(limited())
+
+
+@pytest.mark.parametrize("path", ["/console/login", "/console/theme"])
+def test_a_form_of_a_stranger_that_stops_is_refused_and_its_connection_closed(path: str):
+    async def scenario() -> None:
+        async with Door(head_time=SOON).sent(form(5000, path), b"k") as reader:
+            answer = await reader.read()
+
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"a body must arrive at 16384 bytes a second" in answer
+
+    run(scenario)
+
+
+def test_a_form_of_a_stranger_has_eight_kilobytes_at_the_most():
+    async def scenario() -> None:
+        door = Door()
+        async with door.sent(form(8193)) as reader:
+            announced = await reader.read()
+        chunk = b"2001\r\n" + b"k" * 0x2001 + b"\r\n"
+        head = "POST /console/login HTTP/1.1\nHost: gateway\nTransfer-Encoding: chunked"
+        async with door.sent(head, chunk) as reader:
+            sent = await reader.read()
+
+        for answer in (announced, sent):
+            assert answer.startswith(b"HTTP/1.1 413 ")
+            assert b"a form has at most 8192 bytes" in answer
+
+    run(scenario)
+
+
+def test_the_bytes_of_forms_count_until_they_are_answered():
+    async def scenario() -> None:
+        # There are ten for forms.
+        door = Door(held_bytes=80)
+        async with door.sent(form(9), b"key=1234"):
+            await door.until_held(8)
+            async with door.sent(form(5), b"key=1") as reader:
+                refused = await reader.readuntil(b"</html>")
+        await door.until_held(0)
+        async with door.sent(form(5), b"key=1") as reader:
+            taken = await reader.readuntil(b"</html>")
+
+        assert refused.startswith(b"HTTP/1.1 429 ")
+        assert b"retry-after: 1\r\n" in refused.lower()
+        assert b"the limit is 10; try again in 1 s" in refused
+        assert taken.startswith(b"HTTP/1.1 401 ")
+        assert door.connections.forms.taken == 0
+        refusals = 'cassieq_gateway_refused_total{of="all",quota="formBytes"} 1.0'
+        assert refusals in door.gateway.metrics.text().decode()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/"),
+        ("GET", "/health"),
+        ("GET", "/ready"),
+        ("GET", "/metrics"),
+        ("GET", "/openapi.json"),
+        ("GET", "/console/login"),
+        ("GET", "/console/static/console.css"),
+        ("GET", "/console/queues/orders"),
+        ("POST", "/console/queues/orders/change/pause"),
+        ("POST", "/console/logout"),
+        ("POST", "/console/nothing"),
+        ("POST", "/nothing"),
+        ("POST", "/health"),
+        ("GET", "/admin/api/v1/accounts"),
+        ("POST", "/admin/api/v1/accounts"),
+        ("GET", "/api/v1/accounts/shop/queues"),
+    ],
+)
+def test_a_body_that_nobody_reads_keeps_no_connection_open(method: str, path: str):
+    async def scenario() -> None:
+        head = f"{method} {path} HTTP/1.1\nHost: gateway\nContent-Length: 5000"
+        async with Door(head_time=SOON).sent(head, b"k") as reader:
+            assert (await reader.read()).startswith(b"HTTP/1.1 ")
+
+    run(scenario)
