@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -269,6 +269,9 @@ async def _form_of(request: Request, most: int) -> AsyncIterator[Mapping[str, st
     try:
         async with read(request, most) as body:
             yield _fields_of(body)
+    except ClientDisconnect as error:
+        # Nobody reads the answer.
+        raise RefusedError("the connection ended before the form did", 400) from error
     except HTTPException as error:
         too_large = f"a form has at most {most} bytes"
         why = too_large if error.status_code == _TOO_LARGE else error.detail

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -38,6 +39,7 @@ class Door:
         self.gateway = Gateway(client, accounts, self.limits, self.connections)
         self.console = Console(store, admin_key=SECRETS.admin_key)
         self.console.watcher.start = lambda: None  # type: ignore[method-assign]
+        self._state = ServerState()
         self._app: ASGIApp = make_app(lambda: self.gateway, None, console=self.console)  # type: ignore[arg-type]
 
     @asynccontextmanager
@@ -46,7 +48,7 @@ class Door:
         config = Config(self._app, ws="none", lifespan="off", log_config=None)
         config.limiter = self.connections
         ours, theirs = socket.socketpair()
-        make = lambda: Connection(config, ServerState(), {})  # noqa: E731 (asyncio calls it)
+        make = lambda: Connection(config, self._state, {})  # noqa: E731 (asyncio calls it)
         await asyncio.get_running_loop().connect_accepted_socket(make, theirs)
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
@@ -59,6 +61,10 @@ class Door:
 
     async def until_held(self, count: int) -> None:
         while self.connections.forms.taken != count:  # noqa: ASYNC110 (a pool tells nobody)
+            await asyncio.sleep(0)
+
+    async def until_answered(self) -> None:
+        while self._state.tasks:  # noqa: ASYNC110 (uvicorn tells nobody)
             await asyncio.sleep(0)
 
 
@@ -123,6 +129,20 @@ def test_the_bytes_of_forms_count_until_they_are_answered():
         assert refusals in door.gateway.metrics.text().decode()
 
     run(scenario)
+
+
+def test_a_stranger_who_leaves_within_a_form_writes_no_error_into_the_log(
+    caplog: pytest.LogCaptureFixture,
+):
+    async def scenario() -> None:
+        door = Door()
+        async with door.sent(form(9), b"key=1234"):
+            await door.until_held(8)
+        await door.until_answered()
+
+    run(scenario)
+
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize(
