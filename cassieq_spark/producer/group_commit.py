@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from queue import Empty, SimpleQueue
 
 from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import InvariantError, NotAppliedError, OutcomeUnknownError
@@ -16,6 +16,9 @@ from cassieq_spark.ledger.publish import MOST_BLOCKS, Published
 from cassieq_spark.model import QueueId, Range, name_of
 from cassieq_spark.producer.publisher import Written, publish_written
 from cassieq_spark.store.protocol import Store
+
+#: Seconds after which a waiting thread looks whether the one that publishes was interrupted.
+_PATIENCE = 1.0
 
 
 class _Turn(Enum):
@@ -27,14 +30,24 @@ class _Turn(Enum):
     ALONE = auto()
 
 
+_Outcome = Published | _Turn | BaseException
+
+
 @dataclass(slots=True, eq=False)
 class _Commit:
-    """What one thread has written, and the outcome for which it waits."""
+    """What one thread has written, and the outcome for which it waits.
+
+    Attributes:
+        taken_by: The thread that publishes it; None: none yet, or its own.
+        is_over: Whether its thread has ended its publish, or was interrupted.
+        outcome: Takes what it came to; the first one counts. A put tells and wakes by one step.
+    """
 
     written: Sequence[Written]
     queue_id: QueueId
-    leads: bool = False
-    outcome: Future[Published | _Turn] = field(default_factory=Future)
+    taken_by: _Commit | None = None
+    is_over: bool = False
+    outcome: SimpleQueue[_Outcome] = field(default_factory=SimpleQueue)
 
     @property
     def blocks(self) -> int:
@@ -45,13 +58,21 @@ class _Commit:
         return sum(block.count for each in self.written for block in each.blocks)
 
 
+@dataclass(slots=True)
+class _Line:
+    """The threads that publish to one queue: the one that leads, and those that wait."""
+
+    leader: _Commit
+    waiting: list[_Commit] = field(default_factory=list)
+
+
 class _Process:
     """The threads of one process that publish or wait."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        #: The waiting ones, for each queue to which a thread is publishing.
-        self.waiting: dict[QueueId, list[_Commit]] = {}
+        #: For each queue to which a thread is publishing.
+        self.lines: dict[QueueId, _Line] = {}
         #: By name of the queue, where other processes compete. One for all of its partitions: what
         #: matters is how often this process publishes.
         self.backoffs: dict[str, Backoff] = {}
@@ -69,6 +90,9 @@ class GroupCommit:
 
     Processes race for the head all the same. One that has lost waits a moment before its next
     publishes (see `Backoff`); the threads that come meanwhile share the LWT.
+
+    An interrupt may end the leading thread between any two steps. So those that wait do not rely
+    on being told: they look now and then whether it has ended.
 
     Source: the group commit of DeWitt et al., Implementation Techniques for Main Memory Database
     Systems, SIGMOD 1984.
@@ -103,6 +127,8 @@ class GroupCommit:
                 with _paced(here, mine.queue_id) as backoff:
                     outcome = self._publish([mine, *_take(here, mine)], backoff)
         finally:
+            # A step that no interrupt can split or prevent: others see it, whatever comes next.
+            mine.is_over = True
             _leave(here, mine)
         return outcome if isinstance(outcome, Published) else self._publish_alone(here, mine)
 
@@ -116,12 +142,10 @@ class GroupCommit:
         try:
             first, *rest = self._outcomes(group, backoff)
             for commit, outcome in zip(others, rest, strict=True):
-                commit.outcome.set_result(outcome)
+                commit.outcome.put(outcome)
         except BaseException as error:
-            # No thread may wait for ever.
             for commit in others:
-                if not commit.outcome.done():
-                    commit.outcome.set_exception(_for_others(error))
+                commit.outcome.put(_for_others(error))
             raise
         return first
 
@@ -155,38 +179,61 @@ def _paced(here: _Process, queue_id: QueueId) -> Iterator[Backoff]:
 def _join(here: _Process, mine: _Commit) -> Published | _Turn:
     """Wait until another thread has published it, or this thread has to publish."""
     with here.lock:
-        waiting = here.waiting.get(mine.queue_id)
-        if waiting is None:
-            mine.leads = True
-            here.waiting[mine.queue_id] = []
+        line = here.lines.setdefault(mine.queue_id, _Line(mine))
+        if line.leader is mine or line.leader.is_over:
+            line.leader = mine
             return _Turn.LEADS
-        waiting.append(mine)
-    return mine.outcome.result()
+        line.waiting.append(mine)
+    outcome: _Outcome | None = None
+    while outcome is None:
+        try:
+            outcome = mine.outcome.get(timeout=_PATIENCE)
+        except Empty:
+            outcome = _look(here, mine)
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+def _look(here: _Process, mine: _Commit) -> _Outcome | None:
+    """The outcome of a waiting thread, if the one that was to tell it was interrupted."""
+    with here.lock:
+        if mine.taken_by is None:
+            line = here.lines.setdefault(mine.queue_id, _Line(mine))
+            if line.leader is mine or line.leader.is_over:
+                line.leader = mine
+                return _Turn.LEADS
+        elif mine.taken_by.is_over:
+            return _for_others(None) if mine.outcome.empty() else mine.outcome.get()
+    return None
 
 
 def _take(here: _Process, mine: _Commit) -> list[_Commit]:
     """The first waiting threads, as many as one publish takes."""
     with here.lock:
-        waiting, taken = here.waiting[mine.queue_id], []
+        line, taken = here.lines[mine.queue_id], []
+        line.waiting = [each for each in line.waiting if each is not mine and not each.is_over]
         room = MOST_BLOCKS - mine.blocks
-        while waiting and waiting[0].blocks <= room:
-            room -= waiting[0].blocks
-            taken.append(waiting.pop(0))
+        while line.waiting and line.waiting[0].blocks <= room:
+            commit = line.waiting[0]
+            commit.taken_by = mine
+            taken.append(line.waiting.pop(0))
+            room -= commit.blocks
         return taken
 
 
 def _leave(here: _Process, mine: _Commit) -> None:
-    """Let the next thread publish; or stop waiting, if this thread was interrupted."""
+    """Let the next thread publish, if none does."""
     with here.lock:
-        waiting = here.waiting.get(mine.queue_id, [])
-        if mine in waiting:
-            waiting.remove(mine)
-        elif mine.leads and waiting:
-            successor = waiting.pop(0)
-            successor.leads = True
-            successor.outcome.set_result(_Turn.LEADS)
-        elif mine.leads:
-            here.waiting.pop(mine.queue_id, None)
+        line = here.lines.get(mine.queue_id)
+        if line is None or not line.leader.is_over:
+            return
+        line.waiting = [each for each in line.waiting if not each.is_over]
+        if line.waiting:
+            line.leader = line.waiting[0]
+            line.leader.outcome.put(_Turn.LEADS)
+        else:
+            del here.lines[mine.queue_id]
 
 
 def _divide(published: Published, group: Sequence[_Commit]) -> list[Published]:
@@ -200,13 +247,18 @@ def _divide(published: Published, group: Sequence[_Commit]) -> list[Published]:
     return parts
 
 
-def _for_others(error: BaseException) -> BaseException:
-    """The error that the threads get for which a thread has published with this error."""
+def _for_others(error: BaseException | None) -> BaseException:
+    """The error that the threads get for which a thread has published with this error.
+
+    Args:
+        error: None if it is not known what interrupted that thread.
+    """
     if isinstance(error, Exception):
         return error
+    by = "" if error is None else f" by {type(error).__name__}"
     unknown = OutcomeUnknownError(
-        f"the thread that published for several was interrupted by {type(error).__name__}: the "
-        "messages may be visible, now or later"
+        f"the thread that published for several was interrupted{by}: the messages may be visible, "
+        "now or later"
     )
     unknown.__cause__ = error
     return unknown

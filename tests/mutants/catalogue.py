@@ -150,8 +150,8 @@ MUTANTS = (
         "threads publish again after an unknown outcome of a shared publish",
         "I1",
         "producer/group_commit.py",
-        "commit.outcome.set_exception(_for_others(error))",
-        "commit.outcome.set_result(_Turn.ALONE)",
+        "commit.outcome.put(_for_others(error))",
+        "commit.outcome.put(_Turn.ALONE)",
         tests=("test_group_commit_property.py",),
     ),
     Mutant(

@@ -91,16 +91,16 @@ def _publish_together(
     together = [commit for commit in group if commit.messages]
     if together:
         try:
-            together[0].outcome.set_result(commits._publish(together, Backoff()))
+            together[0].outcome.put(commits._publish(together, Backoff()))
         except CassieqError as error:
-            together[0].outcome.set_exception(error)
+            together[0].outcome.put(error)
     told: list[Range | CassieqError] = []
     for commit in group:
+        outcome = commit.outcome.get_nowait() if commit.messages else _Turn.ALONE
         try:
-            outcome = commit.outcome.result(0) if commit.messages else _Turn.ALONE
             if outcome is _Turn.ALONE:
                 outcome = publish_written(store, commit.written)
-            told.append(outcome.monotons)
+            told.append(outcome if isinstance(outcome, CassieqError) else outcome.monotons)
         except CassieqError as error:
             told.append(error)
     return told

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import linecache
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
+from itertools import count
+from queue import SimpleQueue
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -20,6 +26,7 @@ from cassieq_spark.ledger.publish import Published
 from cassieq_spark.model import QueueDefinition, QueueId, Range, SinkBatch
 from cassieq_spark.producer import group_commit
 from cassieq_spark.producer.group_commit import GroupCommit, _Commit
+from cassieq_spark.producer.partitioned import Publish
 from cassieq_spark.producer.publisher import Written, publish_written
 from cassieq_spark.queues import create_queue, purge_queue
 from cassieq_spark.store.memory import MemoryStore
@@ -101,7 +108,9 @@ class Scene:
 
 
 def waiting_in(commits: GroupCommit, queue_id: QueueId) -> int:
-    return len(commits._processes[os.getpid()].waiting.get(queue_id, []))
+    process = commits._processes.get(os.getpid())
+    line = process and process.lines.get(queue_id)
+    return 0 if line is None else sum(not each.is_over for each in line.waiting)
 
 
 def until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
@@ -117,7 +126,7 @@ def scene() -> Iterator[Scene]:
     yield scene
     scene.pool.shutdown()
     # Nobody is left who would have to publish.
-    assert all(not process.waiting for process in scene.commits._processes.values())
+    assert all(not process.lines for process in scene.commits._processes.values())
 
 
 def monotons(futures: Sequence[Future[Published]]) -> list[Range | None]:
@@ -313,9 +322,11 @@ def test_those_for_which_an_interrupted_thread_published_do_not_know_the_outcome
 def test_a_thread_that_is_interrupted_while_it_tells_the_others_leaves_nobody_waiting(
     scene: Scene,
 ):
-    class Interrupting(Future):
-        def set_result(self, _: object) -> None:
-            raise KeyboardInterrupt
+    class Interrupting(SimpleQueue):
+        def put(self, outcome: object) -> None:
+            if not isinstance(outcome, Exception):
+                raise KeyboardInterrupt
+            super().put(outcome)
 
     group = [_Commit([scene.written(1)], scene.queue.queue_id) for _ in range(3)]
     group[1].outcome = Interrupting()
@@ -324,7 +335,89 @@ def test_a_thread_that_is_interrupted_while_it_tells_the_others_leaves_nobody_wa
         scene.commits._publish(group, Backoff())
 
     for each in group[1:]:
-        assert isinstance(each.outcome.exception(0), OutcomeUnknownError)
+        assert isinstance(each.outcome.get_nowait(), OutcomeUnknownError)
+
+
+class Interrupted:
+    """Lets a thread publish, and interrupts it before a line of the group commit.
+
+    Never where CPython does not look for signals: between the last call of a block and what always
+    follows it, which is how ``with`` releases a lock.
+
+    Attributes:
+        happened: Whether it came that far.
+    """
+
+    _ALWAYS_FOLLOWS = ("with here.lock", "mine.is_over = ")
+
+    def __init__(self, before: int) -> None:
+        self._left = before
+        self.happened = False
+
+    def publish(self, publish: Publish, written: Sequence[Written]) -> Published:
+        others = sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            return publish(written)
+        finally:
+            sys.settrace(others)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if self.happened or frame.f_code.co_filename != group_commit.__file__:
+            return None
+        line = linecache.getline(group_commit.__file__, frame.f_lineno).strip()
+        if event in {"call", "line"} and not line.startswith(self._ALWAYS_FOLLOWS):
+            self.happened = self._left == 0
+            self._left -= 1
+        if self.happened:
+            raise KeyboardInterrupt
+        return self._trace
+
+
+@pytest.mark.parametrize("victim", [0, 1], ids=["the first", "one that waits"])
+def test_wherever_a_thread_is_interrupted_no_other_one_waits_for_ever(
+    monkeypatch: pytest.MonkeyPatch, victim: int
+):
+    monkeypatch.setattr(group_commit, "_PATIENCE", 0.01)
+    for before in count():
+        scene, interrupted = Scene(), Interrupted(before)
+        writes = [scene.written(each) for each in (2, 3, 1, 4)]
+        scene.store.shut()
+        futures: list[Future[Published]] = []
+        for index, each in enumerate(writes[:3]):
+            publish = scene.commits.publish
+            if index == victim:
+                publish = partial(interrupted.publish, publish)
+            futures.append(publishes_or_waits(scene, publish, each))
+        scene.store.open()
+        wait(futures, PATIENCE)
+        futures.append(scene.publish(writes[3]))
+        wait(futures, PATIENCE)
+
+        found = {block: Range(*bounds) for block, *bounds in scene.blocks()}
+        places = [found.get(each.blocks[0].block) for each in writes]
+        errors = [future.exception(0) for future in futures]
+        for future, error, place in zip(futures, errors, places, strict=True):
+            assert error is not None or future.result().monotons == place
+        assert isinstance(errors.pop(victim), KeyboardInterrupt) is interrupted.happened
+        assert errors.pop() is None
+        assert all(each is None or isinstance(each, OutcomeUnknownError) for each in errors)
+        assert scene.commits._processes[os.getpid()].lines == {}
+        if not interrupted.happened:
+            break
+    assert before > 30, "it was interrupted at each line"
+
+
+def publishes_or_waits(scene: Scene, publish: Publish, written: Written) -> Future[Published]:
+    """Let a thread publish, until it is held up, waits for another one, or has ended."""
+    publishes, waiting = scene.store.reached.is_set(), scene.waiting
+    future = scene.pool.submit(publish, [written])
+    until(
+        lambda: (
+            future.done() or scene.store.reached.is_set() > publishes or scene.waiting > waiting
+        )
+    )
+    return future
 
 
 def test_a_thread_that_is_interrupted_while_it_waits_publishes_nothing(scene: Scene):
