@@ -1,0 +1,93 @@
+"""I4: a sink publishes each batch once, and none after a later one, in each of its partitions."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cassieq_spark import Client, NewMessage
+from cassieq_spark.errors import BatchChangedError, BatchOrderError
+from cassieq_spark.model import SinkBatch
+from cassieq_spark.producer.new_message import batches_of, check_message
+from cassieq_spark.producer.partitioned import publish_all, write_messages
+from cassieq_spark.producer.partitioner import partition_of_key, partition_without_key
+from cassieq_spark.queues import read_queue
+from cassieq_spark.store.memory import MemoryStore
+
+#: A key, or none, and a value.
+Row = tuple[str | None, str]
+ROWS = st.lists(
+    st.tuples(st.none() | st.sampled_from(["a", "b", "c", "d"]), st.sampled_from("xy")), max_size=3
+)
+#: Number, rows, and where the driver dies: after so many partitions are published.
+WRITES = st.lists(st.tuples(st.integers(0, 4), ROWS, st.none() | st.integers(0, 3)), max_size=6)
+
+
+class Model:
+    """What each partition knows: the last batch, and its rows there."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.last: dict[int, tuple[int, Counter[Row]]] = {}
+        self.visible: Counter[str] = Counter()
+
+    def parts(self, batch: SinkBatch, rows: Sequence[Row]) -> dict[int, Counter[Row]]:
+        found: defaultdict[int, Counter[Row]] = defaultdict(Counter)
+        for key, value in rows:
+            at = (
+                partition_without_key(batch, self.partitions)
+                if key is None
+                else partition_of_key(key, self.partitions)
+            )
+            found[at][key, value] += 1
+        return dict(sorted(found.items()))
+
+    def refusal(self, batch: SinkBatch, rows: Sequence[Row]) -> type[Exception] | None:
+        """How a write is refused, as docs/partitions.md says."""
+        parts, number = self.parts(batch, rows), batch.batch_id
+        looked_at = range(self.partitions) if any(key is None for key, _ in rows) else parts
+        if any(self.last[at][0] > number for at in looked_at if at in self.last):
+            return BatchOrderError
+        known = {at: self.last[at] for at in parts if at in self.last}
+        if any(last == number and parts[at] != there for at, (last, there) in known.items()):
+            return BatchChangedError
+        return None
+
+    def publish(self, number: int, at: int, rows: Counter[Row]) -> None:
+        if self.last.get(at) != (number, rows):
+            self.last[at] = (number, rows)
+            self.visible.update(value for _, value in rows.elements())
+
+
+@given(partitions=st.integers(1, 4), writes=WRITES)
+def test_batches_of_any_number_with_and_without_keys_are_published_once_or_refused(
+    partitions: int, writes: list[tuple[int, list[Row], int | None]]
+):
+    store, model = MemoryStore(), Model(partitions)
+    client = Client.from_store(store)
+    client.create_queue("q", partitions=partitions)
+    queue = read_queue(store, "q")
+
+    for number, rows, dies_after in filter(lambda write: write[1], writes):
+        batch = SinkBatch("app:a", number)
+        messages = [NewMessage(value, key) for key, value in rows]
+        refusal, parts = model.refusal(batch, rows), model.parts(batch, rows)
+        if refusal is not None:
+            with pytest.raises(refusal):
+                client.put_many("q", messages, txn_app_id="a", txn_version=number)
+        elif dies_after is None:
+            client.put_many("q", messages, txn_app_id="a", txn_version=number)
+        else:
+            checked = batches_of([check_message(each, queue) for each in messages], queue)
+            parts = dict(list(parts.items())[:dies_after])
+            publish_all(store, write_messages(store, queue, checked, batch)[:dies_after])
+        if refusal is None:
+            for at, part in parts.items():
+                model.publish(number, at, part)
+
+        found = Counter(bytes(each.value).decode() for each in client.peek("q", max=1000))
+        assert found == model.visible
