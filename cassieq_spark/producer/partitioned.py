@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cassieq_spark.arrow.chunks import check_messages
+from cassieq_spark.arrow.fingerprint import Fingerprint
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.errors import CassieqError, InvariantError, OutcomeUnknownError
 from cassieq_spark.ledger.ledger import Ledger
@@ -208,6 +209,12 @@ def publish_all(
         raise InvariantError(f"the tasks of one write named several versions: {sorted(versions)}")
 
     _check_other_partitions(store, written)
+    whole = sum((each.fingerprint for each in written), Fingerprint())
+    for queue_id, (first, *others) in by_partition.items():
+        # Each partition remembers the fingerprint of the whole batch: its own part may be the same
+        # in a batch that is not.
+        none = [replace(each, fingerprint=Fingerprint()) for each in others]
+        by_partition[queue_id] = [replace(first, fingerprint=whole), *none]
 
     def publish_one(queue_id: QueueId) -> Published:
         found = by_partition[queue_id]

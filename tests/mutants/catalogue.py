@@ -1592,6 +1592,14 @@ MUTANTS = (
         _PARTITIONS,
     ),
     Mutant(
+        "each partition compares its own part of a batch only",
+        "I4",
+        "producer/partitioned.py",
+        "replace(first, fingerprint=whole)",
+        "first",
+        _PARTITIONS,
+    ),
+    Mutant(
         "rows without a key do not count beside rows with one",
         "I4",
         "producer/partitioner.py",

@@ -42,6 +42,7 @@ from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from tests.support.builders import make_clocked_store
+from tests.support.dying import publish_some
 
 LEASE = timedelta(seconds=60)
 KEYS = [str(number) for number in range(6)]
@@ -136,8 +137,7 @@ class KeyOrder(RuleBasedStateMachine):
 
         first = written()
         done = data.draw(st.integers(0, len(first)), label="published before the crash")
-        for each in first[:done]:
-            publish_all(self.store, [each])
+        publish_some(self.store, first, first[:done])
         publish_all(self.store, written())
         self._published(messages)
 

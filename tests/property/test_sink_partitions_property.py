@@ -13,10 +13,11 @@ from cassieq_spark import Client, NewMessage
 from cassieq_spark.errors import BatchChangedError, BatchOrderError
 from cassieq_spark.model import SinkBatch
 from cassieq_spark.producer.new_message import batches_of, check_message
-from cassieq_spark.producer.partitioned import publish_all, write_messages
+from cassieq_spark.producer.partitioned import write_messages
 from cassieq_spark.producer.partitioner import partition_of_key, partition_without_key
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store.memory import MemoryStore
+from tests.support.dying import publish_some
 
 #: A key, or none, and a value.
 Row = tuple[str | None, str]
@@ -28,7 +29,7 @@ WRITES = st.lists(st.tuples(st.integers(0, 4), ROWS, st.none() | st.integers(0, 
 
 
 class Model:
-    """What each partition knows: the last batch, and its rows there."""
+    """What each partition knows: the last batch of which it has rows, and all rows of that."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
@@ -52,14 +53,14 @@ class Model:
         looked_at = range(self.partitions) if any(key is None for key, _ in rows) else parts
         if any(self.last[at][0] > number for at in looked_at if at in self.last):
             return BatchOrderError
-        known = {at: self.last[at] for at in parts if at in self.last}
-        if any(last == number and parts[at] != there for at, (last, there) in known.items()):
+        known = [self.last[at] for at in parts if at in self.last]
+        if any(last == number and Counter(rows) != there for last, there in known):
             return BatchChangedError
         return None
 
-    def publish(self, number: int, at: int, rows: Counter[Row]) -> None:
-        if self.last.get(at) != (number, rows):
-            self.last[at] = (number, rows)
+    def publish(self, number: int, at: int, rows: Counter[Row], *, whole: Counter[Row]) -> None:
+        if self.last.get(at) != (number, whole):
+            self.last[at] = (number, whole)
             self.visible.update(value for _, value in rows.elements())
 
 
@@ -84,10 +85,11 @@ def test_batches_of_any_number_with_and_without_keys_are_published_once_or_refus
         else:
             checked = batches_of([check_message(each, queue) for each in messages], queue)
             parts = dict(list(parts.items())[:dies_after])
-            publish_all(store, write_messages(store, queue, checked, batch)[:dies_after])
+            written = write_messages(store, queue, checked, batch)
+            publish_some(store, written, written[:dies_after])
         if refusal is None:
             for at, part in parts.items():
-                model.publish(number, at, part)
+                model.publish(number, at, part, whole=Counter(rows))
 
         found = Counter(bytes(each.value).decode() for each in client.peek("q", max=1000))
         assert found == model.visible

@@ -32,6 +32,7 @@ from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.faults import Fault
 from cassieq_spark.testing.stores import WrappedStore
 from tests.support.builders import make_clocked_store
+from tests.support.dying import publish_some
 from tests.unit.partitions.scene import KEYS, PARTITIONS, PartitionedQueue, by_key, text
 
 ALL = [key for keys in KEYS.values() for key in keys]
@@ -188,8 +189,7 @@ def test_a_replay_after_a_crash_half_way_publishes_what_is_missing_and_nothing_t
 ):
     written = write(queue, *ALL)
     # The process dies after two of the four publishes.
-    for each in written[1:3]:
-        publish_all(queue.store, [each])
+    publish_some(queue.store, written, written[1:3])
 
     replay = write(queue, *reversed(ALL[:4])) + write(queue, *ALL[4:])
     done = publish_all(queue.store, replay)
@@ -226,6 +226,18 @@ def test_another_batch_of_the_same_number_is_refused_before_anything_is_publishe
         publish_all(queue.store, write(queue, *ALL, KEYS[2][0]))
 
     assert len(queue.peek()) == 2
+
+
+def test_a_part_of_a_batch_under_its_number_is_refused_although_it_is_there(
+    queue: PartitionedQueue,
+):
+    """As of an older checkpoint, whose batches are cut smaller: the rest would come again."""
+    publish_all(queue.store, write(queue, *ALL))
+
+    with pytest.raises(BatchChangedError):
+        publish_all(queue.store, write(queue, *KEYS[2]))
+
+    assert len(queue.peek()) == 8
 
 
 def test_a_batch_of_an_older_checkpoint_is_refused(queue: PartitionedQueue):
@@ -283,8 +295,7 @@ def test_a_put_under_a_key_is_completed_by_repeating_it(queue: PartitionedQueue)
     once = once_of_key("k")
     messages = rows(*ALL, None)
     written = write_messages(queue.store, queue.definition, [messages], once)
-    for each in written[:2]:
-        publish_all(queue.store, [each])
+    publish_some(queue.store, written, written[:2])
 
     for _ in range(2):
         again = write_messages(queue.store, queue.definition, [messages], once)
