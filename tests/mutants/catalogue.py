@@ -1648,6 +1648,22 @@ MUTANTS = (
         _PARTITIONS,
     ),
     Mutant(
+        "what is there at its start is left where a query with availableNow has just acked",
+        "liveness",
+        "spark/source/queue_reader.py",
+        " - (set() if self._is_aimed else held)",
+        " - held",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "what is there at its start is left behind what a query with availableNow finds dead",
+        "liveness",
+        "spark/source/partition_reader.py",
+        "        while dead_lettered and not lease.leased and self._target is not None:\n",
+        "        while dead_lettered and not lease.leased and self._target is None:\n",
+        ("../unit/spark/source/test_available_now.py",),
+    ),
+    Mutant(
         "readers that have left count",
         "shares",
         "groups/presence.py",

@@ -23,14 +23,14 @@ from cassieq_spark import Client, NewMessage, parallel
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest, Message
 from cassieq_spark.consumer import consumer
-from cassieq_spark.consumer.consumer import StateCache
+from cassieq_spark.consumer.consumer import Consumer, StateCache
 from cassieq_spark.consumer.message import stored_messages
 from cassieq_spark.dead_letters.stopped import Resume
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.presence import Presence
-from cassieq_spark.groups.state import GroupState
+from cassieq_spark.groups.state import GroupState, Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Range, Ranges, SinkBatch
 from cassieq_spark.producer.new_message import batches_of, check_message
@@ -65,7 +65,11 @@ class KeyOrder(RuleBasedStateMachine):
         self.share = frozenset(range(4))
         self.looks_at_others = True
         self.patch.setattr(Presence, "share", lambda _: self.share)
-        self.patch.setattr(QueueReader, "_is_time_for_others", lambda _: self.looks_at_others)
+        self.patch.setattr(
+            QueueReader,
+            "_is_time_for_others",
+            lambda reader: self.looks_at_others or reader._is_aimed,
+        )
 
     @initialize(
         partitions=st.integers(1, 4),
@@ -265,6 +269,38 @@ class KeyOrder(RuleBasedStateMachine):
             self.logged = end
             self.restart()
 
+    @rule(limit=st.sampled_from([None, 1, 4]), rejects=st.booleans())
+    def read_what_is_there(self, limit: int | None, *, rejects: bool) -> None:
+        """Another query of the group, with availableNow, runs to its end."""
+        reader = QueueReader(self.store, read_queue(self.store, "q"), "g", starting="earliest")
+        reader.aim()
+        done: Mapping[str, Any] = FIRST
+        values: list[str] = []
+        while True:
+            end = reader.next_batch(done, limit=limit)
+            owed = self._owed()
+            self.settled |= {each for each in values if each not in owed}
+            if end is done:
+                break
+            done, values = end, self._read(end, reader)
+            self._got(values)
+            if rejects:
+                self._reject_first(reader, done)
+        reader.stop()
+        assert not self._to_be_had(), "it has ended too early"
+
+    def _reject_first(self, reader: QueueReader, end: Mapping[str, Any]) -> None:
+        """Record that the first message of a batch is bad."""
+        part = reader.tasks(end, messages_per_task=3)[0][0]
+        first = part.pieces[0].first_monoton
+        receipt = Receipt.parse(f"{part.receipt_prefix}{first}")
+        Consumer(self.store, part.queue, "g").settle(
+            receipt.lease,
+            Settlement(rejected={"bad": Ranges.of(Range(first, first + 1))}),
+            deliveries=receipt.deliveries,
+            with_batch=True,
+        )
+
     running: list[str] = []  # noqa: RUF012 (each machine replaces it)
 
     def _note_acked(self) -> None:
@@ -273,10 +309,10 @@ class KeyOrder(RuleBasedStateMachine):
         self.settled |= {each for each in self.running if each not in owed}
         self.running = []
 
-    def _read(self, end: Mapping[str, Any]) -> list[str]:
+    def _read(self, end: Mapping[str, Any], reader: QueueReader | None = None) -> list[str]:
         return [
             text(message)
-            for parts in self.reader.tasks(end, messages_per_task=3)
+            for parts in (reader or self.reader).tasks(end, messages_per_task=3)
             for part in parts
             for message in stored_messages(fetch(self.store, part.queue, part.pieces))
         ]
@@ -311,6 +347,23 @@ class KeyOrder(RuleBasedStateMachine):
             self.settled |= self._dead()
         if read_queue(self.store, "q").max_deliveries:
             self.settled |= {text(each) for each in self.client.peek("q.dead", max=10_000)}
+
+    def _to_be_had(self) -> list[Ranges]:
+        """The first messages of partitions that nobody holds and that wait for nothing."""
+        found: list[Ranges] = []
+        for queue in read_queue(self.store, "q").by_partition:
+            ledger = Ledger(self.store, queue.queue_id)
+            state, head = ConsumerGroup(ledger, "g").read(every_waiting=True), ledger.read_head()
+            rows = [(each.monotons, each.due_at < state.now) for each in state.slots]
+            for row in state.waiting:
+                stands = self.stops and row.reason is not None
+                rows.append((row.monotons, row.due <= state.now_ms and not stands))
+            rows.append((Ranges.of(Range(state.head.pointer, head.next)), True))
+            outstanding = [each for each in rows if each[0]]
+            if outstanding:
+                first, is_free = min(outstanding, key=lambda each: each[0].start)
+                found += [first] if is_free else []
+        return found
 
     def _values(
         self, which: Callable[[GroupState], list[Ranges]], *, fresh: bool = True

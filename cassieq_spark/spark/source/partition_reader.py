@@ -12,7 +12,7 @@ from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.heartbeat import LEASE_LOST, Heartbeat
 from cassieq_spark.errors import QueueStateError, StoreError
-from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
+from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import is_dead
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import OnDead, Order, id_of
@@ -97,18 +97,10 @@ class PartitionReader:
         before = self._decode(done)
         request = self._acking(request, before.lease if before else None)
         request = replace(request, prefer_fresh=before is not None and before.is_redelivery)
-        lease = self._consumer.poll(request, head, stop=self._target)
-        known = () if self._pointer is None else lease.state.waiting
-        self._pointer = lease.pointer
-        self._report_lost(before, lease.acked_slots)
-        self.metrics.observe(lease, head.next)
-        self._hold(lease.token if lease.leased else None, lease.leased)
-        self.metrics.dead += self._consumer.dead_letter(lease.dead, known=known)
-        self.metrics.skipped += lease.skipped
-        if lease.skipped:
-            text = "%s: skipped %d messages that were too old (option skipOlderThan)"
-            self._warn(SKIPPED, lease.skipped, text)
-        self.idle.record(lease)
+        lease, dead_lettered = self._poll(before, request, head)
+        # A query that is aimed ends if it is given nothing, and what was behind these is left.
+        while dead_lettered and not lease.leased and self._target is not None:
+            lease, dead_lettered = self._poll(before, request, head)
         if not lease.leased:
             return done
         return encode(
@@ -120,6 +112,31 @@ class PartitionReader:
                 leased=lease.leased,
             )
         )
+
+    def _poll(
+        self, before: Offset | None, request: LeaseRequest, head: LedgerHead
+    ) -> tuple[Lease, int]:
+        """Poll once, and dead-letter what is found dead; how many messages that was.
+
+        Args:
+            before: The batch that is acked, if any.
+            request: That batch again, and how much to lease.
+            head: Of the ledger.
+        """
+        lease = self._consumer.poll(request, head, stop=self._target)
+        known = () if self._pointer is None else lease.state.waiting
+        self._pointer = lease.pointer
+        self._report_lost(before, lease.acked_slots)
+        self.metrics.observe(lease, head.next)
+        self._hold(lease.token if lease.leased else None, lease.leased)
+        dead_lettered = self._consumer.dead_letter(lease.dead, known=known)
+        self.metrics.dead += dead_lettered
+        self.metrics.skipped += lease.skipped
+        if lease.skipped:
+            text = "%s: skipped %d messages that were too old (option skipOlderThan)"
+            self._warn(SKIPPED, lease.skipped, text)
+        self.idle.record(lease)
+        return lease, dead_lettered
 
     def tasks(
         self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None

@@ -117,7 +117,8 @@ class QueueReader:
         ends = self._lease(self._wait_until_due(share, held), parts, limit, only_ack=held - share)
         self._settled |= held
         if not ends and self._is_time_for_others():
-            others = set(parts) - share - held
+            # A query that is aimed ends here if it is given nothing, so it leaves none out.
+            others = set(parts) - share - (set() if self._is_aimed else held)
             ends = self._lease(sorted(others), parts, limit)
         if not ends:
             return done

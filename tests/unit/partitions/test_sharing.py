@@ -294,6 +294,38 @@ def test_a_query_that_reads_what_is_there_leaves_nothing_to_others(
     assert queue.client.stats("orders").groups[0].depth == 0
 
 
+@pytest.mark.parametrize("limit", [1, 4, 7])
+def test_a_query_that_reads_what_is_there_batch_by_batch_leaves_nothing_to_others(
+    queue: PartitionedQueue, time: Time, limit: int
+):
+    make_presence(queue).share()
+    queue.put(*(3 * ALL))
+    query = Query(queue)
+    query.reader.aim()
+
+    while query.batch(limit):
+        pass
+
+    assert queue.client.stats("orders").groups[0].depth == 0
+
+
+def test_a_query_that_reads_what_is_there_finds_what_it_has_lost_and_others_gave_back(
+    queue: PartitionedQueue, time: Time
+):
+    other, query = make_presence(queue), Query(queue)
+    other.share()
+    partition = min(ANY - query.reader._presence.share())
+    queue.put(*KEYS[partition])
+    query.reader.aim()
+    assert query.batch() == {partition}
+    time.sleep((LEASE + SECOND).total_seconds())
+    other.share()
+    queue.client.release(*queue.receive())
+    time.sleep(0.001)
+
+    assert query.batch() == {partition}
+
+
 def test_a_query_without_a_partition_waits_and_takes_over(queue: PartitionedQueue, time: Time):
     readers = sorted((make_presence(queue) for _ in range(4)), key=lambda each: each._reader)
     for each in readers:

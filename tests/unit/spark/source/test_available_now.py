@@ -1,0 +1,168 @@
+"""A query with availableNow ends when it has processed what was there at its start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from cassieq_spark import Client, NewMessage
+from cassieq_spark.client import LeaseRequest
+from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.consumer.message import stored_messages
+from cassieq_spark.fetch.read import fetch
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.state import Settlement, Waiting
+from cassieq_spark.model import Ranges
+from cassieq_spark.producer.partitioner import partition_of_key
+from cassieq_spark.queues import read_queue
+from cassieq_spark.spark.source.offsets import decode, initial_offset
+from cassieq_spark.spark.source.queue_reader import QueueReader
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import LEASE, make_clocked_store
+
+FIRST = initial_offset("orders", "billing")
+#: A key of each of two partitions.
+HERE, THERE = (
+    next(key for key in map(str, range(100)) if partition_of_key(key, 2) == partition)
+    for partition in (0, 1)
+)
+
+
+class Scene:
+    """A queue with an order, whose dead messages step aside, and a reader of it."""
+
+    def __init__(self, order: str = "strict", **settings: Any) -> None:
+        memory, self.clock = make_clocked_store()
+        self.store = CountingStore(memory)
+        self.client = Client.from_store(self.store)
+        self.client.create_queue("orders", order=order, max_deliveries=3, **settings)
+        self.client.create_group("orders", "billing")
+        self.readers: list[QueueReader] = []
+
+    def put(self, count: int, key: str = HERE) -> list[str]:
+        values = [f"{key}:{number}" for number in range(count)]
+        self.client.put_many("orders", [NewMessage(value, key) for value in values])
+        return values
+
+    def wear_out(self) -> None:
+        """Hand out the first message as often as it may be."""
+        for _ in range(3):
+            assert len(self.client.receive("orders", "billing", max=1)) == 1
+            self.clock.advance(2 * self.client.queue("orders").lease)
+
+    def aimed(self) -> QueueReader:
+        reader = QueueReader(
+            self.store,
+            read_queue(self.store, "orders"),
+            "billing",
+            starting="earliest",
+            request=LeaseRequest(lease=LEASE),
+        )
+        self.readers.append(reader)
+        reader.aim()
+        return reader
+
+    def values(self, reader: QueueReader, end: Mapping[str, Any]) -> list[str]:
+        return [
+            bytes(message.value).decode()
+            for parts in reader.tasks(end, messages_per_task=100)
+            for part in parts
+            for message in stored_messages(fetch(self.store, part.queue, part.pieces))
+        ]
+
+    def drain(
+        self, reader: QueueReader, done: Mapping[str, Any] = FIRST, limit: int | None = None
+    ) -> list[str]:
+        """What it delivers until it ends."""
+        values = []
+        while (end := reader.next_batch(done, limit=limit)) is not done:
+            values += self.values(reader, end)
+            done = end
+        return values
+
+    def dead(self) -> list[str]:
+        return [bytes(each.value).decode() for each in self.client.peek("orders.dead", max=100)]
+
+
+@pytest.fixture
+def make():
+    scenes = []
+
+    def make_scene(*args: Any, **settings: Any) -> Scene:
+        scenes.append(Scene(*args, **settings))
+        return scenes[-1]
+
+    yield make_scene
+    for scene in scenes:
+        for reader in scene.readers:
+            reader.stop()
+
+
+def test_what_is_behind_a_message_that_is_rejected_is_delivered(make: Any):
+    scene = make()
+    values = scene.put(10)
+    reader = scene.aimed()
+    end = reader.next_batch(FIRST, limit=3)
+    queue = read_queue(scene.store, "orders")
+    offset = decode(end, queue_id=queue.queue_id, group="billing")
+    assert offset is not None
+    rejected = Settlement(rejected={"bad": Ranges.parse("1-2")})
+    Consumer(scene.store, queue, "billing").settle(offset.lease, rejected, with_batch=True)
+
+    assert scene.drain(reader, end, limit=3) == values[3:]
+    assert scene.dead() == [values[1]]
+    assert scene.client.stats("orders").groups[0].depth == 0
+
+
+def test_what_is_behind_a_message_that_was_delivered_too_often_is_delivered(make: Any):
+    scene = make()
+    values = scene.put(10)
+    scene.wear_out()
+
+    assert scene.drain(scene.aimed(), limit=4) == values[1:]
+    assert scene.dead() == values[:1]
+
+
+def test_in_order_by_key_what_is_behind_dead_messages_is_delivered(make: Any):
+    scene = make("key", partitions=2)
+    here = scene.put(5)
+    scene.wear_out()
+    there = scene.put(2, THERE)
+
+    delivered = scene.drain(scene.aimed(), limit=4)
+
+    assert sorted(delivered) == sorted(here[1:] + there)
+
+
+def test_a_message_that_cannot_be_dead_lettered_holds_what_is_behind_it_and_the_query_ends(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+):
+    scene = make()
+    scene.put(10)
+    scene.wear_out()
+    scene.client.delete_queue("orders.dead", force=True)
+    reader = scene.aimed()
+
+    assert scene.drain(reader) == []
+    # Not even if it stays due, as the store fails.
+    monkeypatch.setattr(ConsumerGroup, "defer_dead", not_deferred)
+    scene.clock.advance(2 * LEASE)
+    assert scene.drain(reader) == []
+    assert scene.client.stats("orders").groups[0].depth == 10
+
+
+def not_deferred(group: ConsumerGroup, dead: Waiting, **_: Any) -> bool:
+    assert group.name == "billing"
+    assert dead.monotons
+    return False
+
+
+def test_a_group_that_stops_at_a_dead_message_is_given_nothing_behind_it(make: Any):
+    scene = make(on_dead="stop")
+    scene.put(10)
+    scene.wear_out()
+
+    assert scene.drain(scene.aimed()) == []
+    assert scene.dead() == []
