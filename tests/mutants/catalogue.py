@@ -820,6 +820,14 @@ MUTANTS = (
         "        pass\n",
     ),
     Mutant(
+        "an ack that was refused goes in the second time",
+        "I6",
+        "spark/source/partition_reader.py",
+        "        if held is not None and held == self._token:\n",
+        "        if held is not None and held == self._held:\n",
+        (),
+    ),
+    Mutant(
         "an ack overlooks a replay that comes between",
         "settled with its batch",
         "groups/settle.py",

@@ -56,6 +56,8 @@ class PartitionReader:
         self._checkpoint = checkpoint
         self._heartbeat = Heartbeat(self.group, request.lease or self.queue.lease)
         self._held: UUID | None = None
+        #: Under which token this process leased, or took up, its last batch, and which messages.
+        self._token: UUID | None = None
         self._leased: tuple[LeasedSlot, ...] = ()
         self._target: int | None = None
         self._pointer: int | None = None
@@ -214,9 +216,13 @@ class PartitionReader:
         return told.is_committed
 
     def _acking(self, request: LeaseRequest, held: UUID | None) -> LeaseRequest:
-        """The request with a batch to ack, and its deliveries if this process has leased it."""
+        """The request with a batch to ack, and its deliveries if this process has leased it.
+
+        Also if it holds the batch no longer: Spark repeats an offset until there is a next batch,
+        and by then a restarted query may have taken the batch up.
+        """
         deliveries = None
-        if held is not None and held == self._held:
+        if held is not None and held == self._token:
             deliveries = {each.slot: each.deliveries for each in self._leased}
         return replace(request, held=held, held_deliveries=deliveries)
 
@@ -224,8 +230,9 @@ class PartitionReader:
         return decode(offset, queue_id=self.queue.queue_id, group=self.group.name)
 
     def _hold(self, lease: UUID | None, leased: tuple[LeasedSlot, ...]) -> None:
-        self._held, self._leased = lease, leased
+        self._held = lease
         if lease is not None:
+            self._token, self._leased = lease, leased
             self._heartbeat.hold(lease, leased)
 
     def _take_again(self, offset: Offset, limit: int | None) -> None:

@@ -371,6 +371,41 @@ def test_a_process_that_goes_on_late_acks_nothing_that_its_restarted_query_has_t
     assert [record.action for record in caplog.records] == [LEASE_LOST]  # type: ignore[attr-defined]
 
 
+def test_a_process_that_goes_on_late_acks_nothing_however_often_it_is_asked(scene: Scene):
+    # I6: as nothing is left to lease, Spark asks it again with the same offset.
+    old, new = scene.reader(), scene.reader()
+    end = old.next_batch(FIRST, limit=None)
+    assert monotons_of(new, end) == [*range(20)]
+
+    assert old.next_batch(end, limit=None) is end
+    assert old.next_batch(end, limit=None) is end
+    publish(Ledger(scene.store, scene.queue.queue_id), make_pending([5]))
+    theirs = old.next_batch(end, limit=3)
+
+    # Each goes on with what it holds.
+    assert monotons_of(old, theirs) == [20, 21, 22]
+    assert (scene.stats().leased, scene.stats().depth) == (23, 25)
+    assert monotons_of(new, new.next_batch(end, limit=None)) == [23, 24]
+    assert old.next_batch(theirs, limit=None) is theirs
+    assert (scene.stats().leased, scene.stats().depth) == (2, 2)
+
+
+def test_a_process_that_goes_on_late_takes_its_batch_when_the_lease_of_its_restarted_query_ends(
+    scene: Scene, clock: FakeClock
+):
+    old, new = scene.reader(), scene.reader()
+    end = old.next_batch(FIRST, limit=None)
+    assert monotons_of(new, end) == [*range(20)]
+    assert old.next_batch(end, limit=None) is end
+    clock.advance(LEASE + MOMENT)
+
+    after = old.next_batch(end, limit=None)
+
+    assert len(monotons_of(old, after)) > 0
+    assert old.next_batch(after, limit=0) is after
+    assert scene.stats().leased == 0
+
+
 def test_stopping_an_idle_reader_costs_nothing(scene: Scene):
     reader = scene.reader()
     reader.next_batch(reader.next_batch(FIRST, limit=None), limit=None)
