@@ -1672,6 +1672,14 @@ MUTANTS = (
         ("../unit/spark/source/test_available_now.py",),
     ),
     Mutant(
+        "the least number of messages has to be in one partition",
+        "liveness",
+        "spark/source/queue_reader.py",
+        "        if self._request.min_messages:\n",
+        "        if self._request.min_messages is None:\n",
+        _PARTITIONS,
+    ),
+    Mutant(
         "readers that have left count",
         "shares",
         "groups/presence.py",

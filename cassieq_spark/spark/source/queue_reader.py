@@ -174,6 +174,10 @@ class QueueReader:
         shortest = min(left.values(), default=idle_backoff.LONGEST_PAUSE.total_seconds())
         if shortest > 0:
             time.sleep(shortest)
+        if self._request.min_messages:
+            # The messages of all of them count together, and make one batch. Looked at together,
+            # they are due together from then on.
+            return sorted(left)
         return sorted(number for number, seconds in left.items() if seconds <= shortest)
 
     def _is_time_for_others(self) -> bool:

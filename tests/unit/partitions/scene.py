@@ -93,12 +93,13 @@ class Time:
 
     Attributes:
         ahead: How far the clock of this process is ahead of the server's.
+        tick: How long each look at the clock takes.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, queue: PartitionedQueue) -> None:
         self._queue = queue
         self._began = queue.clock.now
-        self.ahead = timedelta(0)
+        self.ahead = self.tick = timedelta(0)
         for module in (idle_backoff, queue_reader, presence):
             monkeypatch.setattr(module, "time", self)
 
@@ -106,6 +107,7 @@ class Time:
         self._queue.clock.advance(timedelta(seconds=seconds))
 
     def monotonic(self) -> float:
+        self._queue.clock.advance(self.tick)
         return (self._queue.clock.now - self._began).total_seconds()
 
     def time(self) -> float:

@@ -218,6 +218,29 @@ def test_too_few_messages_of_all_partitions_together_are_waited_for(queue: Parti
     assert sum(len(task) for task in queue.batch(reader, second)) == 5
 
 
+def test_the_messages_of_partitions_that_are_looked_at_at_different_times_are_counted_together(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(parallel, "AT_ONCE", 1)
+    queue = PartitionedQueue()
+    time = Time(monkeypatch, queue)
+    time.tick = 2 * MOMENT
+    queue.put(*ALL)
+    reader = queue.reader(min_messages=10)
+    done = reader.next_batch(FIRST, limit=None)
+    began = time.monotonic()
+    while time.monotonic() < began + 0.3:
+        assert reader.next_batch(done, limit=None) is done
+    queue.put(*ALL, *ALL)
+    began = time.monotonic()
+
+    while (end := reader.next_batch(done, limit=None)) is done:
+        assert time.monotonic() < began + 2
+
+    assert sum(len(task) for task in queue.batch(reader, end)) == 16
+    reader.stop()
+
+
 def test_metrics_are_sums(queue: PartitionedQueue):
     queue.put(*ALL, *ALL)
     reader = queue.reader()
@@ -312,14 +335,17 @@ def test_the_oldest_age_is_that_of_all_partitions():
     assert sum_of_reports(reports) == {"backlog": 7, "oldest_age_ms": 70, "v": 1}
 
 
+@pytest.mark.parametrize("least", [0, 10])
 def test_an_idle_reader_of_16_partitions_makes_ten_reads_a_second_and_no_lwt(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, least: int
 ):
     queue = PartitionedQueue()
     queue.client.create_queue("wide", partitions=16)
     time = Time(monkeypatch, queue)
     definition = queue.client.queue("wide")
-    reader = QueueReader(queue.store, definition, "g", starting="earliest")
+    reader = QueueReader(
+        queue.store, definition, "g", starting="earliest", request=LeaseRequest(min_messages=least)
+    )
     done = {"group": "g", "queue": "wide", "v": 1}
     while time.monotonic() < 60:
         assert reader.next_batch(done, limit=None) is done
