@@ -6,7 +6,7 @@ Beside the columns of the queue, a message has a key and headers, in the columns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from cassieq_spark.model import Chunk, QueueDefinition, Range
 from cassieq_spark.schemas.assign import assign
 from cassieq_spark.schemas.convert import first_failing
 from cassieq_spark.schemas.ddl import schema_of
+from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
 NAMES = ColumnNames(KEY_COLUMN, HEADERS_COLUMN, "_delay", "_visible_at")
 
@@ -37,6 +38,7 @@ class TypedForm(Form):
     Args:
         schema: Columns of the queue.
         version: The version of the schema.
+        before: The versions before it, the first one first, as `ddl.to_ddl` writes them.
 
     Raises:
         TypeError: A column's type can't be stored.
@@ -44,9 +46,10 @@ class TypedForm(Form):
 
     names = NAMES
 
-    def __init__(self, schema: pa.Schema, version: int) -> None:
+    def __init__(self, schema: pa.Schema, version: int, before: Sequence[str] = ()) -> None:
         self.schema = schema
         self.version = version
+        self._before = before
         self._layout = typed_framing.layout_of(schema)
 
     def assigned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -80,7 +83,35 @@ class TypedForm(Form):
         """See `Form.encode`; key or headers are left out if no message has any."""
         extra = [name for name in EXTRA.names if used_column(messages, name) is not None]
         messages = messages.select([*extra, *self.schema.names])
-        return typed_framing.encode(messages, self.schema, self.version, compression)
+        schema, version = self.schema, self.version
+        if self._before and messages.num_rows == 1 and messages.nbytes > LARGEST_MESSAGE:
+            messages, schema, version = self._as_before(messages, extra)
+        return typed_framing.encode(messages, schema, version, compression)
+
+    def _as_before(
+        self, message: pa.RecordBatch, extra: list[str]
+    ) -> tuple[pa.RecordBatch, pa.Schema, int]:
+        """A message by the oldest version that has all of it, with that version.
+
+        Writers store no such large message. It is a copy of one that was written before the schema
+        was widened: by this version it may be many times as large, more than Cassandra takes.
+        """
+        from cassieq_spark.schemas.evolution import present  # noqa: PLC0415 (a query begins without it)
+
+        found = (message, self.schema, self.version)
+        content = fingerprint_of_rows(message, self.schema)
+        for version in range(len(self._before), 0, -1):
+            schema = schema_of(self._before[version - 1])
+            try:
+                older = present(message, self.schema, schema)
+            except MessageError:
+                break  # Earlier types are narrower still.
+            for name in extra:
+                older = older.append_column(name, message.column(name))
+            # It is another one if the version lacks a column or a field of the message.
+            if fingerprint_of_rows(older, schema) == content:
+                found = (older, schema, version)
+        return found
 
     def _assigned(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         special = [name for name in batch.schema.names if name.lower() in NAMES]
@@ -115,12 +146,13 @@ class TypedForm(Form):
 
 def form_of(queue: QueueDefinition) -> Form:
     """The form in which messages are written to a queue; cached."""
-    return PLAIN if queue.schema is None else _typed_form(queue.schema, len(queue.schemas))
+    return PLAIN if queue.schema is None else _typed_form(queue.schemas)
 
 
 @lru_cache(maxsize=256)
-def _typed_form(ddl: str, version: int) -> TypedForm:
-    return TypedForm(schema_of(ddl), version)
+def _typed_form(versions: tuple[str, ...]) -> TypedForm:
+    *before, last = versions
+    return TypedForm(schema_of(last), len(versions), before)
 
 
 def _special(name: str, column: pa.Array) -> pa.Array:

@@ -10,7 +10,8 @@ A reader checks, in order:
 
 1. the header: its magic and flags, and that it counts as many messages as the row does;
 2. the sum of header and directory;
-3. the lengths, of all columns together, against `MOST_DATA_BYTES`;
+3. the lengths, of all columns together, against `MOST_DATA_BYTES`, or `MOST_ALONE_BYTES` if there
+   is one message;
 4. of each column that it wants: the sum of the section; that the section decompresses into exactly
    as many bytes as the directory asks for; and the arrays.
 
@@ -38,6 +39,10 @@ from cassieq_spark.errors import MessageError, UnreadableError
 #: The columns of a message beside those of its queue.
 KEY_COLUMN, HEADERS_COLUMN = "_key", "_headers"
 EXTRA = pa.schema([(KEY_COLUMN, pa.binary()), (HEADERS_COLUMN, HEADERS)])
+#: The most bytes of the columns of a message that has a chunk of its own. A writer stores at most
+#: 8 MiB. A copy of it, as a dead letter, may have wider types: sixteen bytes for each one, if they
+#: are decimals instead of a tinyint.
+MOST_ALONE_BYTES = MOST_DATA_BYTES + 16 * (8 << 20)
 #: The first bytes of the frame of a typed chunk.
 MAGIC = b"CQT1"
 
@@ -194,8 +199,8 @@ def decode(
 ) -> Decoded:
     """The columns of a frame, checked.
 
-    Columns that are not wanted are neither summed nor decompressed. Allocates no more than
-    `framing.MOST_BYTES`, whatever the frame says.
+    Columns that are not wanted are neither summed nor decompressed. The arrays take no more than
+    `MOST_DATA_BYTES`, or `MOST_ALONE_BYTES`, whatever the frame says.
 
     Args:
         frame: A frame, or any other bytes.
@@ -280,8 +285,9 @@ def _excess(messages: int, sections: list[_Section]) -> str | None:
     size = sum(section.plan.array_bytes for section in sections)
     if messages > MOST_MESSAGES:
         return f"{messages} messages, and {MOST_MESSAGES} is the most"
-    if size > MOST_DATA_BYTES:
-        return f"{size} bytes of columns, and {MOST_DATA_BYTES} is the most"
+    most = MOST_DATA_BYTES if messages > 1 else MOST_ALONE_BYTES
+    if size > most:
+        return f"{size} bytes of columns, and {most} is the most"
     return None
 
 

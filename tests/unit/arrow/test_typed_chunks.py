@@ -10,6 +10,7 @@ from cassieq_spark.arrow.typed_fingerprint import fingerprint_of_rows
 from cassieq_spark.arrow.typed_framing import layout_of
 from cassieq_spark.errors import MessageError, UnreadableError
 from cassieq_spark.model import Chunk, Range
+from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.evolution import present
 
 TRIPS = pa.schema(
@@ -224,3 +225,53 @@ def test_elements_belong_to_their_rows_and_columns():
     }
 
     assert len(found) == len(rows)
+
+
+#: The versions of a schema that was widened, and got a field in the structs of an array.
+WIDENED = (
+    "a array<tinyint>, s array<struct<b:tinyint>>",
+    "a array<double>, s array<struct<b:tinyint>>",
+    "a array<double>, s array<struct<b:bigint,c:decimal(38,0)>>",
+)
+
+
+def version_of_copy(a: pa.Array, s: pa.Array, rows: int = 1) -> int:
+    """By which version a row of the last one of `WIDENED` is stored; it comes back as it was."""
+    schemas = [schema_of(each) for each in WIDENED]
+    form = TypedForm(schemas[-1], len(WIDENED), WIDENED[:-1])
+    lists = [
+        pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, type=field.type)
+        for values, field in zip((a, s), schemas[-1], strict=True)
+    ]
+    row = pa.RecordBatch.from_arrays([*lists, pa.array([b"k"])], ["a", "s", "_key"])
+    batch = pa.concat_batches([row] * rows)
+
+    chunk = Chunk(0, 0, rows, form.encode(batch, "lz4"))
+
+    version, found = decode(chunk, Range(0, rows), dict(enumerate(schemas, 1)).get)
+    later = present(found, schemas[version - 1], schemas[-1])
+    assert later.to_pydict() == batch.select(["a", "s"]).to_pydict()
+    assert found.column("_key").to_pylist() == [b"k"] * rows
+    return version
+
+
+def test_a_copy_that_is_too_large_by_its_version_is_stored_by_the_one_that_wrote_it():
+    kind = schema_of(WIDENED[-1]).field("s").type.value_type
+    floats = pa.array(range(-128, 127), pa.float64())
+    large = pa.concat_arrays([floats] * 5_000)
+    few = pa.nulls(3, kind)
+
+    assert version_of_copy(large, few) == 1
+    assert version_of_copy(floats, pa.nulls(400_000, kind)) == 1
+    # A fraction, a number too large for the field of before, and a value of the new field.
+    assert version_of_copy(pa.concat_arrays([large, pa.array([0.5])]), few) == 2
+    assert version_of_copy(large, pa.array([{"b": 300, "c": None}], kind)) == 3
+    assert version_of_copy(large, pa.array([{"b": 1, "c": 2}], kind)) == 3
+
+
+def test_what_a_writer_may_store_is_stored_by_the_last_version():
+    kind = schema_of(WIDENED[-1]).field("s").type.value_type
+    floats = pa.array(range(-128, 127), pa.float64())
+
+    assert version_of_copy(floats, pa.nulls(3, kind)) == 3
+    assert version_of_copy(pa.concat_arrays([floats] * 400), pa.nulls(3, kind), rows=15) == 3

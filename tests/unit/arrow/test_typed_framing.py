@@ -12,7 +12,7 @@ import pytest
 
 from cassieq_spark.arrow import packing, typed_columns, typed_framing, typed_numbers
 from cassieq_spark.arrow.framing import HEADERS, MOST_DATA_BYTES
-from cassieq_spark.arrow.typed_framing import decode, encode, layout_of
+from cassieq_spark.arrow.typed_framing import MOST_ALONE_BYTES, decode, encode, layout_of
 from cassieq_spark.errors import MessageError, UnreadableError
 from cassieq_spark.schemas.canonical import MOST_LEVELS
 from tests.fuzz.typed_mutations import HEADER, signed
@@ -272,8 +272,10 @@ def test_types_that_cannot_be_stored_are_refused():
         (pa.int64(), [4], (MOST_DATA_BYTES // 8 + 1)),
         (pa.int64(), [0], (MOST_DATA_BYTES // 8 + 1)),
         (pa.bool_(), [0], 0),
-        (pa.string(), [1, MOST_DATA_BYTES], 1),
-        (pa.list_(pa.int8()), [1, MOST_DATA_BYTES, 0], 1),
+        (pa.string(), [1, MOST_ALONE_BYTES], 1),
+        (pa.string(), [1, MOST_DATA_BYTES], 2),
+        (pa.list_(pa.int8()), [1, MOST_ALONE_BYTES, 0], 1),
+        (pa.list_(pa.int8()), [1, MOST_DATA_BYTES, 0], 2),
         (pa.list_(pa.bool_()), [1, 0xFFFFFFFF, 0], 1),
         (pa.list_(pa.struct([("a", pa.bool_())])), [1, 0xFFFFFFFF, 0, 0], 1),
     ],
@@ -385,6 +387,19 @@ def test_more_than_a_frame_takes_is_refused_when_it_is_written():
     batch, schema = one(pa.nulls((MOST_DATA_BYTES >> 3) + 8, pa.int64()))
 
     with pytest.raises(MessageError, match="smaller values"):
+        encode(batch, schema, 1, "lz4")
+
+
+def test_a_message_alone_may_be_as_large_as_the_largest_one_whose_types_were_widened():
+    count = (8 << 20) - 4
+    decimals = pa.nulls(count, pa.decimal128(38, 35))
+    batch, schema = one(pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), decimals))
+
+    frame = encode(batch, schema, 1, "lz4")
+
+    assert decode(frame, 1, {1: schema}.get).columns["a"].offsets.to_pylist() == [0, count]
+    batch, schema = one(pa.array([bytes(MOST_ALONE_BYTES)], pa.binary()))
+    with pytest.raises(MessageError, match="and 150994944 is the most"):
         encode(batch, schema, 1, "lz4")
 
 

@@ -436,6 +436,33 @@ def test_dead_letters_keep_their_columns_and_go_back(trips: Client, store: Count
     assert again.headers == {"own": "h", "cassieq.redrives": "1"}
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_large_message_is_dead_lettered_and_goes_back_after_its_column_was_widened(
+    client: Client, store: CountingStore, is_late: bool
+):
+    client.create_queue("big", schema="id int, a array<tinyint>", drop_dead=is_late)
+    bits = pa.array([1, 0] * 1_100_000, pa.int8())
+    ends = pa.array([0, 1, len(bits) - 1, len(bits)], pa.int32())
+    rows = pa.table({"id": [0, 1, 2], "a": pa.ListArray.from_arrays(ends, bits)})
+    client.put_many("big", rows)
+    alter_queue(store, "big", schema="id int, a array<bigint>")
+    if is_late:
+        # It has no version of the time when the message was written.
+        alter_queue(store, "big", dead_letter_queue="big.dead")
+
+    found = client.receive_table("big", "g", max=3)
+    client.reject(*(told["receipt"] for told in found["_metadata"].to_pylist()), reason="bad")
+    client.receive("big", "g")
+
+    (group,) = client.stats("big").groups
+    assert (group.depth, group.dead, group.floor) == (0, 0, 3)
+    letters = client.receive_table("big.dead", "looks", max=3)
+    assert letters.select(["id", "a"]).equals(found.select(["id", "a"]))
+    client.redrive(client.dead_letters("big"))
+    again = client.receive_table("big", "g", max=3)
+    assert again.select(["id", "a"]).equals(found.select(["id", "a"]))
+
+
 def reject(client: Client, group: ConsumerGroup) -> None:
     """Reject what there is, and leave it to others to dead-letter it."""
     messages = client.receive("trips", "g", max=10)
