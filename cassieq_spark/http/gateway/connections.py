@@ -38,6 +38,8 @@ _MOST_PIPELINED = 100
 #: How much of the rest of a refused request is read, so that its client sees the answer.
 _FAREWELL_SECONDS = 1.0
 _FAREWELL_BYTES = 1 << 20
+#: How long a client may take for the answers that wait for it, once they fill the buffers.
+_PATIENCE_SECONDS = 10.0
 
 
 class Config(uvicorn.Config):
@@ -78,6 +80,8 @@ class Connection(HttpToolsProtocol):
         self._dropped_bytes = 0
         # When the headers, or the rest of a body that no handler reads, must be complete.
         self._deadline: TimerHandle | None = None
+        # When the client must have taken more of the answers that wait for it.
+        self._patience: TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn does
         """Count the connection; refuse it if there are too many."""
@@ -91,10 +95,22 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop counting the connection."""
-        if self._deadline is not None:
-            self._deadline.cancel()
+        for timer in (self._deadline, self._patience):
+            if timer is not None:
+                timer.cancel()
         self._limiter.leave(self._host)
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait until the client has taken more of the answers, and close if it does not."""
+        super().pause_writing()
+        self._patience = self.loop.call_later(_PATIENCE_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on; the client has taken what waited for it."""
+        super().resume_writing()
+        if self._patience is not None:
+            self._patience.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Parse; refuse the request if its head is too large."""

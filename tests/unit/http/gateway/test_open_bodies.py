@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.console import Console
 from cassieq_spark.http.accounts import Accounts, Secrets
+from cassieq_spark.http.gateway import connections
 from cassieq_spark.http.gateway.app import make_app
 from cassieq_spark.http.gateway.connections import Config, Connection, ConnectionLimiter
 from cassieq_spark.http.gateway.gateway import Gateway
@@ -65,6 +66,15 @@ class Door:
 
     async def until_answered(self) -> None:
         while self._state.tasks:  # noqa: ASYNC110 (uvicorn tells nobody)
+            await asyncio.sleep(0)
+
+    async def until_left(self) -> None:
+        while self._state.connections:  # noqa: ASYNC110 (uvicorn tells nobody)
+            await asyncio.sleep(0)
+
+    async def until_full(self) -> None:
+        """Until answers fill the buffers of the connection."""
+        while all(each.flow.write_paused is False for each in self._state.connections):  # type: ignore[union-attr] # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
@@ -127,6 +137,36 @@ def test_the_bytes_of_forms_count_until_they_are_answered():
         assert door.connections.forms.taken == 0
         refusals = 'cassieq_gateway_refused_total{of="all",quota="formBytes"} 1.0'
         assert refusals in door.gateway.metrics.text().decode()
+
+    run(scenario)
+
+
+def test_a_client_that_reads_no_answers_loses_its_connection(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "_PATIENCE_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        door = Door(head_time=timedelta(hours=1))
+        request = b"GET /openapi.json HTTP/1.1\r\nHost: gateway\r\n\r\n"
+        async with door.sent("GET /openapi.json HTTP/1.1\nHost: gateway", request * 50) as reader:
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            await door.until_left()
+
+    run(scenario)
+
+
+def test_a_client_that_reads_its_answers_late_has_all_of_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "_PATIENCE_SECONDS", 1.0)
+
+    async def scenario() -> None:
+        door = Door()
+        request = b"GET /openapi.json HTTP/1.1\r\nHost: gateway\r\n\r\n"
+        last = b"GET /health HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n"
+        head = "GET /openapi.json HTTP/1.1\nHost: gateway"
+        async with door.sent(head, request * 49 + last) as reader:
+            await door.until_full()
+            answers = await reader.read()
+
+        assert answers.count(b"HTTP/1.1 200 OK") == 51
 
     run(scenario)
 
