@@ -23,6 +23,7 @@ from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.receiver import (
     Handed,
+    KnownGroups,
     Member,
     QueueReceiver,
     Turns,
@@ -143,6 +144,7 @@ class Client:
         self._calls = Calls("client")
         self._commits = GroupCommit(store)
         self._turns: Turns = {}
+        self._known: KnownGroups = set()
         self._presences = Presences(store)
 
     def put(  # noqa: PLR0913 (each is a property of the message, by name)
@@ -390,7 +392,9 @@ class Client:
         return Exchange(self._calls, self._member(queue, group, make_group=make_group))
 
     def _member(self, queue: str, group: str, *, make_group: bool) -> Member:
-        return Member(self._store, self._turns, self._presences, queue, group, make_group)
+        return Member(
+            self._store, self._turns, self._known, self._presences, queue, group, make_group
+        )
 
     def peek(
         self,

@@ -166,6 +166,8 @@ class PartExchange:
         receiver = self._receiver = kept or self._new_receiver()
         if kept is None:
             self._until = monotonic() + CACHED_FOR.total_seconds()
+        if request.max_messages and self._definition is not None:
+            self._member.ensure_group(self._definition)
         queue_id = receiver.queue.queue_id
         own = [receipt for receipt in receipts if receipt.queue_id == queue_id]
         acks = _by_lease(receipt for receipt in own if receipt.deliveries is None)

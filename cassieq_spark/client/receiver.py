@@ -24,18 +24,17 @@ from cassieq_spark.errors import (
     DeletedError,
     InvariantError,
     LeaseLostError,
-    NotFoundError,
     NotYetError,
     OptionError,
 )
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
+from cassieq_spark.groups.partitions import ensure_groups
 from cassieq_spark.groups.presence import Presences
-from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, validate_name
-from cassieq_spark.queues import read_queue
+from cassieq_spark.queues import ledgers_of, read_queue
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import Store
 
@@ -52,6 +51,8 @@ Handed = TypeVar("Handed", bound=Sized)
 
 #: For each group that a client has received for: whether fresh messages go first next time.
 Turns = dict[tuple[QueueId, str], bool]
+#: Groups that a client has made, or found, in all partitions of a version of a queue.
+KnownGroups = set[tuple[QueueId, str]]
 
 #: A peek left out messages that are unreadable.
 UNSEEN = "peek.unreadable"
@@ -69,7 +70,8 @@ class Member:
 
     Attributes:
         store: The store.
-        turns: Whether fresh messages go first next time, for each group that the client knows.
+        turns: Whether fresh messages go first next time, for each group and partition.
+        known: The groups that the client knows.
         presences: The presences of the client.
         queue: Name of the queue.
         group: Name of the group.
@@ -82,6 +84,7 @@ class Member:
 
     store: Store
     turns: Turns
+    known: KnownGroups
     presences: Presences
     queue: str
     group: str
@@ -90,6 +93,18 @@ class Member:
     def __post_init__(self) -> None:
         validate_name("group", self.group)
         check_flag("make_group", self.make_group)
+
+    def ensure_group(self, queue: QueueDefinition) -> None:
+        """Before the first lease: create the group in all partitions; see `ensure_groups`.
+
+        Once for each version of the queue: a group that is deleted must not come back by itself,
+        as it is owed every message.
+        """
+        key = (queue.queue_id, self.group)
+        if key not in self.known:
+            ledgers = ledgers_of(self.store, queue)
+            ensure_groups(ledgers, self.group, make_group=self.make_group)
+            self.known.add(key)
 
 
 class QueueReceiver:
@@ -108,9 +123,10 @@ class QueueReceiver:
     def look(self, request: LeaseRequest) -> list[Message]:
         """Lease and fetch messages; see `Receiver.look`.
 
-        If there are several partitions, it leases from one after the other until there are enough
-        messages: first from its share (see `Presence`), and each time beginning with another one.
-        That takes an LWT for each partition that has messages.
+        The first look of a client for a group takes two reads more for each partition, or creates
+        the group there. If there are several partitions, it leases from one after the other until
+        there are enough messages: first from its share (see `Presence`), and each time beginning
+        with another one. That takes an LWT for each partition that has messages.
         """
         return [message for each in self._gather(request, Receiver.look) for message in each]
 
@@ -133,6 +149,7 @@ class QueueReceiver:
         self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest], Handed]
     ) -> list[Handed]:
         self._first += 1
+        self._member.ensure_group(self.queue)
         share = self._member.presences.share(self.queue, self._member.group)
         gathered: list[Handed] = []
         left = request.max_messages or 0
@@ -154,6 +171,8 @@ class QueueReceiver:
 
 class Receiver:
     """Receives for one group, from one partition of a queue. For one thread at a time.
+
+    The group is in all partitions before a message is leased; see `Member.ensure_group`.
 
     Args:
         member: The client and its group.
@@ -183,12 +202,11 @@ class Receiver:
     def look(self, request: LeaseRequest) -> list[Message]:
         """Lease and fetch messages. Three reads; an LWT and some reads more if there are messages.
 
-        The first look of a client for a group takes two reads more. Messages that were delivered
-        too often are dead-lettered. A queue that is paused has no messages.
+        Messages that were delivered too often are dead-lettered. A queue that is paused has no
+        messages.
 
         Raises:
-            NotFoundError: There is no such group, and it is not to be created.
-            QueueStateError: The queue was purged or deleted, or the group deleted.
+            QueueStateError: The queue was purged or deleted, or there is no such group.
             StoreError: Cassandra failed. Messages that were leased are due again, at once if
                 possible.
         """
@@ -198,13 +216,9 @@ class Receiver:
         """Ack messages and lease others; see `Consumer.poll`.
 
         Raises:
-            NotFoundError: There is no such group, and it is not to be created.
-            QueueStateError: The queue was purged or deleted, or the group deleted.
+            QueueStateError: The queue was purged or deleted, or there is no such group.
         """
         turns, key = self._member.turns, (self.queue.queue_id, self._member.group)
-        # Once: a group that is deleted must not come back by itself, as it is owed every message.
-        if request.max_messages and key not in turns:
-            self._ensure_group()
         prefer_fresh = turns.get(key, False)
         lease = self._consumer.poll(replace(request, by_receipts=True, prefer_fresh=prefer_fresh))
         if request.max_messages:
@@ -250,15 +264,6 @@ class Receiver:
         """
         if len(handed) and self._given is not None:
             self._give_back(self._given)
-
-    def _ensure_group(self) -> None:
-        group = self._consumer.group
-        if not self._member.make_group and group.ledger.read_group(group.name) is None:
-            raise NotFoundError(
-                f"queue {group.queue_id} has no group {group.name!r}, and this call "
-                "does not create it: create it first"
-            )
-        ensure_group(group, starting="earliest")
 
     def _table(self, lease: Lease, unreadable: Unreadable) -> pa.Table:
         prefix = receipt_prefix(self.queue.queue_id, self._member.group, lease.token)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cassieq_spark.arguments import check_count
-from cassieq_spark.errors import OptionError
+from cassieq_spark.errors import NotFoundError, OptionError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.registration import check_unleased, create_group, delete_group
+from cassieq_spark.groups.registration import (
+    check_unleased,
+    create_group,
+    delete_group,
+    ensure_group,
+)
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import validate_name
+from cassieq_spark.model import name_of, validate_name
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.settings.position import StartingPosition
 
@@ -29,6 +34,37 @@ def create_groups(ledgers: Sequence[Ledger], name: str, position: StartingPositi
     missing = [ledger for ledger in ledgers if ledger.read_group(name, serial=True) is None]
     for ledger in missing or ledgers:
         create_group(ConsumerGroup(ledger, name), position)
+
+
+def ensure_groups(ledgers: Sequence[Ledger], name: str, *, make_group: bool) -> None:
+    """Create a group, from the earliest message on, in each partition that has none.
+
+    A group is owed only messages of partitions that know it: so a reader calls this before it
+    leases from any partition. All partitions at the same time; see `ensure_group`.
+
+    Args:
+        make_group: Whether to create a group that no partition has, for one read more in each.
+            One that some partitions have, as its creation broke off, is completed in any case.
+
+    Raises:
+        NotFoundError: No partition has the group, and it is not to be created.
+        QueueStateError: The queue was purged or deleted.
+        ContentionError: Lost to others again and again.
+    """
+
+    def is_known(ledger: Ledger) -> bool:
+        return ledger.read_group(name) is not None
+
+    if not make_group and not any(in_parallel(is_known, ledgers)):
+        raise NotFoundError(
+            f"queue {name_of(ledgers[0].queue_id)!r} has no group {name!r}, and this call does "
+            "not create it: create it first"
+        )
+
+    def ensure(ledger: Ledger) -> None:
+        ensure_group(ConsumerGroup(ledger, name), starting="earliest")
+
+    in_parallel(ensure, ledgers)
 
 
 def seek_groups(

@@ -15,7 +15,16 @@ _EXCHANGED = ("test_client_machine.py",)
 #: What tests queues with several partitions.
 _PARTITIONS = tuple(
     f"../unit/partitions/test_{name}.py"
-    for name in ("partitioner", "publishing", "reading", "client", "queue", "upkeep", "sharing")
+    for name in (
+        "partitioner",
+        "publishing",
+        "reading",
+        "client",
+        "group_everywhere",
+        "queue",
+        "upkeep",
+        "sharing",
+    )
 )
 
 #: What tests queues with a schema by a client.
@@ -1557,6 +1566,14 @@ MUTANTS = (
         "            strict_fifo=queue.strict_fifo,\n",
         "            strict_fifo=queue.strict_fifo and queue.partitions == 1,\n",
         ("test_key_order_property.py",),
+    ),
+    Mutant(
+        "a client makes its group in one partition",
+        "I7",
+        "groups/partitions.py",
+        "    in_parallel(ensure, ledgers)\n",
+        "    in_parallel(ensure, ledgers[:1])\n",
+        _PARTITIONS,
     ),
     Mutant(
         "another hash of keys",
