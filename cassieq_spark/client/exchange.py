@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from uuid import UUID
@@ -19,7 +19,7 @@ from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueS
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.settle import settled_of
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.model import QueueDefinition, Range, Ranges, parts_of_id
+from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues import read_queue
 
 
@@ -41,94 +41,30 @@ class Exchanged:
 
 
 class Exchange:
-    """Acks messages and leases others for one group, from all partitions of a queue.
+    """Acks messages and leases others for one group, again and again, from all partitions.
 
-    One LWT for each partition whose messages are acked or leased; see `PartExchange`. Made by
-    `Client.exchange`. For one thread at a time.
+    For a tenth of a second it uses the definition of the queue, and the state of the group, that
+    it has read, so a pause or another setting may take effect that much later. It prefetches
+    messages. As always, the LWT decides who leases a message. Made by `Client.exchange`. For one
+    thread at a time.
     """
 
     def __init__(self, calls: Calls, member: Member) -> None:
         self._calls, self._member = calls, member
-        # As many as the queue has; the first one finds out how many.
-        self._parts = [PartExchange(calls, member, 0)]
+        # The queue as it was read last; None: to be read anew.
+        self._queue: QueueDefinition | None = None
+        self._until = 0.0
+        # One for each partition of that queue, in order.
+        self._parts: dict[QueueId, PartExchange] = {}
         self._first = 0
 
     def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
-        """Ack messages, and lease others; see `PartExchange.turn`.
+        """Ack messages, and lease others. One LWT for each partition of which it does either.
 
         Messages are leased from the partitions whose messages are acked, and then from others
         until there are enough: first from the share (see `Presence`), and each time beginning with
-        another partition.
-        """
-        check_many("receipts", receipts, "receipts that were parsed")
-        if not all(isinstance(each, Receipt) for each in receipts):
-            raise MessageError("receipts must be parsed, by Receipt.parse")
-        if not isinstance(request, LeaseRequest):
-            raise OptionError(f"request must be a LeaseRequest, not {shown(request)}")
-        # A queue that was created again may have another number of partitions.
-        is_of_several = any(parts_of_id(each.queue_id)[2] is not None for each in receipts)
-        queue = self._parts[0].definition(now=is_of_several and len(self._parts) == 1)
-        if queue is None or queue.partitions == 1:
-            del self._parts[1:]
-            return self._parts[0].turn(receipts, request)
-        if queue.partitions != len(self._parts):
-            numbers = range(queue.partitions)
-            self._parts = [PartExchange(self._calls, self._member, each) for each in numbers]
-        share = self._member.presences.share(queue, self._member.group)
-        return self._turn(receipts, request, share)
-
-    def _turn(
-        self, receipts: Sequence[Receipt], request: LeaseRequest, share: Collection[int]
-    ) -> Exchanged:
-        of_part: defaultdict[int, list[Receipt]] = defaultdict(list)
-        for receipt in receipts:
-            # A receipt of another version is stale in any partition.
-            number = parts_of_id(receipt.queue_id)[2] or 0
-            of_part[number if number < len(self._parts) else 0].append(receipt)
-        self._first += 1
-        others = own_first(share, len(self._parts), turn=self._first)
-        in_order = [*of_part, *(number for number in others if number not in of_part)]
-        messages: list[Message] = []
-        stale: frozenset[Receipt] = frozenset()
-        strict = False
-        left = request.max_messages
-        for number in in_order:
-            own = of_part.get(number, [])
-            if not own and left == 0:
-                continue
-            told = self._parts[number].turn(own, replace(request, max_messages=left))
-            messages += told.messages
-            stale |= told.stale
-            strict = told.strict
-            if told.error is not None:
-                return Exchanged(messages, stale, strict, told.error)
-            if left is not None:
-                left = max(0, left - len(told.messages))
-            # A limit of bytes is that of one lease; in strict order one receiver gets all.
-            if told.messages and (request.max_bytes is not None or strict):
-                left = 0
-        return Exchanged(messages, stale, strict)
-
-
-class PartExchange:
-    """Acks messages and leases others for one group, again and again. For one thread at a time.
-
-    For a tenth of a second it uses the definition of the queue and the state of the group that it
-    has read, so a pause or another setting may take effect that much later. It prefetches
-    messages. As always, the LWT decides who leases a message.
-    """
-
-    def __init__(self, calls: Calls, member: Member, partition: int) -> None:
-        self._calls, self._member, self._partition = calls, member, partition
-        self._definition: QueueDefinition | None = None
-        self._receiver: Receiver | None = None
-        self._prefetch: Prefetch | None = None
-        self._until = 0.0
-
-    def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
-        """Ack messages, and lease others. One LWT; none if there is nothing to ack or lease.
-
-        Four reads in a tenth of a second, and a few for some hundred messages.
+        another partition. In a tenth of a second it reads the definition once, and each partition
+        at which it looks thrice, and a few times more for some hundred messages.
 
         Args:
             receipts: Receipts of this group, of any leases.
@@ -140,64 +76,120 @@ class PartExchange:
             QueueStateError: The queue was purged or deleted, or the group deleted.
             StoreError: Cassandra failed. It does no harm to repeat the acks.
         """
+        check_many("receipts", receipts, "receipts that were parsed")
+        if not all(isinstance(each, Receipt) for each in receipts):
+            raise MessageError("receipts must be parsed, by Receipt.parse")
+        if not isinstance(request, LeaseRequest):
+            raise OptionError(f"request must be a LeaseRequest, not {shown(request)}")
         with self._calls:
             try:
                 return self._turn(receipts, request)
             except BaseException:
-                self._receiver = None
+                self._queue = None
                 raise
-
-    def definition(self, *, now: bool) -> QueueDefinition | None:
-        """The queue as it was read last, or as it is ``now``; None: it was not read yet."""
-        if now:
-            with self._calls:
-                self._definition = read_queue(self._member.store, self._member.queue)
-        return self._definition
-
-    def _new_receiver(self) -> Receiver:
-        member = self._member
-        queue = self._definition = read_queue(member.store, member.queue)
-        # A queue that was created again may have fewer partitions.
-        part = queue.of_partition(self._partition % queue.partitions)
-        return Receiver(member, part, self._prefetch_of)
 
     def _turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
-        kept = self._kept(receipts)
-        receiver = self._receiver = kept or self._new_receiver()
-        if kept is None:
-            self._until = monotonic() + CACHED_FOR.total_seconds()
-        if request.max_messages and self._definition is not None:
-            self._member.ensure_group(self._definition)
-        queue_id = receiver.queue.queue_id
-        own = [receipt for receipt in receipts if receipt.queue_id == queue_id]
-        acks = _by_lease(receipt for receipt in own if receipt.deliveries is None)
-        of_batches = [receipt for receipt in own if receipt.deliveries is not None]
+        known = self._known(receipts)
         try:
-            late = self._ack_of_batches(of_batches)
-            lease = receiver.lease(replace(request, receipt_acks=acks))
+            return self._exchange(known or self._read(), receipts, request)
         except QueueStateError:
-            if kept is None:
+            if known is None:
                 raise
-            # It may have been created again since, or not exist any more.
-            self._receiver = None
-            return self._turn(receipts, request)
-        gone = {token: settled_of(lease.settled, token) for token in acks}
+        # It may have been created again since, or not exist any more.
+        return self._exchange(self._read(), receipts, request)
+
+    def _known(self, receipts: Sequence[Receipt]) -> QueueDefinition | None:
+        """The queue as it was read last, if that is not long ago, and all receipts are of it."""
+        is_fresh = monotonic() < self._until
+        is_same = all(receipt.queue_id in self._parts for receipt in receipts)
+        return self._queue if is_fresh and is_same else None
+
+    def _read(self) -> QueueDefinition:
+        """Read the queue, and let all partitions read anew what they know. One read."""
+        queue = read_queue(self._member.store, self._member.queue)
+        before = self._parts
+        self._parts = {
+            each.queue_id: before.get(each.queue_id) or PartExchange(self._member, each)
+            for each in queue.by_partition
+        }
+        for each in queue.by_partition:
+            self._parts[each.queue_id].renew(each)
+        self._until = monotonic() + CACHED_FOR.total_seconds()
+        self._queue = queue
+        return queue
+
+    def _exchange(
+        self, queue: QueueDefinition, receipts: Sequence[Receipt], request: LeaseRequest
+    ) -> Exchanged:
+        left = request.max_messages
+        if left != 0:
+            self._member.ensure_group(queue)
+        of_part: defaultdict[QueueId, list[Receipt]] = defaultdict(list)
+        for receipt in receipts:
+            of_part[receipt.queue_id].append(receipt)
         # Leases of an earlier version of the queue are over.
+        stale = frozenset(each for each in receipts if each.queue_id not in self._parts)
+        self._first += 1
+        share = self._member.presences.share(queue, self._member.group)
+        ids = list(self._parts)
+        others = [ids[each] for each in own_first(share, len(ids), turn=self._first)]
+        in_order = [each for each in dict.fromkeys([*of_part, *others]) if each in self._parts]
+        messages: list[Message] = []
+        for queue_id in in_order:
+            own = of_part.get(queue_id, [])
+            if not own and left == 0:
+                continue
+            told = self._parts[queue_id].turn(own, replace(request, max_messages=left))
+            messages += told.messages
+            stale |= told.stale
+            if told.error is not None:
+                self._queue = None
+                return replace(told, messages=messages, stale=stale)
+            if left is not None:
+                left = max(0, left - len(told.messages))
+            # A limit of bytes is that of one lease; in strict order one receiver gets all.
+            if told.messages and (request.max_bytes is not None or told.strict):
+                left = 0
+        return Exchanged(messages, stale, queue.strict_fifo)
+
+
+class PartExchange:
+    """The part of an exchange that is about one partition of one version of a queue."""
+
+    def __init__(self, member: Member, queue: QueueDefinition) -> None:
+        self._member = member
+        self._prefetch = Prefetch(member.store, queue)
+        self.renew(queue)
+
+    def renew(self, queue: QueueDefinition) -> None:
+        """Go by this definition of the partition, and read ledger and group anew."""
+        self._receiver = Receiver(self._member, queue, self._prefetch)
+
+    def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
+        """Ack messages, and lease others. One LWT; none if there is nothing to ack or lease.
+
+        Raises:
+            QueueStateError: The queue was purged or deleted, or the group deleted.
+            StoreError: Cassandra failed. It does no harm to repeat the acks.
+        """
+        receiver = self._receiver
+        acks = _by_lease(receipt for receipt in receipts if receipt.deliveries is None)
+        late = self._ack_of_batches([each for each in receipts if each.deliveries is not None])
+        lease = receiver.lease(replace(request, receipt_acks=acks))
+        gone = {token: settled_of(lease.settled, token) for token in acks}
         stale = frozenset(
             each
             for each in receipts
-            if each.queue_id != queue_id
-            or each in late
-            or (each.deliveries is None and each.monoton not in gone[each.lease])
+            if each in late or (each.deliveries is None and each.monoton not in gone[each.lease])
         )
         try:
             messages = receiver.fetch(lease)
             if receiver.was_misled and request.max_messages and not lease.leased:
-                self._receiver = None
-                again = self._turn([], request)
-                return replace(again, stale=stale)
+                self.renew(receiver.queue)
+                return replace(self.turn([], request), stale=stale)
         except CassieqError as error:
-            self._receiver = None
+            if isinstance(error, QueueStateError) and not receipts:
+                raise
             return Exchanged([], stale, receiver.queue.strict_fifo, error)
         return Exchanged(messages, stale, receiver.queue.strict_fifo)
 
@@ -212,19 +204,6 @@ class PartExchange:
             lambda monotons: Settlement(acked=monotons),
         )
         return frozenset(map(Receipt.parse, stale))
-
-    def _kept(self, receipts: Sequence[Receipt]) -> Receiver | None:
-        """The receiver of the last turn, if it is still fresh and of the same queue id."""
-        kept = self._receiver
-        if kept is None or self._until <= monotonic():
-            return None
-        is_same = all(receipt.queue_id == kept.queue.queue_id for receipt in receipts)
-        return kept if is_same else None
-
-    def _prefetch_of(self, queue: QueueDefinition) -> Prefetch:
-        if self._prefetch is None or self._prefetch.queue.queue_id != queue.queue_id:
-            self._prefetch = Prefetch(self._member.store, queue)
-        return self._prefetch
 
 
 def _by_lease(receipts: Iterable[Receipt]) -> dict[UUID, Ranges]:

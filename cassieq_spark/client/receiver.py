@@ -177,20 +177,20 @@ class Receiver:
     Args:
         member: The client and its group.
         queue: The queue, or the partition of it.
-        prefetch: Makes a prefetch for the queue; None: messages are read after they are leased.
+        prefetch: Of the queue; None: messages are read after they are leased.
     """
 
     def __init__(
         self,
         member: Member,
         queue: QueueDefinition,
-        prefetch: Callable[[QueueDefinition], Prefetch] | None = None,
+        prefetch: Prefetch | None = None,
     ) -> None:
         self._member = member
         self.queue = queue
-        self._prefetch = prefetch(queue) if prefetch else None
+        self._prefetch = prefetch
         self._consumer = Consumer(
-            member.store, queue, member.group, cache_for=CACHED_FOR, prefetch=self._prefetch
+            member.store, queue, member.group, cache_for=CACHED_FOR, prefetch=prefetch
         )
         self._given: Lease | None = None
 

@@ -959,6 +959,14 @@ MUTANTS = (
         "",
         _EXCHANGED,
     ),
+    Mutant(
+        "an exchange acks only where it leases",
+        "settle",
+        "client/exchange.py",
+        "            if not own and left == 0:\n",
+        "            if left == 0:\n",
+        ("test_exchange_property.py",),
+    ),
     # -- by HTTP ------------------------------------------------------------------------------
     Mutant(
         "keys that are not text come out as something else",

@@ -1,0 +1,188 @@
+"""Gateways' exchanges over several partitions: a good ack is never stale, and nothing is lost."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from cassieq_spark import Client, NewMessage, parallel
+from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.client import Exchanged, LeaseRequest, Message
+from cassieq_spark.client import exchange as exchange_module
+from cassieq_spark.consumer import consumer as consumer_module
+from cassieq_spark.groups.presence import Presence
+from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.steps import run_once
+from tests.support.builders import LEASE, make_clocked_store
+
+MOST_PARTITIONS = 4
+#: Some for each partition.
+KEYS = [str(number) for number in range(9)]
+LONG = LEASE + timedelta(seconds=1)
+
+
+class Exchanges(RuleBasedStateMachine):
+    """Two gateways and a client of a slow group, a fast group, the repair, an operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        # One after the other, so that a run can be repeated.
+        self.patch.setattr(parallel, "AT_ONCE", 1)
+        self.patch.setattr(secrets, "randbelow", lambda _: 0)
+        # What an exchange knows is as old as a rule says.
+        self.seconds = 0.0
+        self.patch.setattr(exchange_module, "monotonic", lambda: self.seconds)
+        self.patch.setattr(consumer_module, "monotonic", lambda: self.seconds)
+        self.share = frozenset(range(MOST_PARTITIONS))
+        self.patch.setattr(Presence, "share", lambda _: self.share)
+        self.store, self.clock = make_clocked_store()
+        self.client = Client.from_store(self.store)
+        self.gateways = [Client.from_store(self.store) for _ in range(2)]
+        self.desks = [each.exchange("q", "slow") for each in self.gateways]
+        self.number = 0
+        #: Receipts of earlier versions of the queue, and of messages that were settled.
+        self.spent: list[str] = []
+        #: By receipt: messages under a lease that runs, and under one that ran out.
+        self.held: dict[str, str] = {}
+        self.lapsed: dict[str, str] = {}
+
+    @initialize(partitions=st.integers(1, MOST_PARTITIONS), in_order=st.booleans())
+    def create(self, partitions: int, *, in_order: bool) -> None:
+        several = "key" if in_order else "none"
+        order = several if partitions > 1 else "strict" if in_order else "none"
+        self.client.create_queue(
+            "q", order=order, partitions=partitions, lease=LEASE, max_deliveries=0
+        )
+        self.client.create_group("q", "fast")
+        #: Whether the slow group is there: before that it is owed what is not deleted only.
+        self.joined = False
+        self.put: set[str] = set()
+        self.passed: set[str] = set()
+        self.done: set[str] = set()
+        self.spent += [*self.held, *self.lapsed]
+        self.held, self.lapsed = {}, {}
+
+    @rule(partitions=st.integers(1, MOST_PARTITIONS), in_order=st.booleans())
+    def create_anew(self, partitions: int, *, in_order: bool) -> None:
+        self.client.delete_queue("q", force=True)
+        self.create(partitions, in_order=in_order)
+
+    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=8))
+    def put_many(self, keys: list[str]) -> None:
+        values = [str(self.number + at) for at in range(len(keys))]
+        self.number += len(keys)
+        self.client.put_many("q", list(map(NewMessage, values, keys)))
+        self.put |= {*values}
+
+    @rule(
+        desk=st.integers(0, 1),
+        most=st.integers(0, 4) | st.just(100),
+        max_bytes=st.none() | st.integers(1, 5),
+        data=st.data(),
+    )
+    def turn(self, desk: int, most: int, max_bytes: int | None, data: st.DataObject) -> None:
+        every = [*self.held, *self.lapsed, *self.spent]
+        some = st.lists(st.sampled_from(every), unique=True) if every else st.just([])
+        request = LeaseRequest(max_messages=most, max_bytes=max_bytes, max_decoded_bytes=max_bytes)
+        self._turn(desk, data.draw(some, label="receipts"), request)
+
+    def _turn(self, desk: int, acked: Sequence[str], request: LeaseRequest) -> Exchanged:
+        told = self.desks[desk].turn([Receipt.parse(each) for each in acked], request)
+        assert told.error is None
+        self._settle(acked, {str(each) for each in told.stale})
+        self._hand_over(told.messages)
+        self.joined = self.joined or request.max_messages != 0
+        return told
+
+    def _settle(self, acked: Sequence[str], stale: set[str]) -> None:
+        assert stale <= {*acked}
+        for receipt in acked:
+            if receipt in self.held:
+                assert receipt not in stale, "the ack of a lease that runs is stale"
+            elif receipt in self.spent:
+                assert receipt in stale, "a receipt is good twice"
+                continue
+            value = self.held.pop(receipt, None) or self.lapsed.pop(receipt)
+            self.spent.append(receipt)
+            if receipt not in stale:
+                assert value not in {*self.held.values(), *self.done}
+                self.done.add(value)
+
+    def _hand_over(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            value = bytes(message.value).decode()
+            assert value in self.put - self.done - {*self.held.values()}
+            self.held[message.receipt] = value
+
+    @rule(most=st.integers(1, 4))
+    def receive(self, most: int) -> None:
+        self._hand_over(self.client.receive("q", "slow", max=most))
+        self.joined = True
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        given = data.draw(st.lists(st.sampled_from([*self.held]), unique=True), label="given")
+        assert self.client.release(*given) == []
+        for receipt in given:
+            del self.held[receipt]
+            self.spent.append(receipt)
+
+    @rule()
+    def let_the_fast_group_take_all(self) -> None:
+        for _ in range(2 + len(self.put)):
+            messages = self.client.receive("q", "fast", max=100)
+            assert self.client.ack(*messages) == []
+        self.passed = {*self.put}
+
+    @rule()
+    def repair(self) -> None:
+        assert not run_once(self.store, scan=DriverScan(self.store)).failed
+        if not self.joined:
+            self.put -= self.passed
+
+    @rule(numbers=st.sets(st.integers(0, MOST_PARTITIONS - 1)))
+    def others_come_and_go(self, numbers: set[int]) -> None:
+        """Others take these partitions: only where a reader looks first follows from it."""
+        self.share = frozenset(numbers)
+
+    @rule(seconds=st.sampled_from([0.01, 1]))
+    def wait(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.clock.advance(timedelta(seconds=seconds))
+
+    @rule()
+    def let_leases_run_out(self) -> None:
+        self.seconds += LONG.total_seconds()
+        self.clock.advance(LONG)
+        self.lapsed |= self.held
+        self.held.clear()
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "put"):
+                self._drain()
+        finally:
+            self.patch.undo()
+
+    def _drain(self) -> None:
+        """Everything is delivered in the end."""
+        self.let_leases_run_out()
+        idle = 0
+        while idle < 2:
+            self.seconds += 1
+            self.clock.advance(timedelta(seconds=1))
+            told = self._turn(idle % 2, [*self.held], LeaseRequest(max_messages=3))
+            idle = 0 if told.messages else idle + 1
+        assert self.put <= self.done, "a message is lost"
+
+
+TestExchanges = Exchanges.TestCase
+TestExchanges.settings = settings(deadline=None, stateful_step_count=25)
