@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from uuid import UUID
 
@@ -25,19 +25,22 @@ from cassieq_spark.queues import read_queue
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """The result of a turn.
+    """The result of a turn. Receipts that are neither stale nor failed are settled.
 
     Attributes:
         messages: The messages that were leased.
-        stale: The receipts that were stale; the others are settled.
+        stale: The receipts that were stale.
         strict: Whether the queue is strictly ordered: the messages are for one receiver.
-        error: Why the messages could not be handed over; they are due again.
+        error: Why no more messages were leased, or could not be handed over; they are due again.
+        failed: Why receipts were not acked, at least not for certain: repeat these, which does no
+            harm.
     """
 
     messages: list[Message]
     stale: frozenset[Receipt]
     strict: bool
     error: CassieqError | None = None
+    failed: Mapping[Receipt, CassieqError] = field(default_factory=dict)
 
 
 class Exchange:
@@ -66,6 +69,9 @@ class Exchange:
         another partition. In a tenth of a second it reads the definition once, and each partition
         at which it looks thrice, and a few times more for some hundred messages.
 
+        If a partition fails, the receipts of the others are acked all the same, but no further
+        messages are leased. The result tells what has failed, unless all has.
+
         Args:
             receipts: Receipts of this group, of any leases.
             request: What to lease. In a strictly ordered queue one receiver gets all of it; see
@@ -74,7 +80,8 @@ class Exchange:
         Raises:
             NotFoundError: There is no such queue or group.
             QueueStateError: The queue was purged or deleted, or the group deleted.
-            StoreError: Cassandra failed. It does no harm to repeat the acks.
+            StoreError: Cassandra failed: no message is leased, and no receipt is settled for
+                certain. It does no harm to repeat the acks.
         """
         check_many("receipts", receipts, "receipts that were parsed")
         if not all(isinstance(each, Receipt) for each in receipts):
@@ -90,13 +97,34 @@ class Exchange:
 
     def _turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
         known = self._known(receipts)
+        told = self._exchange(known or self._read(), receipts, request)
+        if known and any(map(_is_outdated, [told.error, *told.failed.values()])):
+            told = self._exchange_anew(told, request)
+        error = told.error or next(iter(told.failed.values()), None)
+        if error is not None:
+            self._queue = None
+            if not told.messages and told.failed.keys() >= {*receipts}:
+                raise error
+        return told
+
+    def _exchange_anew(self, told: Exchanged, request: LeaseRequest) -> Exchanged:
+        """Do the rest of a turn: the queue may have been made anew since it was read."""
+        kept = {each: why for each, why in told.failed.items() if not _is_outdated(why)}
+        rest = [each for each in told.failed if each not in kept]
+        is_to_lease = _is_outdated(told.error) and not told.messages
         try:
-            return self._exchange(known or self._read(), receipts, request)
-        except QueueStateError:
-            if known is None:
-                raise
-        # It may have been created again since, or not exist any more.
-        return self._exchange(self._read(), receipts, request)
+            queue = self._read()
+        except CassieqError as error:
+            return replace(told, error=error, failed=kept | dict.fromkeys(rest, error))
+        more = request if is_to_lease else replace(request, max_messages=0)
+        then = self._exchange(queue, rest, more)
+        return Exchanged(
+            told.messages + then.messages,
+            told.stale | then.stale,
+            then.strict,
+            then.error if _is_outdated(told.error) else told.error,
+            {**kept, **then.failed},
+        )
 
     def _known(self, receipts: Sequence[Receipt]) -> QueueDefinition | None:
         """The queue as it was read last, if that is not long ago, and all receipts are of it."""
@@ -121,9 +149,12 @@ class Exchange:
     def _exchange(
         self, queue: QueueDefinition, receipts: Sequence[Receipt], request: LeaseRequest
     ) -> Exchanged:
-        left = request.max_messages
+        left, error = request.max_messages, None
         if left != 0:
-            self._member.ensure_group(queue)
+            try:
+                self._member.ensure_group(queue)
+            except CassieqError as problem:
+                left, error = 0, problem
         of_part: defaultdict[QueueId, list[Receipt]] = defaultdict(list)
         for receipt in receipts:
             of_part[receipt.queue_id].append(receipt)
@@ -135,6 +166,7 @@ class Exchange:
         others = [ids[each] for each in own_first(share, len(ids), turn=self._first)]
         in_order = [each for each in dict.fromkeys([*of_part, *others]) if each in self._parts]
         messages: list[Message] = []
+        failed: dict[Receipt, CassieqError] = {}
         for queue_id in in_order:
             own = of_part.get(queue_id, [])
             if not own and left == 0:
@@ -142,15 +174,15 @@ class Exchange:
             told = self._parts[queue_id].turn(own, replace(request, max_messages=left))
             messages += told.messages
             stale |= told.stale
-            if told.error is not None:
-                self._queue = None
-                return replace(told, messages=messages, stale=stale)
+            failed |= told.failed
+            if told.error is not None and left != 0:
+                left, error = 0, told.error
             if left is not None:
                 left = max(0, left - len(told.messages))
             # A limit of bytes is that of one lease; in strict order one receiver gets all.
             if told.messages and (request.max_bytes is not None or told.strict):
                 left = 0
-        return Exchanged(messages, stale, queue.strict_fifo)
+        return Exchanged(messages, stale, queue.strict_fifo, error, failed)
 
 
 class PartExchange:
@@ -168,42 +200,58 @@ class PartExchange:
     def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
         """Ack messages, and lease others. One LWT; none if there is nothing to ack or lease.
 
-        Raises:
-            QueueStateError: The queue was purged or deleted, or the group deleted.
-            StoreError: Cassandra failed. It does no harm to repeat the acks.
+        An LWT and three reads more for each batch of a query of which messages are acked. Errors
+        of this package are told in the result.
         """
         receiver = self._receiver
-        acks = _by_lease(receipt for receipt in receipts if receipt.deliveries is None)
-        late = self._ack_of_batches([each for each in receipts if each.deliveries is not None])
-        lease = receiver.lease(replace(request, receipt_acks=acks))
-        gone = {token: settled_of(lease.settled, token) for token in acks}
-        stale = frozenset(
-            each
-            for each in receipts
-            if each in late or (each.deliveries is None and each.monoton not in gone[each.lease])
+        strict = receiver.queue.strict_fifo
+        own = [receipt for receipt in receipts if receipt.deliveries is None]
+        stale, failed = self._ack_of_batches(
+            [each for each in receipts if each.deliveries is not None]
         )
+        acks = _by_lease(own)
+        try:
+            lease = receiver.lease(replace(request, receipt_acks=acks))
+        except CassieqError as error:
+            return Exchanged([], stale, strict, error, failed | dict.fromkeys(own, error))
+        gone = {token: settled_of(lease.settled, token) for token in acks}
+        stale |= {each for each in own if each.monoton not in gone[each.lease]}
         try:
             messages = receiver.fetch(lease)
-            if receiver.was_misled and request.max_messages and not lease.leased:
-                self.renew(receiver.queue)
-                return replace(self.turn([], request), stale=stale)
         except CassieqError as error:
-            if isinstance(error, QueueStateError) and not receipts:
-                raise
-            return Exchanged([], stale, receiver.queue.strict_fifo, error)
-        return Exchanged(messages, stale, receiver.queue.strict_fifo)
+            return Exchanged([], stale, strict, error, failed)
+        if receiver.was_misled and request.max_messages and not lease.leased:
+            self.renew(receiver.queue)
+            return replace(self.turn([], request), stale=stale, failed=failed)
+        return Exchanged(messages, stale, strict, failed=failed)
 
-    def _ack_of_batches(self, receipts: Sequence[Receipt]) -> frozenset[Receipt]:
-        """Ack messages of queries' batches, and return the stale receipts.
+    def _ack_of_batches(
+        self, receipts: Sequence[Receipt]
+    ) -> tuple[frozenset[Receipt], dict[Receipt, CassieqError]]:
+        """Ack messages of queries' batches; which receipts are stale, and which have failed.
 
         One LWT and three reads for each batch, as the number of the delivery counts there.
         """
-        stale = settle_all(
-            self._member.store,
-            by_lease(map(str, receipts)),
-            lambda monotons: Settlement(acked=monotons),
-        )
-        return frozenset(map(Receipt.parse, stale))
+        of_batch: defaultdict[tuple[UUID, int | None], list[Receipt]] = defaultdict(list)
+        for receipt in receipts:
+            of_batch[receipt.lease, receipt.deliveries].append(receipt)
+        stale: list[str] = []
+        failed: dict[Receipt, CassieqError] = {}
+        for batch in of_batch.values():
+            try:
+                stale += settle_all(
+                    self._member.store,
+                    by_lease(map(str, batch)),
+                    lambda monotons: Settlement(acked=monotons),
+                )
+            except CassieqError as error:
+                failed |= dict.fromkeys(batch, error)
+        return frozenset(map(Receipt.parse, stale)), failed
+
+
+def _is_outdated(error: CassieqError | None) -> bool:
+    """Whether a queue that was read before may have been made anew since, or not exist."""
+    return isinstance(error, QueueStateError)
 
 
 def _by_lease(receipts: Iterable[Receipt]) -> dict[UUID, Ranges]:

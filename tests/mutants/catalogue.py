@@ -967,6 +967,14 @@ MUTANTS = (
         "            if left == 0:\n",
         ("test_exchange_property.py",),
     ),
+    Mutant(
+        "an exchange whose lease has failed forgets the other receipts",
+        "settle",
+        "client/exchange.py",
+        "                left, error = 0, told.error\n",
+        "                left, error = 0, told.error\n                break\n",
+        ("test_exchange_property.py",),
+    ),
     # -- by HTTP ------------------------------------------------------------------------------
     Mutant(
         "keys that are not text come out as something else",

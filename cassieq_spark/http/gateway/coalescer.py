@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import AsyncClient, AsyncExchange, LeaseRequest, Message
+from cassieq_spark.client import AsyncClient, AsyncExchange, Exchanged, LeaseRequest, Message
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.http import DEFAULT_GROUP
 
@@ -170,12 +170,13 @@ class _Rounds:
             _fail(served, error)
             messages = []
         else:
-            _confirm(acks, exchanged.stale)
+            _confirm(acks, exchanged)
             messages, self._is_strict = exchanged.messages, exchanged.strict
-            if exchanged.error is not None:
-                _fail(served, exchanged.error)
             takers = [each for each in served if not each.future.done()]
             self._release(_hand_out(takers[:1] if exchanged.strict else takers, messages))
+            if exchanged.error is not None:
+                # There were no messages for the others.
+                _fail(served, exchanged.error)
         self._answered_at = now = self._loop.time()
         for each in served:
             each.looked = True
@@ -238,15 +239,21 @@ def _hand_out(takers: Sequence[_Receive], messages: list[Message]) -> list[Messa
     return messages[at:]
 
 
-def _confirm(acks: Sequence[_Ack], stale: Collection[Receipt]) -> None:
-    """Tell each request which of its receipts were good; a receipt is good once."""
-    late = set(stale)
+def _confirm(acks: Sequence[_Ack], exchanged: Exchanged) -> None:
+    """Tell each request which of its receipts were good, or the error if one could not be acked.
+
+    A receipt is good once.
+    """
+    late = set(exchanged.stale)
     for ack in acks:
+        errors = [exchanged.failed[each] for each in ack.receipts if each in exchanged.failed]
         good = []
         for receipt in ack.receipts:
             good.append(receipt not in late)
             late.add(receipt)
-        if not ack.future.done():
+        if errors:
+            _fail([ack], errors[0])
+        elif not ack.future.done():
             ack.future.set_result(good)
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
+from cassieq_spark import Client
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Exchanged, LeaseRequest, Message
 from cassieq_spark.client.exchange import Exchange
+from cassieq_spark.errors import NotAppliedError, NotFoundError
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.presence import Presence
+from cassieq_spark.groups.registration import delete_group
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.model import id_of
+from tests.support.builders import make_request
+from tests.support.partly_down import PartlyDownStore
 from tests.unit.partitions.scene import KEYS, PARTITIONS, PartitionedQueue, text
 
 SECOND = timedelta(seconds=1)
@@ -112,3 +121,151 @@ def test_partitions_share_one_read_of_the_definition():
     assert told.messages == []
     # The ledger's head and the group twice.
     assert (queue.store.read_count, queue.store.cas_count) == (1 + 3 * PARTITIONS, 0)
+
+
+# -- partitions that fail -----------------------------------------------------------------------
+
+
+class Scene:
+    """A queue of which a partition fails, and its exchange, which knows group and definition."""
+
+    def __init__(self, queue: PartitionedQueue) -> None:
+        self.queue = queue
+        self.store = PartlyDownStore(queue.memory)
+        self.client = Client.from_store(self.store)
+        self.exchange = self.client.exchange("orders", "billing")
+        self.exchange.turn([], ONE)
+
+    def lease(self, *partitions: int) -> dict[int, Receipt]:
+        """Put and lease a message of each of these partitions; the receipts by partition."""
+        self.queue.put(*(KEYS[each][0] for each in partitions))
+        held: dict[int, Receipt] = {}
+        while held.keys() != {*partitions}:
+            messages = self.exchange.turn([], LeaseRequest(max_messages=100)).messages
+            held |= {each.partition: Receipt.parse(each.receipt) for each in messages}
+        return held
+
+
+@pytest.fixture
+def scene(queue: PartitionedQueue) -> Scene:
+    return Scene(queue)
+
+
+def ids(*partitions: int, call: str = "cas") -> set[tuple[str, str]]:
+    return {(call, f"orders@1.{each}") for each in partitions}
+
+
+def test_acks_of_other_partitions_are_done_when_messages_of_one_cannot_be_fetched(scene: Scene):
+    held = scene.lease(0, 1)
+    # Read ahead was what was there.
+    scene.exchange._parts.clear()
+    scene.exchange._queue = None
+    scene.queue.put(KEYS[0][1])
+    scene.store.down = ids(0, call="read_chunks")
+
+    told = scene.exchange.turn([held[0], held[1]], ONE)
+
+    assert (told.messages, told.stale, dict(told.failed)) == ([], frozenset(), {})
+    assert isinstance(told.error, NotAppliedError)
+    assert depth(scene.queue) == 1
+    scene.store.down.clear()
+    scene.queue.clock.advance(timedelta(milliseconds=1))
+    (again,) = scene.queue.receive()
+    assert (again.partition, again.delivery_count) == (0, 2)
+
+
+@pytest.mark.parametrize("down", range(3))
+@pytest.mark.parametrize("most", [0, 1, 100])
+def test_each_receipt_is_told_settled_or_failed_as_it_is(scene: Scene, down: int, most: int):
+    held = scene.lease(0, 1, 2)
+    scene.store.down = ids(down)
+
+    told = scene.exchange.turn([*held.values()], LeaseRequest(max_messages=most))
+
+    assert told.stale == frozenset()
+    assert told.failed.keys() == {held[down]}
+    assert isinstance(told.failed[held[down]], NotAppliedError)
+    assert isinstance(told.error, NotAppliedError) is (most > 0)
+    assert depth(scene.queue) == 1
+    scene.store.down.clear()
+    assert scene.exchange.turn([held[down]], NOTHING).stale == frozenset()
+    assert depth(scene.queue) == 0
+
+
+def test_messages_of_other_partitions_are_handed_over_when_one_fails():
+    scene = Scene(PartitionedQueue())
+    scene.queue.put(*(KEYS[each][0] for each in range(PARTITIONS)))
+    scene.store.down = ids(3)
+    got: list[Message] = []
+
+    for _ in range(2 * PARTITIONS):
+        with suppress(NotAppliedError):
+            told = scene.exchange.turn([], LeaseRequest(max_messages=100))
+            assert told.messages
+            got += told.messages
+
+    assert {each.partition: each.delivery_count for each in got} == {0: 1, 1: 1, 2: 1}
+    assert scene.exchange.turn(receipts(*got), NOTHING).stale == frozenset()
+
+
+def test_a_turn_of_which_nothing_is_done_fails(scene: Scene):
+    held = scene.lease(0, 1)
+    scene.store.down = ids(*range(PARTITIONS))
+
+    with pytest.raises(NotAppliedError, match="no replicas"):
+        scene.exchange.turn([*held.values()], ONE)
+
+    scene.store.down.clear()
+    assert scene.exchange.turn([*held.values()], NOTHING).stale == frozenset()
+
+
+def test_acks_are_done_when_the_group_cannot_be_made_in_all_partitions(scene: Scene):
+    held = scene.lease(0, 1)
+    ledger = Ledger(scene.queue.store, id_of("orders", 1, 3))
+    delete_group(ConsumerGroup(ledger, "billing"))
+    scene.store.down = ids(3)
+    exchange = Client.from_store(scene.store).exchange("orders", "billing")
+
+    told = exchange.turn([held[0], held[1]], ONE)
+
+    assert (told.messages, told.stale, dict(told.failed)) == ([], frozenset(), {})
+    assert isinstance(told.error, NotAppliedError)
+
+
+def test_of_query_batches_each_is_told_settled_or_failed_as_it_is(scene: Scene):
+    scene.queue.put(KEYS[0][0], KEYS[1][0])
+    given: dict[int, Receipt] = {}
+    for number in (0, 1):
+        group = ConsumerGroup(Ledger(scene.queue.store, id_of("orders", 1, number)), "billing")
+        lease = group.lease(make_request(stop=1))
+        given[number] = Receipt(group.queue_id, "billing", lease.token, 0, 1)
+    scene.store.down = ids(0)
+
+    told = scene.exchange.turn([*given.values()], NOTHING)
+
+    assert told.failed.keys() == {given[0]}
+    assert told.stale == frozenset()
+    assert depth(scene.queue) == 1
+
+
+def test_a_purge_between_two_turns_fails_no_turn_and_loses_no_receipt(scene: Scene):
+    held = scene.lease(0, 1)
+    scene.client.purge_queue("orders", force=True)
+    scene.queue.put(KEYS[2][0])
+
+    told = scene.exchange.turn([*held.values()], ONE)
+
+    assert (told.stale, told.error, dict(told.failed)) == (frozenset(held.values()), None, {})
+    assert [each.partition for each in told.messages] == [2]
+
+
+def test_a_deletion_between_two_turns_is_told(scene: Scene):
+    held = scene.lease(0, 1)
+    scene.client.delete_queue("orders", force=True)
+
+    told = scene.exchange.turn([*held.values()], ONE)
+
+    assert (told.messages, {*told.stale, *told.failed}) == ([], {*held.values()})
+    assert isinstance(told.error, NotFoundError)
+    with pytest.raises(NotFoundError, match="no queue 'orders'"):
+        scene.exchange.turn([], ONE)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from cassieq_spark import Client
@@ -17,8 +15,7 @@ from cassieq_spark.model import id_of
 from cassieq_spark.queues import open_ledgers
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
-from cassieq_spark.store.protocol import Op, Partition
-from cassieq_spark.testing.stores import WrappedStore
+from tests.support.partly_down import PartlyDownStore
 from tests.unit.partitions.scene import KEYS, PARTITIONS, PartitionedQueue
 
 ALL = [key for keys in KEYS.values() for key in keys]
@@ -169,23 +166,10 @@ def test_a_group_that_is_known_costs_nothing_more(queue: PartitionedQueue):
     assert queue.store.read_count <= 6
 
 
-class PartlyDownStore(WrappedStore):
-    """Carries out no compare-and-set in one partition of Cassandra, as long as it is down."""
-
-    def __init__(self, queue: PartitionedQueue, queue_id: str) -> None:
-        super().__init__(queue.memory)
-        self._queue_id = queue_id
-        self.is_down = True
-
-    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
-        if self.is_down and self._queue_id in partition.key:
-            raise NotAppliedError("no replicas")
-        return super().cas(partition, ops)
-
-
 def test_nothing_is_leased_before_the_group_is_everywhere(queue: PartitionedQueue):
     queue.put(*ALL)
-    store = PartlyDownStore(queue, "orders@1.3")
+    store = PartlyDownStore(queue.memory)
+    store.down = {("cas", "orders@1.3")}
     client = Client.from_store(store)
     exchange = client.exchange("orders", "slow")
 
@@ -195,7 +179,7 @@ def test_nothing_is_leased_before_the_group_is_everywhere(queue: PartitionedQueu
         with pytest.raises(NotAppliedError, match="no replicas"):
             exchange.turn([], ONE)
 
-    store.is_down = False
+    store.down.clear()
     messages = [*exchange.turn([], ONE).messages, *client.receive("orders", "slow", max=4)]
     assert [each.delivery_count for each in messages] == [1] * 5
     assert groups(queue) == [{"slow"}] * PARTITIONS

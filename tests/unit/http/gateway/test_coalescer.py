@@ -5,12 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark import AsyncClient, Client, Message
+from cassieq_spark import AsyncClient, Client, Message, NewMessage
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.errors import NotFoundError
+from cassieq_spark.errors import NotAppliedError, NotFoundError
 from cassieq_spark.http.gateway import coalescer as module
 from cassieq_spark.http.gateway.coalescer import Coalescer
+from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.testing.stores import CountingStore
+from tests.support.partly_down import PartlyDownStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
 
 NOW = timedelta(0)
@@ -320,3 +322,62 @@ def test_groups_that_nobody_uses_are_forgotten(
             await coalescer.close()
 
     asyncio.run(program())
+
+
+def test_of_a_round_only_what_has_failed_is_told_as_failed(sync: Client, store: CountingStore):
+    sync.create_queue("parts", partitions=2)
+    down = PartlyDownStore(store)
+    keys = {partition_of_key(key, 2): key for key in map(str, range(9))}
+    sync.put_many("parts", [NewMessage("1", keys[0]), NewMessage("2", keys[1])])
+    held = {
+        each.partition: Receipt.parse(each.receipt) for each in sync.receive("parts", "g", max=2)
+    }
+
+    async def program() -> list[object]:
+        async with AsyncClient.from_store(down) as client:
+            coalescer = Coalescer(client, 1000, LINGER)
+            await coalescer.receive("parts", "g", most=1, lease=HOUR, wait=NOW)
+            down.down = {("cas", "parts@1.0")}
+            answers = await asyncio.gather(
+                coalescer.ack("parts", "g", [held[0]]),
+                coalescer.ack("parts", "g", [held[1]]),
+                coalescer.ack("parts", "g", [held[1], held[0]]),
+                return_exceptions=True,
+            )
+            await coalescer.close()
+            return answers
+
+    first, second, both = asyncio.run(program())
+
+    assert isinstance(first, NotAppliedError)
+    assert second == [True]
+    assert isinstance(both, NotAppliedError)
+    assert sync.stats("parts").groups[0].depth == 1
+
+
+def test_messages_are_handed_out_though_another_partition_fails(
+    sync: Client, store: CountingStore
+):
+    sync.create_queue("parts", partitions=2)
+    sync.create_group("parts", "g")
+    down = PartlyDownStore(store)
+    keys = {partition_of_key(key, 2): key for key in map(str, range(9))}
+    # The first turn begins with the second partition.
+    sync.put_many("parts", [NewMessage("1", keys[0]), NewMessage("2", keys[1])])
+    down.down = {("cas", "parts@1.0")}
+
+    async def program() -> list[object]:
+        async with AsyncClient.from_store(down) as client:
+            coalescer = Coalescer(client, 1000, LINGER)
+            asked = (
+                coalescer.receive("parts", "g", most=1, lease=HOUR, wait=HOUR) for _ in range(2)
+            )
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            await coalescer.close()
+            return answers
+
+    served, failed = asyncio.run(program())
+
+    assert [each.value for each in served] == [b"2"]
+    assert isinstance(failed, NotAppliedError)
+    assert [each.delivery_count for each in sync.receive("parts", "g", max=9)] == [1]
