@@ -253,6 +253,7 @@ class Readers:
     def lease_as(self, reader: Reader, action: Lease) -> None:
         """Ack and lease, dead-letter what is dead, and look whether all of that was right."""
         group, store = self._group(reader), self._world.store
+        happened = self._world.happened
         done = None if action.as_client else reader.token
         if done is not None:
             self._declared.finished.add(done)
@@ -275,7 +276,8 @@ class Readers:
             if not action.as_client:
                 reader.counts[lease.token] = [each.deliveries for each in lease.leased]
         group = self._group(reader)
-        self._check_batch(reader, lease.token, lease.leased)
+        is_alone = happened == self._world.happened
+        self._check_batch(reader, lease.token, lease.leased, alone=is_alone)
         assert action.limit is None or len(_monotons(lease.leased)) <= action.limit
         calm = troubles == store.unrest
         if calm and lease.state is known:
@@ -292,12 +294,14 @@ class Readers:
         now = {place.token for place in group.places.values()}
         alone = not (store.delayed or self._world.is_shared)
         assert not alone or now <= before | known_tokens, "a lease nobody knows of"
-        self._dead_letter(reader, lease, action)
+        self._dead_letter(reader, lease, action, happened=happened)
         settled = calm and troubles == store.unrest and lease.state is not known
         if settled and not (self._world.is_shared or lease.leased or lease.dead):
             self._check_idle(reader, action)
 
-    def _dead_letter(self, reader: Reader, lease: group_lease.Lease, action: Lease) -> None:
+    def _dead_letter(
+        self, reader: Reader, lease: group_lease.Lease, action: Lease, *, happened: int
+    ) -> None:
         queue, store = self._world.definition, self._world.store
         if action.dead_queue_is_gone and queue.dead_letter_queue:
             queue = replace(queue, dead_letter_queue="gone")
@@ -305,7 +309,7 @@ class Readers:
             action = replace(action, dead_queue_is_gone=False)
         troubles, now = store.unrest, self._model.now
         dead_letter_messages(store, queue, self._real_group(reader), lease.dead)
-        if troubles != store.unrest:
+        if troubles != store.unrest or happened != self._world.happened:
             return
         places = self._group(reader).places
         for at in (at for each in lease.dead for at in members(str(each.monotons))):

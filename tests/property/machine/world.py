@@ -65,6 +65,8 @@ class World:
     Attributes:
         is_shared: Whether others may act between any two calls of ``store``. Each time they did,
             its ``unrest`` has grown.
+        happened: How often something has happened in the middle of an action, perhaps between a
+            compare-and-set and its answer.
     """
 
     def __init__(self, terms: Terms, *, dead_letters: bool) -> None:
@@ -98,6 +100,7 @@ class World:
         self.counting = CountingStore(self.tombstones)
         self.store = FaultyStore(self.counting, self._watch, self.replicas)
         self.is_shared = False
+        self.happened = 0
         self._values = count()
 
     @property
@@ -175,6 +178,7 @@ class World:
         if what is None:
             raise Crash
         do(what)
+        self.happened += 1
         # Who was interrupted may have read what has changed by now.
         self.set_outdated(value=True)
 
