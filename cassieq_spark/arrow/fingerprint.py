@@ -36,7 +36,7 @@ LOWEST = np.array([(1 << 8 * count) - 1 for count in range(WORD + 1)], np.uint64
 SHIFT = np.uint64(29)
 
 #: The way hashes are made: fingerprints made in different ways are not compared.
-_WAY = 2
+_WAY = 3
 _MOST = 2**64
 #: Odd numbers without a pattern.
 _FOLDED, _LENGTH, _MIXED = (

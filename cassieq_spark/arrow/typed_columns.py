@@ -153,7 +153,7 @@ class Node:
         size = next(entries)
         if size and not count:
             raise ValueError(f"{size} bytes or elements of nothing")
-        plan.array_bytes += OFFSET_BYTES * count
+        plan.count(count, OFFSET_BYTES)
         plan.keep(count, has_nulls, code, size)
         plan.expect_numbers(count, code, OFFSET_BYTES)
         plan.expect_nulls(count, has_nulls)
@@ -189,7 +189,7 @@ class _Plain(Node):
 
     def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
         _, _, has_nulls = self._open(entries)
-        plan.array_bytes += self._width * count
+        plan.count(count, self._width)
         plan.keep(count, has_nulls)
         plan.expect(self._width, bit_bytes(count) if self._is_bits else self._width * count)
         plan.expect_nulls(count, has_nulls)
@@ -237,7 +237,7 @@ class _Integers(Node):
 
     def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
         code, step, has_nulls = self._open(entries, self._width, has_steps=self._has_steps)
-        plan.array_bytes += self._width * count
+        plan.count(count, self._width)
         plan.keep(count, has_nulls, code, step)
         plan.expect_numbers(count, code, self._width)
         plan.expect_nulls(count, has_nulls)
@@ -274,7 +274,7 @@ class _Decimals(Node):
 
     def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
         code, _, has_nulls = self._open(entries, self._width)
-        plan.array_bytes += self._width * count
+        plan.count(count, self._width)
         plan.keep(count, has_nulls, code)
         if WIDTHS[code] == self._width:
             plan.expect(self._width, self._width * count)

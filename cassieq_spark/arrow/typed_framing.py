@@ -43,6 +43,9 @@ EXTRA = pa.schema([(KEY_COLUMN, pa.binary()), (HEADERS_COLUMN, HEADERS)])
 #: 8 MiB. A copy of it, as a dead letter, may have wider types: sixteen bytes for each one, if they
 #: are decimals instead of a tinyint.
 MOST_ALONE_BYTES = MOST_DATA_BYTES + 16 * (8 << 20)
+#: The most values of a chunk: a byte for each. Those of a message with a chunk of its own are not
+#: more, as only their types have become wider; each may cost a reader a Python object.
+_MOST_VALUES = MOST_DATA_BYTES
 #: The first bytes of the frame of a typed chunk.
 MAGIC = b"CQT1"
 
@@ -288,6 +291,9 @@ def _excess(messages: int, sections: list[_Section]) -> str | None:
     most = MOST_DATA_BYTES if messages > 1 else MOST_ALONE_BYTES
     if size > most:
         return f"{size} bytes of columns, and {most} is the most"
+    values = sum(section.plan.values for section in sections)
+    if values > _MOST_VALUES:
+        return f"{values} values, and {_MOST_VALUES} is the most"
     return None
 
 

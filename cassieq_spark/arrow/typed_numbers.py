@@ -142,16 +142,23 @@ class Plan:
 
     Attributes:
         array_bytes: The bytes of its arrays, as `typed_columns.Node.sizes` counts them.
+        values: How many values it has, those in arrays and maps included.
         stored: The bytes of its buffers.
     """
 
     array_bytes: int = 0
+    values: int = 0
     stored: int = 0
     _nodes: list[tuple[int, ...]] = field(default_factory=list)
     _buffers: list[tuple[int, int]] = field(default_factory=list)
     #: Whether no buffer is wider than the one before, as in types that are not nested. Then they
     #: are stored in the order in which nodes take them.
     _is_ordered: bool = True
+
+    def count(self, values: int, width: int) -> None:
+        """Count values of ``width`` bytes each."""
+        self.values += values
+        self.array_bytes += values * width
 
     def keep(self, *facts: int) -> None:
         """Keep what a node needs to know when it builds its array."""

@@ -20,6 +20,7 @@ from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.settle import settled_of
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges
+from cassieq_spark.parallel import in_parallel
 from cassieq_spark.queues import read_queue
 
 
@@ -167,22 +168,34 @@ class Exchange:
         in_order = [each for each in dict.fromkeys([*of_part, *others]) if each in self._parts]
         messages: list[Message] = []
         failed: dict[Receipt, CassieqError] = {}
-        for queue_id in in_order:
-            own = of_part.get(queue_id, [])
+        while in_order:
+            queue_id = in_order.pop(0)
+            own = of_part.pop(queue_id, [])
             if not own and left == 0:
                 continue
             told = self._parts[queue_id].turn(own, replace(request, max_messages=left))
             messages += told.messages
             stale |= told.stale
             failed |= told.failed
-            if told.error is not None and left != 0:
-                left, error = 0, told.error
+            if told.error is not None:
+                error = error if left == 0 else told.error
+                # Each may wait as long for Cassandra: the others are acked at the same time.
+                acks = [(each, of_part[each]) for each in in_order if each in of_part]
+                for rest in in_parallel(self._acked, acks):
+                    stale |= rest.stale
+                    failed |= rest.failed
+                break
             if left is not None:
                 left = max(0, left - len(told.messages))
             # A limit of bytes is that of one lease; in strict order one receiver gets all.
             if told.messages and (request.max_bytes is not None or told.strict):
                 left = 0
         return Exchanged(messages, stale, queue.strict_fifo, error, failed)
+
+    def _acked(self, receipts: tuple[QueueId, Sequence[Receipt]]) -> Exchanged:
+        """Ack messages of one partition, and lease none."""
+        queue_id, own = receipts
+        return self._parts[queue_id].turn(own, LeaseRequest(max_messages=0))
 
 
 class PartExchange:

@@ -40,31 +40,31 @@ def ensure_groups(ledgers: Sequence[Ledger], name: str, *, make_group: bool) -> 
     """Create a group, from the earliest message on, in each partition that has none.
 
     A group is owed only messages of partitions that know it: so a reader calls this before it
-    leases from any partition. All partitions at the same time; see `ensure_group`.
+    leases from any partition. The first partition comes first, the others at the same time; see
+    `ensure_group`.
 
     Args:
-        make_group: Whether to create a group that no partition has, for one read more in each.
-            One that some partitions have, as its creation broke off, is completed in any case.
+        make_group: Whether to create a group that the first partition does not have, for one read
+            more. One that the first has and others do not, as its creation broke off, is completed
+            in any case.
 
     Raises:
-        NotFoundError: No partition has the group, and it is not to be created.
+        NotFoundError: The first partition has no such group, and it is not to be created.
         QueueStateError: The queue was purged or deleted.
         ContentionError: Lost to others again and again.
     """
-
-    def is_known(ledger: Ledger) -> bool:
-        return ledger.read_group(name) is not None
-
-    if not make_group and not any(in_parallel(is_known, ledgers)):
+    first, *others = ledgers
+    if not make_group and first.read_group(name) is None:
         raise NotFoundError(
-            f"queue {name_of(ledgers[0].queue_id)!r} has no group {name!r}, and this call does "
+            f"queue {name_of(first.queue_id)!r} has no group {name!r}, and this call does "
             "not create it: create it first"
         )
 
     def ensure(ledger: Ledger) -> None:
         ensure_group(ConsumerGroup(ledger, name), starting="earliest")
 
-    in_parallel(ensure, ledgers)
+    ensure(first)
+    in_parallel(ensure, others)
 
 
 def seek_groups(
@@ -100,7 +100,9 @@ def seek_groups(
 
 
 def delete_groups(ledgers: Sequence[Ledger], name: str, *, force: bool = False) -> bool:
-    """Delete a group in each partition.
+    """Delete a group in each partition, the first one first: then no reader completes it again.
+
+    If the call breaks off, it has to be repeated.
 
     Returns:
         False: there was none.
@@ -114,7 +116,8 @@ def delete_groups(ledgers: Sequence[Ledger], name: str, *, force: bool = False) 
     def delete(ledger: Ledger) -> bool:
         return delete_group(ConsumerGroup(ledger, name), force=force)
 
-    return any(in_parallel(delete, ledgers))
+    first, *others = ledgers
+    return any([delete(first), *in_parallel(delete, others)])
 
 
 def check_for_all(ledgers: Sequence[Ledger], position: StartingPosition) -> None:

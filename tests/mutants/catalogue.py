@@ -1587,8 +1587,8 @@ MUTANTS = (
         "a client makes its group in one partition",
         "I7",
         "groups/partitions.py",
-        "    in_parallel(ensure, ledgers)\n",
-        "    in_parallel(ensure, ledgers[:1])\n",
+        "    in_parallel(ensure, others)\n",
+        "",
         _PARTITIONS,
     ),
     Mutant(

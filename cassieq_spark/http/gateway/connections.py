@@ -38,7 +38,7 @@ _MOST_PIPELINED = 100
 #: How much of the rest of a refused request is read, so that its client sees the answer.
 _FAREWELL_SECONDS = 1.0
 _FAREWELL_BYTES = 1 << 20
-#: How long a client may take for the answers that wait for it, once they fill the buffers.
+#: Once answers fill the buffers, a client has to take so many seconds' worth in that time.
 _PATIENCE_SECONDS = 10.0
 
 
@@ -82,6 +82,8 @@ class Connection(HttpToolsProtocol):
         self._deadline: TimerHandle | None = None
         # When the client must have taken more of the answers that wait for it.
         self._patience: TimerHandle | None = None
+        # Bytes of them that waited when the time began.
+        self._unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn does
         """Count the connection; refuse it if there are too many."""
@@ -104,7 +106,7 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Wait until the client has taken more of the answers, and close if it does not."""
         super().pause_writing()
-        self._patience = self.loop.call_later(_PATIENCE_SECONDS, self.transport.abort)
+        self._wait_for_client()
 
     def resume_writing(self) -> None:
         """Go on; the client has taken what waited for it."""
@@ -174,6 +176,17 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answer with the reason why the parser was stopped."""
         self._answer_last(self._refusal or RefusedError(f"{msg} See /openapi.json."))
+
+    def _wait_for_client(self) -> None:
+        self._unsent = self.transport.get_write_buffer_size()
+        self._patience = self.loop.call_later(_PATIENCE_SECONDS, self._on_patience)
+
+    def _on_patience(self) -> None:
+        taken = self._unsent - self.transport.get_write_buffer_size()
+        if taken < self._limits.body_rate * _PATIENCE_SECONDS:
+            self.transport.abort()
+        else:
+            self._wait_for_client()
 
     @property
     def _is_answering(self) -> bool:

@@ -276,6 +276,8 @@ def test_types_that_cannot_be_stored_are_refused():
         (pa.string(), [1, MOST_DATA_BYTES], 2),
         (pa.list_(pa.int8()), [1, MOST_ALONE_BYTES, 0], 1),
         (pa.list_(pa.int8()), [1, MOST_DATA_BYTES, 0], 2),
+        # A value may cost a reader many times as much as its byte.
+        (pa.list_(pa.int8()), [1, MOST_DATA_BYTES, 0], 1),
         (pa.list_(pa.bool_()), [1, 0xFFFFFFFF, 0], 1),
         (pa.list_(pa.struct([("a", pa.bool_())])), [1, 0xFFFFFFFF, 0, 0], 1),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
@@ -18,11 +20,13 @@ from cassieq_spark.groups.presence import Presence
 from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import id_of
+from cassieq_spark.store.protocol import Op, Partition
 from tests.support.builders import make_request
 from tests.support.partly_down import PartlyDownStore
 from tests.unit.partitions.scene import KEYS, PARTITIONS, PartitionedQueue, text
 
 SECOND = timedelta(seconds=1)
+PATIENCE = 30
 ONE, NOTHING = LeaseRequest(max_messages=1), LeaseRequest(max_messages=0)
 
 
@@ -172,6 +176,26 @@ def test_acks_of_other_partitions_are_done_when_messages_of_one_cannot_be_fetche
     scene.queue.clock.advance(timedelta(milliseconds=1))
     (again,) = scene.queue.receive()
     assert (again.partition, again.delivery_count) == (0, 2)
+
+
+def test_when_a_partition_is_down_the_others_are_acked_at_the_same_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    held = scene.lease(0, 1, 2)
+    scene.store.down = ids(0)
+    cas, both = scene.store.cas, threading.Barrier(2)
+
+    def together(partition: Partition, ops: Sequence[Op]) -> bool:
+        if "orders@1.0" not in partition.key:
+            both.wait(PATIENCE)
+        return cas(partition, ops)
+
+    monkeypatch.setattr(scene.store, "cas", together)
+
+    told = scene.exchange.turn([held[0], held[1], held[2]], NOTHING)
+
+    assert (told.failed.keys(), told.stale) == ({held[0]}, frozenset())
+    assert depth(scene.queue) == 1
 
 
 @pytest.mark.parametrize("down", range(3))

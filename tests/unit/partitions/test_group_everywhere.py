@@ -111,12 +111,12 @@ def test_a_queue_that_is_purged_or_made_anew_has_the_group_everywhere_again(
     assert groups(queue) == [{"slow"}] * (2 * PARTITIONS)
 
 
-@pytest.mark.parametrize("make_group", [True, False])
+@pytest.mark.parametrize(("make_group", "has"), [(True, 2), (True, 0), (False, 0)])
 @pytest.mark.parametrize("way", ["receive", "exchange"])
 def test_a_group_that_some_partitions_have_is_completed(
-    queue: PartitionedQueue, way: str, *, make_group: bool
+    queue: PartitionedQueue, way: str, has: int, *, make_group: bool
 ):
-    create_in_part(queue, 2)
+    create_in_part(queue, has)
     queue.put(*ALL)
 
     if way == "receive":
@@ -151,6 +151,24 @@ def test_a_group_that_is_deleted_in_all_partitions_does_not_come_back_by_itself(
         with pytest.raises(QueueStateError, match="slow"):
             reader.one()
 
+    assert groups(queue) == [set()] * PARTITIONS
+
+
+def test_a_group_whose_deletion_is_not_over_does_not_come_back(queue: PartitionedQueue):
+    queue.put(*ALL)
+    queue.client.create_group("orders", "slow")
+    store = PartlyDownStore(queue.memory)
+    store.down = {("cas", "orders@1.3")}
+    with pytest.raises(NotAppliedError):
+        Client.from_store(store).delete_group("orders", "slow")
+
+    with pytest.raises(NotFoundError, match="queue 'orders' has no group 'slow'"):
+        queue.client.receive("orders", "slow", make_group=False)
+    with pytest.raises(NotFoundError, match="queue 'orders' has no group 'slow'"):
+        queue.client.exchange("orders", "slow", make_group=False).turn([], ONE)
+
+    assert groups(queue) == [set()] * (PARTITIONS - 1) + [{"slow"}]
+    assert queue.client.delete_group("orders", "slow")
     assert groups(queue) == [set()] * PARTITIONS
 
 

@@ -154,6 +154,26 @@ def test_a_client_that_reads_no_answers_loses_its_connection(monkeypatch: pytest
     run(scenario)
 
 
+def test_a_client_that_reads_its_answers_slowly_has_all_of_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "_PATIENCE_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        door = Door(body_rate=1)
+        request = b"GET /openapi.json HTTP/1.1\r\nHost: gateway\r\n\r\n"
+        last = b"GET /health HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n"
+        head = "GET /openapi.json HTTP/1.1\nHost: gateway"
+        answers = b""
+        async with door.sent(head, request * 49 + last) as reader:
+            await door.until_full()
+            while part := await reader.read(64 << 10):
+                answers += part
+                await asyncio.sleep(0.02)
+
+        assert answers.count(b"HTTP/1.1 200 OK") == 51
+
+    run(scenario)
+
+
 def test_a_client_that_reads_its_answers_late_has_all_of_them(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connections, "_PATIENCE_SECONDS", 1.0)
 
