@@ -158,7 +158,8 @@ class Producer:
         if now.version == queue.version:
             # Writers go on with the schema that they began with.
             return self._put(queue, messages)
-        if (now.schema, now.order) != (queue.schema, queue.order):
+        has_delays = any(message.visible is not None for message in messages)
+        if now.schema != queue.schema or (has_delays and now.strict_fifo):
             raise QueueStateError(
                 f"queue {self.queue!r} was deleted, and created again with another schema or "
                 f"order, while {len(messages)} messages waited for their publish; they are not "

@@ -9,7 +9,7 @@ from datetime import timedelta
 from itertools import islice
 
 from cassieq_spark.client import AsyncClient, AsyncProducer, NewMessage
-from cassieq_spark.errors import CassieqError
+from cassieq_spark.errors import CassieqError, NotFoundError, QueueStateError
 from cassieq_spark.http.gateway.errors import too_busy
 
 #: Producers that are kept for the next put; each has a thread after its first put.
@@ -58,7 +58,13 @@ class ProducerPool:
                 return await producer.put(message)
             if future is None:
                 raise too_busy(f"queue {queue!r} gets more messages than can be published")
-            return await future
+            try:
+                return await future
+            except NotFoundError:
+                raise
+            except QueueStateError:
+                # It was made anew since the last batch, with another schema: nothing is published.
+                return await producer.put(message)
         finally:
             shared.users -= 1
             self._drop_if_failed(queue, shared)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark import AsyncClient, Client, NewMessage
-from cassieq_spark.errors import MessageError, NotFoundError, QueueStateError, SchemaError
+from cassieq_spark.errors import MessageError, NotFoundError, SchemaError
 from cassieq_spark.http.gateway import producers as module
 from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.producers import ProducerPool
@@ -124,11 +124,30 @@ def test_a_queue_that_was_created_again_with_a_schema_gets_its_columns(
             assert await puts.put("q", NewMessage("plain")) == 0
             await client.delete_queue("q")
             await client.create_queue("q", schema="a string", max_deliveries=0)
-            with pytest.raises(QueueStateError, match="created again with another schema"):
-                await puts.put("q", NewMessage('{"a": "x"}'))
             monoton = await puts.put("q", NewMessage('{"a": "x"}'))
+            with pytest.raises(MessageError):
+                await puts.put("q", NewMessage("plain"))
             await puts.close()
             return monoton
 
     assert asyncio.run(program()) == 0
     assert [message.value for message in sync.peek("q")] == [{"a": "x"}]
+
+
+def test_a_queue_that_was_created_again_with_an_order_takes_puts_at_once(
+    store: CountingStore, sync: Client
+):
+    async def program() -> list[int]:
+        async with AsyncClient.from_store(store) as client:
+            puts = ProducerPool(client, A_MOMENT)
+            assert await puts.put("q", NewMessage("before")) == 0
+            await client.delete_queue("q")
+            await client.create_queue("q", order="strict")
+            found = [await puts.put("q", NewMessage(text)) for text in "ab"]
+            await client.delete_queue("q")
+            with pytest.raises(NotFoundError):
+                await puts.put("q", NewMessage("c"))
+            await puts.close()
+            return found
+
+    assert asyncio.run(program()) == [0, 1]
