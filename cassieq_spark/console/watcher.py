@@ -27,7 +27,7 @@ from cassieq_spark.console.looking import LookingStore, Pace
 from cassieq_spark.errors import CassieqError, InvariantError
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import QueueId
+from cassieq_spark.model import QueueDefinition, QueueId
 from cassieq_spark.monitoring.snapshot import (
     Look,
     QueueSnapshot,
@@ -95,6 +95,9 @@ class Known:
 
 
 _Rows = tuple[tuple[SeenLedger, Mapping[str, SeenState]], ...]
+#: What the figures of a queue depend on: its definition, whether other queues send dead letters to
+#: it, and what a survey saw.
+_Facts = tuple[QueueDefinition, bool, _Rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,7 @@ class Watcher:
         self._lock = threading.Lock()
         self._records = Records({}, {})
         self._known: dict[str, Known] = {}
-        self._rows: dict[str, _Rows] = {}
+        self._facts: dict[str, _Facts] = {}
         self._errors: dict[str, CassieqError] = {}
         self._histories: dict[str, History] = {}
         self._targets: frozenset[str | None] = frozenset()
@@ -357,16 +360,14 @@ class Watcher:
         for name in names:
             parts = self._records.readable[name].definition.by_partition
             ours = {part.queue_id: seen[part.queue_id] for part in parts if part.queue_id in seen}
-            rows = tuple((each.ledger, each.states) for each in ours.values())
             known = self._known.get(name)
-            is_same = (
-                known is not None and len(ours) == len(parts) and self._rows.get(name) == rows
+            is_same = len(ours) == len(parts) and self._facts.get(name) == self._facts_of(
+                name, ours
             )
             if known is not None and is_same and not _is_restless(known.snapshot):
                 self._known[name] = Known(known.snapshot, known.at, now)
                 self._histories[name].add(now.timestamp(), known.snapshot)
                 continue
-            self._rows[name] = rows
             changed[name] = ours
         never = datetime.fromtimestamp(0, UTC)
         order = sorted(
@@ -374,8 +375,12 @@ class Watcher:
         )
         return {name: changed[name] for name in order}
 
+    def _facts_of(self, name: str, seen: Mapping[QueueId, Seen]) -> _Facts:
+        rows = tuple((each.ledger, each.states) for each in seen.values())
+        return self._records.readable[name].definition, name in self._targets, rows
+
     def _drop_others(self, names: set[str]) -> None:
-        for kept in (self._known, self._rows, self._errors, self._histories, self._looked):
+        for kept in (self._known, self._facts, self._errors, self._histories, self._looked):
             for name in [each for each in kept.copy() if each not in names]:
                 kept.pop(name, None)
 
@@ -401,6 +406,9 @@ class Watcher:
         states = _states_of(record, seen) if seen else None
         try:
             self._look(self._background, record, states)
+            if seen:
+                # Not before: what could not be read counts as changed at the next survey as well.
+                self._facts[name] = self._facts_of(name, seen)
         except CassieqError as error:
             self._errors[name] = error
         except Exception as error:  # noqa: BLE001 (rows of one queue must not hide the others)

@@ -195,8 +195,9 @@ OF_QUEUES = (
     _queue("paused", "Whether the queue is paused.", lambda queue: queue.paused),
     _queue(
         "fence_timestamp_seconds",
-        "The queue's fence, since 1970: writes that began before it are refused. If it is"
-        " in the future, a clock was wrong, and all puts are refused.",
+        "The queue's fence, since 1970: writes that began before it are refused; of several"
+        " partitions, the latest. If it is in the future, a clock was wrong, and all puts to that"
+        " partition are refused.",
         lambda queue: None if queue.fence is None else queue.fence.timestamp(),
     ),
     _queue(

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from cassieq_spark.errors import ConnectError, MissingSchemaError
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import QueueId
+from cassieq_spark.model import QueueDefinition, QueueId
 from cassieq_spark.monitoring.snapshot import (
     Look,
     QueueSnapshot,
@@ -39,6 +39,7 @@ _FEW = 20
 
 #: What tells whether a partition has changed; its partitions' for a queue.
 _Rows = tuple[tuple[SeenLedger, Mapping[str, SeenState]], ...]
+_Facts = tuple[QueueDefinition, bool, _Rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,13 @@ class _Known:
     """What a queue held at an earlier reading.
 
     Attributes:
-        rows: What the survey before that reading saw.
+        facts: What the figures depend on: the definition, whether other queues send dead letters
+            to it, and what the survey before that reading saw.
         snapshot: What was read.
         now: The server's time then.
     """
 
-    rows: _Rows
+    facts: _Facts
     snapshot: QueueSnapshot
     now: datetime
 
@@ -94,13 +96,14 @@ class Readings:
             if len(found) < len(parts):
                 return read_queue_snapshot(store, record, is_target=is_target)
             rows = tuple((each.ledger, each.states) for each in found)
+            facts = record.definition, is_target, rows
             known, now = self._known.get(name), found[0].now
-            if known is not None and known.rows == rows and not _is_restless(known, is_target):
+            if known is not None and known.facts == facts and not _is_restless(known, is_target):
                 snapshot = aged(known.snapshot, now - known.now)
             else:
                 look = _Looking(seen)
                 snapshot = read_queue_snapshot(store, record, is_target=is_target, look=look)
-            fresh[name] = _Known(rows, snapshot, now)
+            fresh[name] = _Known(facts, snapshot, now)
             return snapshot
 
         figures = read_queues(self._store, records, self._names, may_continue, read)
@@ -143,7 +146,7 @@ def _is_restless(known: _Known, is_target: bool) -> bool:
     Of a queue that dead letters go to, what is claimed may be published elsewhere.
     """
     groups = known.snapshot.stats.groups
-    held = any(state.slots for _, states in known.rows for state in states.values())
+    held = any(state.slots for _, states in known.facts[-1] for state in states.values())
     return any(group.leased or group.waiting for group in groups) or (is_target and held)
 
 

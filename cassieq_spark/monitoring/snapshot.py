@@ -41,7 +41,8 @@ class QueueSnapshot:
         stats: Its messages, and those of each group.
         leases: Leases that have not run out, by group: one for each reader and partition.
         paused: Whether the queue is paused.
-        fence: Writes that began before it are refused; None: not known.
+        fence: Writes that began before it are refused; the latest of several partitions; None: not
+            known.
         dead_letters: Dead letters that are neither redriven nor purged; None if no queue sends
             dead letters here.
         read_at: When it was read, in seconds of this process's monotonic clock.
@@ -215,7 +216,7 @@ def read_queue_snapshot(
         stats=sum_of(queue, [part.stats for part in parts]),
         leases=leases,
         paused=any(part.paused for part in parts),
-        fence=min(part.fence for part in parts if part.fence is not None),
+        fence=max(part.fence for part in parts if part.fence is not None),
         dead_letters=read_dead(store, queue).count if is_target else None,
         read_at=parts[-1].read_at,
         partitions=tuple(parts) if len(parts) > 1 else (),

@@ -13,11 +13,13 @@ from typing import Any
 
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.groups.partitions import check_for_all
 from cassieq_spark.groups.presence import Presence
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.parallel import in_parallel
+from cassieq_spark.queues import ledgers_of
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import join_partitions, split_partitions
@@ -69,6 +71,7 @@ class QueueReader:
         with_receipts: bool = False,
         checkpoint: str | None = None,
     ) -> None:
+        check_for_all(ledgers_of(store, queue), starting)
         self.queue = queue
         self._group = group
         self._max_trigger_delay = max_trigger_delay

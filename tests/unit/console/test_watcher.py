@@ -238,6 +238,26 @@ def test_what_one_queue_fails_with_hides_no_other(
     assert watcher.fleet().errors == {}
 
 
+def test_what_could_not_be_read_is_read_at_the_next_survey(
+    clocked: tuple[MemoryStore, FakeClock, Watcher],
+):
+    store, clock, _ = clocked
+    queue = make_busy_queue(store)
+    ailing = AilingStore(store)
+    watcher = watcher_of(ailing, clock)
+    look(watcher)
+    before = watcher.fleet().known["orders"].snapshot.stats.next
+    Client.from_store(store).put("orders", "more")
+    ailing.broken[queue.queue_id] = NotAppliedError("slow for a moment")
+    look(watcher)
+    ailing.broken.clear()
+
+    look(watcher)
+
+    assert watcher.fleet().errors == {}
+    assert watcher.fleet().known["orders"].snapshot.stats.next == before + 1
+
+
 def test_while_cassandra_is_away_the_last_figures_stay(
     clocked: tuple[MemoryStore, FakeClock, Watcher],
 ):

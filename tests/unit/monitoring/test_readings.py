@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.monitoring.readings import Readings, aged
 from cassieq_spark.monitoring.snapshot import QueueSnapshot, Snapshot, read_snapshot
-from cassieq_spark.queues import create_queue, delete_queue, pause_queue
+from cassieq_spark.queues import alter_queue, create_queue, delete_queue, pause_queue
 from cassieq_spark.store.protocol import Row, Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import CountingStore
@@ -98,6 +98,11 @@ ACTIONS: list[Callable[[Client, str, FakeClock], object]] = [
     lambda client, queue, _: client.release(*client.receive(queue, "h", max=1)),
     lambda client, queue, _: pause_queue(client._store, queue),
     lambda _client, _queue, clock: clock.advance(timedelta(seconds=45)),
+    # The figures change without a change of ledger or group.
+    lambda client, queue, _: alter_queue(client._store, queue, max_deliveries=1),
+    lambda client, queue, _: alter_queue(
+        client._store, queue, max_deliveries=1, dead_letter_queue=QUEUES[4]
+    ),
 ]
 
 
@@ -110,6 +115,28 @@ def test_readings_say_what_reading_everything_says(steps):
         for act, queue in steps:
             act(client, queue, clock)
             assert figures(readings.read()) == figures(read_snapshot(store))
+
+
+def test_dead_letters_are_counted_once_a_queue_names_where_they_are():
+    store, _ = make_clocked_store()
+    make_queues(store)
+    publish(Ledger(store, create_queue(store, "dead").queue_id), make_pending([2]))
+    readings = Readings(store)
+    readings.read()
+
+    create_queue(store, "orders", max_deliveries=1, dead_letter_queue="dead")
+
+    assert figures(readings.read()) == figures(read_snapshot(store))
+
+
+def test_of_several_partitions_the_fence_that_is_furthest_ahead_counts():
+    store, _ = make_clocked_store()
+    queue = create_queue(store, "orders", partitions=4)
+    ledger = Ledger(store, queue.by_partition[2].queue_id)
+    ahead = datetime(2100, 1, 1, tzinfo=UTC)
+    ledger.raise_fence(ledger.read_head(), ahead)
+
+    assert read_snapshot(store).queues[0].fence == ahead
 
 
 def test_queues_come_and_go():

@@ -10,7 +10,7 @@ import pytest
 from cassieq_spark import parallel
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.consumer.consumer import Consumer
-from cassieq_spark.errors import QueueStateError
+from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.model import Range, id_of
 from cassieq_spark.spark.progress import progress
 from cassieq_spark.spark.source import idle_backoff
@@ -358,3 +358,12 @@ def test_an_idle_reader_of_16_partitions_makes_ten_reads_a_second_and_no_lwt(
     assert queue.store.read_count <= 1000
     assert id_of("wide", 1, 3) == definition.of_partition(3).queue_id
     reader.stop()
+
+
+def test_a_monoton_is_no_position_to_start_from_in_several_partitions(queue: PartitionedQueue):
+    queue.put(*ALL)
+
+    with pytest.raises(OptionError, match="monotons of its own"):
+        QueueReader(queue.store, queue.definition, "billing", starting=1)
+
+    assert queue.client.stats("orders").groups == ()
