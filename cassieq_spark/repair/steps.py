@@ -22,7 +22,7 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, parts_of_id
 from cassieq_spark.queues import QueueRecord, Records, Status, read_records
 from cassieq_spark.repair.actions import Action
 from cassieq_spark.repair.audit import audit_step, lacks_rows
@@ -355,7 +355,6 @@ def _scan(
     begin("scan")
     bucket_sizes = {queue.queue_id: queue.bucket_size for queue in every}
     runs: dict[QueueId, list[Run]] = {queue.queue_id: [] for queue in chosen}
-    foreign: defaultdict[str, set[UUID]] = defaultdict(set)
     strange: list[Run] = []
     if context.checkpoint.is_open():
         for run in scan(bucket_sizes):
@@ -364,14 +363,34 @@ def _scan(
             if run.queue_id in runs:
                 runs[run.queue_id].append(run)
             elif run.queue_id not in bucket_sizes and not context.keep(run):
-                foreign[run.queue_id].add(run.block)
                 strange.append(run)
+    if strange:
+        now = read_records(context.store)
+        strange = [run for run in strange if _is_foreign(run, context.records, now)]
+    foreign: defaultdict[str, set[UUID]] = defaultdict(set)
+    for run in strange:
+        foreign[run.queue_id].add(run.block)
     context.report.foreign = {queue_id: len(blocks) for queue_id, blocks in foreign.items()}
     if context.explain:
         context.report.orphans = orphans_of(strange, (), None)
     return {
         queue.label: Scanned(runs[queue.queue_id], *ledgers[queue.queue_id]) for queue in chosen
     }
+
+
+def _is_foreign(run: Run, before: Mapping[str, QueueRecord], now: Records) -> bool:
+    """Whether a block is of no queue; not if its queue was made or purged during the scan.
+
+    Nor if the row of its queue can't be read.
+    """
+    try:
+        name, version, _ = parts_of_id(run.queue_id)
+    except ValueError:
+        return True
+    if name in now.unreadable:
+        return False
+    was_there = name in before and version <= before[name].version
+    return was_there or name not in now.readable or version > now.readable[name].version
 
 
 def _read_ledger(

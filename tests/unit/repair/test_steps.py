@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from cassieq_spark import Client
 from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
@@ -16,7 +17,7 @@ from cassieq_spark.repair.diagnosis import Finding, Problem
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.scan import DriverScan, Run
 from cassieq_spark.repair.steps import Step
-from cassieq_spark.store.protocol import Partition, partition_of_ledger
+from cassieq_spark.store.protocol import Partition, partition_of_ledger, partition_of_queue
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import WrappedStore
 from tests.support.faults import make_block_id
@@ -234,6 +235,30 @@ def test_blocks_of_queues_that_do_not_exist_are_reported_and_left_alone(queue: R
 
     assert report.foreign == {"gone@3": 1}
     assert queue.buckets() == buckets_of([stranger], 0, 1)
+
+
+def test_blocks_of_queues_that_are_made_or_purged_during_the_scan_are_not_strange(
+    queue: RepairedQueue,
+):
+    client = Client.from_store(queue.store)
+
+    def scan(bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
+        client.create_queue("new", partitions=2)
+        client.put_many("new", ["a", "b", "c"])
+        client.purge_queue("orders", force=True)
+        client.put("orders", "d")
+        return list(DriverScan(queue.store)(bucket_sizes))
+
+    assert queue.repair(scan=scan).foreign == {}
+    assert queue.repair().foreign == {}
+
+
+def test_blocks_of_a_queue_whose_row_cannot_be_read_are_not_strange(queue: RepairedQueue):
+    queue.publish(5)
+    row = queue.store._rows[partition_of_queue("orders")][()]
+    row["on_dead"] = "as a later release says"
+
+    assert queue.repair().foreign == {}
 
 
 def test_a_chunk_that_is_gone_is_found(queue: RepairedQueue):
