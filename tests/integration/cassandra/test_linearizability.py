@@ -30,18 +30,21 @@ def test_histories_have_an_order_also_when_answers_are_lost(
         proxy.restore()
         time.sleep(chosen.uniform(0.05, 0.3))
 
-    recorded = gather(
-        store,
-        threads=THREADS,
-        calls=CALLS,
-        seed=1,
-        partitions=partitions,
-        meanwhile=lose_answers,
-    )
+    # Mostly the first round has an outcome that no read could tell.
+    for seed in range(1, 6):
+        histories = gather(
+            store,
+            threads=THREADS,
+            calls=CALLS,
+            seed=seed,
+            partitions=partitions,
+            meanwhile=lose_answers,
+        ).histories
+        assert find_violations(histories) == {}
+        assert len(histories) == 2 * partitions
+        assert {each.table for each in histories} == {Table.LEDGER, Table.GROUP_STATE}
+        if any(call.is_pending for history in histories.values() for call in history):
+            break
+    else:
+        pytest.fail("every lost answer was resolved")
     store.close()
-
-    histories = recorded.histories
-    assert find_violations(histories) == {}
-    assert len(histories) == 2 * partitions
-    assert {each.table for each in histories} == {Table.LEDGER, Table.GROUP_STATE}
-    assert any(call.is_pending for history in histories.values() for call in history)
