@@ -38,7 +38,8 @@ _MOST_PIPELINED = 100
 #: How much of the rest of a refused request is read, so that its client sees the answer.
 _FAREWELL_SECONDS = 1.0
 _FAREWELL_BYTES = 1 << 20
-#: Once answers fill the buffers, a client has to take so many seconds' worth in that time.
+#: Once answers fill the buffers of a connection, how often it is looked whether the client takes
+#: them at `Limits.body_rate`.
 _PATIENCE_SECONDS = 10.0
 
 
