@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -44,6 +44,9 @@ from cassieq_spark.producer.publisher import (
 )
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
+
+_P = TypeVar("_P")
+_R = TypeVar("_R")
 
 #: Publishes what was written to one partition.
 Publish = Callable[[Sequence[Written]], Published]
@@ -143,8 +146,6 @@ def put_messages(
     Returns:
         The monoton of each, in its partition; or why its partition could not publish.
     """
-    if queue.partitions == 1:
-        return _put(store, queue, messages, publish)
     without_key = partition_without_key(None, queue.partitions)
     by_partition: defaultdict[int, list[int]] = defaultdict(list)
     for index, message in enumerate(messages):
@@ -152,23 +153,16 @@ def put_messages(
         at = without_key if key is None else partition_of_key(key, queue.partitions)
         by_partition[at].append(index)
 
-    def put(partition: int) -> list[int | CassieqError]:
+    def put(partition: int) -> list[int]:
         own = [messages[index] for index in by_partition[partition]]
-        return _put(store, queue.of_partition(partition), own, publish)
+        return put_into_partition(store, queue.of_partition(partition), own, publish)
 
     outcomes: dict[int, int | CassieqError] = {}
-    for partition, found in zip(by_partition, in_parallel(put, list(by_partition)), strict=True):
-        outcomes |= zip(by_partition[partition], found, strict=True)
+    for partition, found in _outcomes(put, list(by_partition)).items():
+        own = by_partition[partition]
+        each = [found] * len(own) if isinstance(found, CassieqError) else found
+        outcomes |= zip(own, each, strict=True)
     return [outcomes[index] for index in range(len(messages))]
-
-
-def _put(
-    store: Store, queue: QueueDefinition, messages: Sequence[CheckedMessage], publish: Publish
-) -> list[int | CassieqError]:
-    try:
-        return [*put_into_partition(store, queue, messages, publish)]
-    except CassieqError as error:
-        return [error] * len(messages)
 
 
 def publish_all(
@@ -227,7 +221,7 @@ def publish_all(
     published = {queue_id: publish_one(queue_id) for queue_id in before}
     rest = [queue_id for queue_id in by_partition if queue_id not in published]
     errors: list[CassieqError] = []
-    for queue_id, outcome in zip(rest, in_parallel(_caught(publish_one), rest), strict=True):
+    for queue_id, outcome in _outcomes(publish_one, rest).items():
         if isinstance(outcome, CassieqError):
             errors.append(outcome)
         else:
@@ -237,16 +231,16 @@ def publish_all(
     return published
 
 
-def _caught(
-    publish: Callable[[QueueId], Published],
-) -> Callable[[QueueId], Published | CassieqError]:
-    def call(queue_id: QueueId) -> Published | CassieqError:
+def _outcomes(call: Callable[[_P], _R], partitions: Sequence[_P]) -> dict[_P, _R | CassieqError]:
+    """Call for each partition, at the same time: what the call returned, or its error."""
+
+    def caught(partition: _P) -> _R | CassieqError:
         try:
-            return publish(queue_id)
+            return call(partition)
         except CassieqError as error:
             return error
 
-    return call
+    return dict(zip(partitions, in_parallel(caught, partitions), strict=True))
 
 
 def _error_of(errors: Sequence[CassieqError], partitions: int, *, named: bool) -> CassieqError:
