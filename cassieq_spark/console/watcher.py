@@ -27,7 +27,8 @@ from cassieq_spark.console.looking import LookingStore, Pace
 from cassieq_spark.errors import CassieqError, InvariantError
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import QueueDefinition, QueueId
+from cassieq_spark.model import QueueId
+from cassieq_spark.monitoring.readings import Facts
 from cassieq_spark.monitoring.snapshot import (
     Look,
     QueueSnapshot,
@@ -36,7 +37,7 @@ from cassieq_spark.monitoring.snapshot import (
 )
 from cassieq_spark.queues import QueueRecord, Records, Status, read_record, read_records
 from cassieq_spark.queues.record import active
-from cassieq_spark.repair.read import Seen, SeenLedger, SeenState, see_all
+from cassieq_spark.repair.read import Seen, see_all
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -92,12 +93,6 @@ class Known:
     snapshot: QueueSnapshot
     at: datetime
     confirmed_at: datetime
-
-
-_Rows = tuple[tuple[SeenLedger, Mapping[str, SeenState]], ...]
-#: What the figures of a queue depend on: its definition, whether other queues send dead letters to
-#: it, and what a survey saw.
-_Facts = tuple[QueueDefinition, bool, _Rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +152,7 @@ class Watcher:
         self._lock = threading.Lock()
         self._records = Records({}, {})
         self._known: dict[str, Known] = {}
-        self._facts: dict[str, _Facts] = {}
+        self._facts: dict[str, Facts] = {}
         self._errors: dict[str, CassieqError] = {}
         self._histories: dict[str, History] = {}
         self._targets: frozenset[str | None] = frozenset()
@@ -360,11 +355,9 @@ class Watcher:
         for name in names:
             parts = self._records.readable[name].definition.by_partition
             ours = {part.queue_id: seen[part.queue_id] for part in parts if part.queue_id in seen}
-            known = self._known.get(name)
-            is_same = len(ours) == len(parts) and self._facts.get(name) == self._facts_of(
-                name, ours
-            )
-            if known is not None and is_same and not _is_restless(known.snapshot):
+            known, facts = self._known.get(name), self._facts_of(name, ours)
+            is_same = len(ours) == len(parts) and self._facts.get(name) == facts
+            if known is not None and is_same and not facts.may_change(known.snapshot):
                 self._known[name] = Known(known.snapshot, known.at, now)
                 self._histories[name].add(now.timestamp(), known.snapshot)
                 continue
@@ -375,9 +368,9 @@ class Watcher:
         )
         return {name: changed[name] for name in order}
 
-    def _facts_of(self, name: str, seen: Mapping[QueueId, Seen]) -> _Facts:
-        rows = tuple((each.ledger, each.states) for each in seen.values())
-        return self._records.readable[name].definition, name in self._targets, rows
+    def _facts_of(self, name: str, seen: Mapping[QueueId, Seen]) -> Facts:
+        definition, is_target = self._records.readable[name].definition, name in self._targets
+        return Facts.of(definition, seen.values(), is_target=is_target)
 
     def _drop_others(self, names: set[str]) -> None:
         for kept in (self._known, self._facts, self._errors, self._histories, self._looked):
@@ -445,11 +438,6 @@ class Watcher:
             if store is self.looking:
                 self._looked[name] = looked
         return looked
-
-
-def _is_restless(snapshot: QueueSnapshot) -> bool:
-    """Whether its figures may change though nothing is written: leases and waits run out."""
-    return any(group.leased or group.waiting for group in snapshot.stats.groups)
 
 
 def _states_of(

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, Self
 
 from cassieq_spark.errors import ConnectError, MissingSchemaError
 from cassieq_spark.ledger.ledger import Ledger
@@ -37,9 +38,28 @@ SURVEY_FAILED = "figures.survey_failed"
 #: Two scans cost about as much as the reads of so many queues.
 _FEW = 20
 
-#: What tells whether a partition has changed; its partitions' for a queue.
-_Rows = tuple[tuple[SeenLedger, Mapping[str, SeenState]], ...]
-_Facts = tuple[QueueDefinition, bool, _Rows]
+
+class Facts(NamedTuple):
+    """What a queue's figures depend on. To a target, other queues send dead letters."""
+
+    queue: QueueDefinition
+    is_target: bool
+    rows: tuple[tuple[SeenLedger, Mapping[str, SeenState]], ...]
+
+    @classmethod
+    def of(cls, queue: QueueDefinition, seen: Iterable[Seen], *, is_target: bool) -> Self:
+        """From the survey of all its partitions."""
+        return cls(queue, is_target, tuple((each.ledger, each.states) for each in seen))
+
+    def may_change(self, snapshot: QueueSnapshot) -> bool:
+        """Whether figures may change though nothing is written: leases and waits run out.
+
+        Of a queue that dead letters go to, what is claimed may be published elsewhere.
+        """
+        held = any(state.slots for _, states in self.rows for state in states.values())
+        return (self.is_target and held) or any(
+            group.leased or group.waiting for group in snapshot.stats.groups
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +67,12 @@ class _Known:
     """What a queue held at an earlier reading.
 
     Attributes:
-        facts: What the figures depend on: the definition, whether other queues send dead letters
-            to it, and what the survey before that reading saw.
+        facts: By the survey before that reading.
         snapshot: What was read.
         now: The server's time then.
     """
 
-    facts: _Facts
+    facts: Facts
     snapshot: QueueSnapshot
     now: datetime
 
@@ -95,10 +114,9 @@ class Readings:
             found = [seen[part.queue_id] for part in parts if part.queue_id in seen]
             if len(found) < len(parts):
                 return read_queue_snapshot(store, record, is_target=is_target)
-            rows = tuple((each.ledger, each.states) for each in found)
-            facts = record.definition, is_target, rows
+            facts = Facts.of(record.definition, found, is_target=is_target)
             known, now = self._known.get(name), found[0].now
-            if known is not None and known.facts == facts and not _is_restless(known, is_target):
+            if known is not None and known.facts == facts and not facts.may_change(known.snapshot):
                 snapshot = aged(known.snapshot, now - known.now)
             else:
                 look = _Looking(seen)
@@ -138,16 +156,6 @@ class _Looking:
         if found.ledger.groups or found.states:
             return look_at(ledger)
         return Look({}, found.ledger.head)
-
-
-def _is_restless(known: _Known, is_target: bool) -> bool:
-    """Whether figures may change though nothing is written: leases and waits run out.
-
-    Of a queue that dead letters go to, what is claimed may be published elsewhere.
-    """
-    groups = known.snapshot.stats.groups
-    held = any(state.slots for _, states in known.facts[-1] for state in states.values())
-    return any(group.leased or group.waiting for group in groups) or (is_target and held)
 
 
 def aged(snapshot: QueueSnapshot, by: timedelta) -> QueueSnapshot:

@@ -8,9 +8,13 @@ import pytest
 from cassieq_spark.client import Client
 from cassieq_spark.console.looking import LookingStore, Pace
 from cassieq_spark.console.watcher import Watcher
+from cassieq_spark.dead_letters.claims import ADMIN_GROUP, claim, once_of, token_for
 from cassieq_spark.errors import ConnectError, NotAppliedError, OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.publish import publish
+from cassieq_spark.model import Ranges
 from cassieq_spark.monitoring.board import settled
 from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import create_queue, delete_queue, purge_queue
@@ -19,7 +23,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Row, Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
-from tests.support.builders import LEASE, make_clocked_store
+from tests.support.builders import LEASE, make_clocked_store, make_pending
 from tests.support.faults import FakeClock
 from tests.support.many_queues import many_queues
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
@@ -120,6 +124,27 @@ def test_a_lease_that_runs_out_is_noticed_though_nothing_is_written(
 
     (group,) = watcher.fleet().known["orders"].snapshot.stats.groups
     assert (group.leased, group.due) == (0, 2)
+
+
+def test_a_dead_letter_that_is_published_after_its_claim_has_run_out_is_not_counted(
+    clocked: tuple[MemoryStore, FakeClock, Watcher],
+):
+    store, clock, watcher = clocked
+    dead = Ledger(store, create_queue(store, "dead").queue_id)
+    queue = create_queue(store, "orders", max_deliveries=1, dead_letter_queue="dead")
+    orders = Ledger(store, queue.queue_id)
+    publish(dead, make_pending([3]))
+    group, token = ConsumerGroup(dead, ADMIN_GROUP), token_for(orders.queue_id)
+    ensure_group(group, starting="earliest")
+    claim(group, Ranges.parse("0-1"), token=lambda: token, length=LEASE)
+    clock.advance(LEASE + timedelta(seconds=1))
+    look(watcher)
+    before = watcher.fleet().known["dead"].snapshot.dead_letters
+
+    publish(orders, make_pending([1]), batch=once_of(dead.queue_id, token))
+    look(watcher)
+
+    assert (before, watcher.fleet().known["dead"].snapshot.dead_letters) == (3, 2)
 
 
 def test_it_sends_no_serial_read_and_no_change():
