@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from types import FrameType
 
@@ -43,7 +43,7 @@ class Stop:
     def listen(self) -> None:
         """Let SIGINT and SIGTERM set it. To be called again after Spark has set its handler."""
         for number in SIGNALS:
-            signal.signal(number, self._on_signal)
+            signal.signal(number, self.handle)
 
     def fileno(self) -> int:
         """A descriptor that can be read once it is to end: for `select`."""
@@ -54,7 +54,8 @@ class Stop:
         os.close(self._reader)
         os.close(self._writer)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Let a signal set it."""
         del frame
         self.signal = signal.Signals(number)
         self.count += 1
@@ -62,14 +63,18 @@ class Stop:
 
 
 @contextmanager
+def signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle SIGINT and SIGTERM so; the handlers before are restored at the end."""
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+@contextmanager
 def stopped_by_signals() -> Iterator[Stop]:
     """A `Stop` that SIGINT and SIGTERM set; the handlers before are restored at the end."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    stop = Stop()
-    stop.listen()
-    try:
+    with closing(Stop()) as stop, signals_to(stop.handle):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        stop.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ import uvicorn
 
 from cassieq_spark.console.app import Console
 from cassieq_spark.errors import SetupError
-from cassieq_spark.signals import SIGNALS
+from cassieq_spark.signals import signals_to
 
 #: How long an end waits for requests under way, in seconds.
 _GRACE = 5
@@ -89,12 +88,8 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        before = {each: signal.signal(each, self.handle_exit) for each in SIGNALS}
-        try:
+        with signals_to(self.handle_exit):
             yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
 
 
 def _listen(host: str, port: int) -> socket.socket:

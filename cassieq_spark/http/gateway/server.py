@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -23,10 +22,10 @@ from cassieq_spark.http.gateway.app import make_app
 from cassieq_spark.http.gateway.connections import Config, Connection, ConnectionLimiter
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.settings.gateway import Limits
+from cassieq_spark.signals import signals_to
 
 #: How long a shutdown waits for requests under way.
 _GRACE = timedelta(seconds=30)
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _KEEP_ALIVE = timedelta(seconds=75)
 
 
@@ -95,12 +94,8 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Shut down on a signal, without raising it again as uvicorn does."""
-        before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
-        try:
+        with signals_to(self.handle_exit):
             yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         for gateway in self._box:

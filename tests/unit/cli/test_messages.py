@@ -463,7 +463,7 @@ def test_ctrl_c_lets_commands_end_and_a_second_one_ends_them(
     def interrupt() -> None:
         _wait_for(tmp_path / "begun")
         for _ in range(presses):
-            stop._on_signal(signal.SIGINT, None)
+            stop.handle(signal.SIGINT, None)
         if presses == 1:
             (tmp_path / "end").touch()
 
