@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Self
 
@@ -17,14 +17,7 @@ from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.queues.record import (
-    QueueRecord,
-    Records,
-    Status,
-    active,
-    ledgers_of,
-    read_records,
-)
+from cassieq_spark.queues.record import QueueRecord, Records, Status, active, ledgers_of
 from cassieq_spark.queues.stats import QueueStats, stats_of, sum_of
 from cassieq_spark.store.protocol import Store
 
@@ -84,28 +77,6 @@ class Snapshot:
             queues=tuple(it for it in figures.values() if isinstance(it, QueueSnapshot)),
             errors={name: it for name, it in figures.items() if isinstance(it, CassieqError)},
         )
-
-
-def read_snapshot(
-    store: Store, names: Sequence[str] = (), *, may_continue: Callable[[], bool] = lambda: True
-) -> Snapshot:
-    """Read queues, eight at a time. No LWT.
-
-    Reads the table of queues; for each queue two reads, and five for each group; twice that for a
-    dead-letter queue.
-
-    Args:
-        store: Where the queues are kept.
-        names: Which queues; none means all active ones.
-        may_continue: Asked before each queue; once false, the other queues are left out.
-
-    Raises:
-        ConnectError: No node answers.
-        StoreError: The table of queues could not be read.
-    """
-    begun_at, begun = datetime.now(UTC), time.monotonic()
-    figures = read_queues(store, read_records(store), names, may_continue, read_queue_snapshot)
-    return Snapshot.of(figures, begun_at=begun_at, seconds=time.monotonic() - begun)
 
 
 #: What was read of a queue, or the error; None if it was left out.
@@ -192,7 +163,9 @@ def read_queue_snapshot(
     is_target: bool,
     look: Callable[[Ledger], Look] = look_at,
 ) -> QueueSnapshot:
-    """Read the figures of one queue; reads as `read_snapshot`, without the table of queues.
+    """Read the figures of one queue: two reads, and five for each group. No LWT.
+
+    Twice that for a dead-letter queue.
 
     Args:
         store: Where the queue is kept.

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from cassieq_spark import Client, backoff
 from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT
 from cassieq_spark.errors import CassieqError
-from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import delete_queue, list_queues
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
@@ -29,6 +28,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, RowKey
 from cassieq_spark.store.tables import SHAPES, Table
 from tests.support.ailing_queue import copy_of
+from tests.support.snapshots import read_snapshot
 from tests.unit.repair.repaired_queue import WRITE_TIMEOUT, RepairedQueue, make_busy
 
 DAY = timedelta(days=1)

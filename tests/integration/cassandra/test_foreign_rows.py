@@ -13,7 +13,6 @@ from cassieq_spark import Client
 from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.model import QueueId, to_millis
-from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import list_queues
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.scan import DriverScan
@@ -24,6 +23,7 @@ from cassieq_spark.store.cassandra.schema import apply_schema
 from cassieq_spark.store.cassandra.store import CassandraStore
 from cassieq_spark.store.protocol import Insert, Slice, partition_of_ledger
 from tests.support.command_line import make_command
+from tests.support.snapshots import read_snapshot
 
 #: As 9999-12-31T23:59:59-23:59 is stored, and 0001-01-01T00:00:00+14:00; and the ends.
 FAR = (253_402_387_139_000, -62_135_647_200_000, 2**63 - 1, -(2**63))

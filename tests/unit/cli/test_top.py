@@ -14,10 +14,10 @@ from cassieq_spark.cli.top import Frame, View, keys_of, press, render, settled_v
 from cassieq_spark.errors import ConnectError, NotAppliedError, OptionError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import create_queue, pause_queue
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.builders import make_clocked_store, make_group, make_pending
+from tests.support.snapshots import read_snapshot
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
 

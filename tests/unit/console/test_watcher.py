@@ -16,7 +16,6 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Ranges
 from cassieq_spark.monitoring.board import settled
-from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import create_queue, delete_queue, purge_queue
 from cassieq_spark.queues.stats import read_stats
 from cassieq_spark.store.memory import MemoryStore
@@ -26,6 +25,7 @@ from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.builders import LEASE, make_clocked_store, make_pending
 from tests.support.faults import FakeClock
 from tests.support.many_queues import many_queues
+from tests.support.snapshots import read_snapshot
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
 FAST = 1e9

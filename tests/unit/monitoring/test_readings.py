@@ -13,12 +13,13 @@ from cassieq_spark.errors import ConnectError, StoreError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.monitoring.readings import Readings, aged
-from cassieq_spark.monitoring.snapshot import QueueSnapshot, Snapshot, read_snapshot
+from cassieq_spark.monitoring.snapshot import QueueSnapshot, Snapshot
 from cassieq_spark.queues import alter_queue, create_queue, delete_queue, pause_queue
 from cassieq_spark.store.protocol import Row, Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import FakeClock, make_clocked_store, make_pending
+from tests.support.snapshots import read_snapshot
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
 #: More than are read one by one.

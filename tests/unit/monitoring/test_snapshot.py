@@ -8,7 +8,6 @@ from cassieq_spark.errors import ConnectError, NotAppliedError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueId
-from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import create_queue, delete_queue, pause_queue, read_queue
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.store.memory import MemoryStore
@@ -21,6 +20,7 @@ from tests.support.builders import (
     make_request,
 )
 from tests.support.builders import make_group as ensure_reader
+from tests.support.snapshots import read_snapshot
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
 

@@ -10,7 +10,8 @@ from rich.console import Console
 from cassieq_spark.cli.top import Frame, View, render
 from cassieq_spark.monitoring.board import lines
 from cassieq_spark.monitoring.metrics import LastRuns, families
-from cassieq_spark.monitoring.snapshot import Snapshot, read_snapshot
+from cassieq_spark.monitoring.snapshot import Snapshot
+from tests.support.snapshots import read_snapshot
 from tests.unit.partitions.scene import KEYS, PARTITIONS, PartitionedQueue
 
 #: How many messages each partition has; the group holds those of partition 1.

@@ -15,13 +15,13 @@ from cassieq_spark.dead_letters.survey import Survey
 from cassieq_spark.errors import LeaseLostError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueId, id_of
-from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import delete_queue, purge_queue, read_record
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.source.views import VIEWS, read_view
+from tests.support.snapshots import read_snapshot
 from tests.unit.partitions.scene import KEYS, PARTITIONS, PartitionedQueue, by_key, text
 
 ALL = [key for keys in KEYS.values() for key in keys]

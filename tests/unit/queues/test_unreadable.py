@@ -10,7 +10,6 @@ import pytest
 from cassieq_spark import Client
 from cassieq_spark.errors import CassieqError, InvariantError
 from cassieq_spark.monitoring.board import lines
-from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import (
     create_queue,
     delete_queue,
@@ -24,6 +23,7 @@ from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_queue
+from tests.support.snapshots import read_snapshot
 
 LOST: tuple[dict[str, Any], ...] = (
     {"version": None},
