@@ -193,7 +193,8 @@ def read_all(store: Store, queue_id: QueueId) -> dict[str, float]:
     count = sum(1 for _ in Ledger(store, queue_id).stream_blocks())
     seconds = time.perf_counter() - began
     tracemalloc.start()
-    blocks = Ledger(store, queue_id).read_blocks(stop=BLOCKS_AT_ONCE * MESSAGES_PER_BLOCK)
+    stop = BLOCKS_AT_ONCE * MESSAGES_PER_BLOCK
+    blocks = list(Ledger(store, queue_id).stream_blocks(stop=stop))
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return {

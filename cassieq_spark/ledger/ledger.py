@@ -203,11 +203,9 @@ class Ledger:
         blocks = self._read_slice(which)
         return next((block for block in blocks if monoton in block.monotons), None)
 
-    def read_blocks(
-        self, *, start: int = 0, stop: int | None = None, serial: bool = False
-    ) -> list[LedgerBlock]:
+    def read_blocks(self, *, start: int = 0, serial: bool = False) -> list[LedgerBlock]:
         """Read blocks as `stream_blocks`; a million of them take some 500 MB."""
-        return list(self.stream_blocks(start=start, stop=stop, serial=serial))
+        return list(self.stream_blocks(start=start, serial=serial))
 
     def stream_blocks(
         self,

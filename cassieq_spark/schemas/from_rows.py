@@ -88,9 +88,7 @@ class _WrongNamesError(Exception):
     """A dict has other names than its struct has fields."""
 
 
-def from_dicts(
-    rows: Iterable[Mapping[str, Any]], schema: pa.Schema, *, first_row: int = 0
-) -> pa.RecordBatch:
+def from_dicts(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Turn dicts into the columns of a queue.
 
     Structs are dicts, arrays are lists, maps are dicts or lists of pairs.
@@ -98,13 +96,12 @@ def from_dicts(
     Args:
         rows: One for each message; a nullable column that is missing is null.
         schema: The canonical schema of the queue.
-        first_row: How to number the first row in an error.
 
     Raises:
         SchemaError: A row has an unknown name, one twice, or lacks one that is not null.
         MessageError: A value does not fit, or a row is no dict; names the row.
     """
-    return _batch(rows, schema, _python_reader, first_row)
+    return _batch(rows, schema, _python_reader)
 
 
 def from_json(
@@ -112,7 +109,7 @@ def from_json(
 ) -> pa.RecordBatch:
     """Turn parsed JSON objects, as `parse_json` returns them, into the columns of a queue.
 
-    See `from_dicts` for arguments and errors.
+    See `from_dicts`. Errors call the first row number ``first_row``.
     """
     return _batch(rows, schema, _json_reader, first_row)
 
@@ -151,7 +148,7 @@ def _batch(
     rows: Iterable[Mapping[str, Any]],
     schema: pa.Schema,
     leaf: Callable[[pa.DataType], _Reader],
-    first_row: int,
+    first_row: int = 0,
 ) -> pa.RecordBatch:
     read = _struct_reader(list(schema), leaf, "")
     converted = []

@@ -153,7 +153,7 @@ def test_blocks_are_read_from_the_first_that_begins_there():
     store = MemoryStore()
     queue_id = make_queue(store, [3, 1, 5, 2]).queue_id
 
-    found = Ledger(store, queue_id).read_blocks(start=1, stop=9, serial=True)
+    found = list(Ledger(store, queue_id).stream_blocks(start=1, stop=9, serial=True))
 
     assert [block.monotons for block in found] == [Range(3, 4), Range(4, 9)]
 
