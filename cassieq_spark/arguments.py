@@ -248,10 +248,10 @@ def _encoded(text: str, what: str, refusal: type[CassieqError]) -> bytes:
 
 
 def check_choice(kind: str, given: object, choices: Iterable[str]) -> None:
-    """Refuse what is none of these names.
+    """Refuse a value that is not one of these names.
 
     Args:
-        kind: What is chosen, for the error.
+        kind: What the names stand for, for the error.
         given: What was given.
         choices: What it may be.
 

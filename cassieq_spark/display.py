@@ -265,7 +265,7 @@ def _views(these: Iterable[object]) -> list[View]:
 
 
 def _caption(views: Sequence[View]) -> str:
-    """How many of what; and of what, if that is the same for all."""
+    """Number and kind of the objects, and what they belong to if that is the same for all."""
     of = {view.of for view in views}
     kind = views[0].kind
     counted = f"1 {kind.removesuffix('s')}" if len(views) == 1 else f"{len(views):,} {kind}"

@@ -431,8 +431,6 @@ class _Lists(_Nested):
 
 
 class _Structs(_Nested):
-    """Structs."""
-
     def sizes(self, loaded: Loaded) -> Numbers | int:
         return self._sizes_of_children(loaded)
 

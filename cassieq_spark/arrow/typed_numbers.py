@@ -211,10 +211,10 @@ class Parts:
     def numbers(
         self, count: int, code: int, step: int, dtype: np.dtype[Any], bounds: tuple[int, int]
     ) -> Numbers:
-        """Take numbers, none of which is outside of ``bounds``.
+        """Take numbers, all of them within ``bounds``.
 
         Raises:
-            ValueError: One is.
+            ValueError: One is outside.
         """
         least, data = next(self.buffers), next(self.buffers)
         size = WIDTHS[code]

@@ -314,7 +314,6 @@ def _survey_json(found: Survey) -> dict[str, Any]:
 
 
 def _print_message(message: Message, *, full: bool) -> None:
-    """Print a dead letter."""
     limit = None if full else _SHOWN
     value = message.value
     text = json_text(value) if isinstance(value, dict) else value
@@ -366,7 +365,6 @@ def _routes_json(routes: Sequence[Route]) -> dict[str, int]:
 
 
 def _print_plan(found: Survey, routes: dict[str, int], *, as_json: bool) -> None:
-    """Print what would be done."""
     if as_json:
         print_json(_survey_json(found) | {"dry_run": True, "to": routes})
         return
@@ -377,7 +375,6 @@ def _print_plan(found: Survey, routes: dict[str, int], *, as_json: bool) -> None
 
 
 def _print_redriven(found: Survey, report: RedriveReport, *, as_json: bool) -> None:
-    """Print what was redriven."""
     if as_json:
         print_json(
             {
@@ -396,7 +393,6 @@ def _print_redriven(found: Survey, report: RedriveReport, *, as_json: bool) -> N
 
 
 def _print_purged(found: Survey, report: PurgeReport, *, as_json: bool) -> None:
-    """Print what was purged."""
     if as_json:
         print_json(
             {

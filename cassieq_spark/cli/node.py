@@ -328,7 +328,7 @@ def _show(running: Running, *hints: str, as_json: bool, is_found: bool = True) -
 
 
 def _exports(running: Running) -> str:
-    """What makes commands use a cluster that is not in the background."""
+    """Variables of the shell that lead cassieq to a cluster that is not in the background."""
     variables = {"CASSIEQ_CONTACT_POINTS": running.address}
     if running.username:
         variables["CASSIEQ_USERNAME"] = running.username

@@ -133,7 +133,7 @@ def _is_closed(descriptor: int) -> bool:
 
 
 def _gauge_for(descriptor: int) -> Gauge | None:
-    """What tells whether the reader has taken all; None: nothing needs to, or nothing can."""
+    """The gauge that fits a descriptor; None: it needs none, or none works here."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISFIFO(mode):
         return next((gauge for gauge in _PIPE_GAUGES if is_right(gauge, _pipe)), None)
@@ -143,7 +143,7 @@ def _gauge_for(descriptor: int) -> Gauge | None:
 
 
 def is_right(gauge: Gauge, make: Callable[[], Any]) -> bool:
-    """Whether a gauge tells the truth, by a pipe or sockets of our own."""
+    """Whether a gauge is right, tried on a pipe or sockets of our own."""
     with suppress(OSError, ValueError), make() as (reader, writer):
         at_first = gauge(writer)
         os.write(writer, b"..")

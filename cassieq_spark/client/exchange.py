@@ -63,7 +63,7 @@ class Exchange:
         self._first = 0
 
     def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
-        """Ack messages, and lease others. One LWT for each partition of which it does either.
+        """Ack messages, and lease others. One LWT for each partition in which it acks or leases.
 
         Messages are leased from the partitions whose messages are acked, and then from others
         until there are enough: first from the share (see `Presence`), and each time beginning with
@@ -128,13 +128,13 @@ class Exchange:
         )
 
     def _known(self, receipts: Sequence[Receipt]) -> QueueDefinition | None:
-        """The queue as it was read last, if that is not long ago, and all receipts are of it."""
+        """The queue as it was last read, if that was a moment ago and all receipts are of it."""
         is_fresh = monotonic() < self._until
         is_same = all(receipt.queue_id in self._parts for receipt in receipts)
         return self._queue if is_fresh and is_same else None
 
     def _read(self) -> QueueDefinition:
-        """Read the queue, and let all partitions read anew what they know. One read."""
+        """Read the queue, and let all partitions read their state again. One read."""
         queue = read_queue(self._member.store, self._member.queue)
         before = self._parts
         self._parts = {
@@ -207,14 +207,14 @@ class PartExchange:
         self.renew(queue)
 
     def renew(self, queue: QueueDefinition) -> None:
-        """Go by this definition of the partition, and read ledger and group anew."""
+        """Use this definition of the partition, and read ledger and group again."""
         self._receiver = Receiver(self._member, queue, self._prefetch)
 
     def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
         """Ack messages, and lease others. One LWT; none if there is nothing to ack or lease.
 
-        An LWT and three reads more for each batch of a query of which messages are acked. Errors
-        of this package are told in the result.
+        For each batch of a streaming query whose messages are acked, one LWT and three reads more.
+        Errors of this package are returned in the result.
         """
         receiver = self._receiver
         strict = receiver.queue.strict_fifo
@@ -263,7 +263,7 @@ class PartExchange:
 
 
 def _is_outdated(error: CassieqError | None) -> bool:
-    """Whether a queue that was read before may have been made anew since, or not exist."""
+    """Whether the queue may have been deleted, or created again, since it was last read."""
     return isinstance(error, QueueStateError)
 
 

@@ -61,7 +61,7 @@ class Session:
     """Who sends a request.
 
     Attributes:
-        nonce: What tells it from others.
+        nonce: Identifies it.
         is_new: Whether its cookie is still to be set.
     """
 
@@ -73,7 +73,7 @@ class Access:
     """Sessions, and the tokens of their forms. Keeps nothing: all follows from a key.
 
     Args:
-        admin_key: What somebody logs in with; None: everybody may look who reaches the console.
+        admin_key: The key to log in with; None: everybody who reaches the console may look.
         hosts: Without a log-in: the names and addresses under which it answers, so that no page of
             another site can read it by a name of its own.
         cookie: Name of its cookies.
@@ -108,10 +108,10 @@ class Access:
         return self.needs_login and hmac.compare_digest(given.strip().encode(), expected)
 
     def session_of(self, request: Request) -> Session | None:
-        """Who sends a request; None: somebody who has to log in.
+        """Who sends a request; None: they have to log in.
 
         Raises:
-            RefusedError: It came to a name that is not the console's.
+            RefusedError: It names a host that is not the console.
         """
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind == "Key" and self.is_key(given):
@@ -184,14 +184,14 @@ class Access:
         self._set(request, response, self._cookie + "-said", value, _SAID_SECONDS)
 
     def said(self, request: Request) -> str | None:
-        """What the page before has done."""
+        """What the previous page has done."""
         coded, _, mac = request.cookies.get(self._cookie + "-said", "").partition(".")
         if not coded or not hmac.compare_digest(mac.encode(), self._mac("said", coded).encode()):
             return None
         return urlsafe_b64decode(coded).decode()
 
     def forget_said(self, request: Request, response: Response) -> None:
-        """It was said."""
+        """Remove what `said` returned."""
         response.delete_cookie(self._cookie + "-said", path=_path(request))
 
     def _nonce_of(self, value: str) -> str | None:

@@ -83,8 +83,8 @@ class Console:
 
     Args:
         store: Where the queues are kept; it stays open when the console is closed.
-        title: What is shown of where that is: the keyspace.
-        admin_key: What somebody logs in with; None: everybody may look who reaches it.
+        title: Names the store on all pages: the keyspace.
+        admin_key: The key to log in with; None: everybody who reaches the console may look.
         allow_changes: Whether it offers to change queues.
         hosts: Without a key: names under which browsers know it; see `hosts_of`.
         cookie: Name of its cookies.

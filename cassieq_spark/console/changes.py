@@ -130,7 +130,7 @@ def _change(call: Call, change: Change) -> Response:
 
 
 def _sealed_text(call: Call, plan: Plan, until: int | None = None) -> tuple[int, str]:
-    """What a confirmation is good for: this change, of what it was planned by, for a while."""
+    """What a confirmation is valid for: this change, planned from this state, for a while."""
     until = int(time.time()) + _SURE_SECONDS if until is None else until
     fields = {name: text for name, text in call.form.items() if name not in _OF_CONFIRMATION}
     fields |= plan.values if call.form.get("step") != "do" else {}

@@ -92,7 +92,7 @@ class Plot:
     """A chart over time.
 
     Attributes:
-        width, height: Of what is drawn in; axes are beside it.
+        width, height: Size of the drawing area, without the axes.
         lines: By name.
         across: Marks of the times.
         up: Marks of the values.
@@ -172,13 +172,13 @@ class Piece:
 class Strip:
     """The messages of a group in one partition, from left to right by their monotons.
 
-    What is settled below everything that is owed has a narrow part of its own at the left, what
-    was offered has the middle, and what was not offered the right.
+    Settled messages below the floor are in a narrow part at the left, messages that were offered
+    in the middle, and those that were not at the right.
 
     Attributes:
         pieces: The rectangles, in a picture of 1000 by `STRIP_HEIGHT`.
         ticks: Where floor and pointer are, with their monotons.
-        stop: The end of what is published.
+        stop: The monoton after the last published message.
     """
 
     pieces: tuple[Piece, ...]

@@ -145,7 +145,7 @@ class History:
     """What was read of a queue; begins anew when the queue is purged or created again.
 
     Attributes:
-        queue_id: Of which version.
+        queue_id: Id of the version that was read.
         published: Messages published.
         groups: By name; those that were there at the last reading.
         began_at: When it was read first, in seconds since 1970; what is earlier follows from the

@@ -60,7 +60,7 @@ class Pace:
                 return
 
     def end(self) -> None:
-        """Hold nobody up any more."""
+        """Let all callers go on at once."""
         self._ended.set()
 
     @property

@@ -54,8 +54,8 @@ class Damage:
 class Decoder:
     """Decodes the chunks of one queue.
 
-    If a newer version of the schema than those of the queue's definition has written a chunk, the
-    queue's row is read anew: one serial read.
+    If a chunk has a newer version of the schema than the queue's definition, the row of the queue
+    is read again: one serial read.
 
     Args:
         columns: The columns that are wanted of a queue with a schema, in its types; None: those of

@@ -207,5 +207,5 @@ def _has_token(token: UUID, slots: Sequence[Slot]) -> bool:
 
 
 def spare_token(lease: UUID) -> UUID:
-    """The token of the slots that an attempt empties; as much its own as that of its lease."""
+    """The token of the slots that an attempt empties; no other attempt has it."""
     return UUID(int=lease.int ^ 1)

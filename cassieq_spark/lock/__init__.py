@@ -29,7 +29,7 @@ as numbers begin anew when no process waits.
 | a long pause inside | `Held.is_held` is false by its own clock, `Held.confirm` by the epoch |
 | a write of a ticket with an unknown outcome | the ticket is deleted; another one is taken |
 | the answer to the LWT is lost | a serial read shows whose entry it is |
-| clocks of nodes that differ by more than the margin | two may be inside; the epoch tells one |
+| clocks of nodes that differ by more than the margin | two may be inside; the epoch shows it |
 | a pause of a virtual machine that the clock does not count | the same |
 
 The epoch can't stop an action that was running when its process was paused. So an action under a

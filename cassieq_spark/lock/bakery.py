@@ -341,7 +341,7 @@ class _OwnTicket:
         return self.is_alive() and (self.clock() < self._trusted_until - left or self.write())
 
     def give_up(self) -> None:
-        """Trust it no more."""
+        """Do not trust it any more."""
         self._given_up = True
 
     def give_back(self) -> None:

@@ -70,7 +70,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, figures: Figures, *, begun_at: datetime, seconds: float) -> Self:
-        """Of what `read_queues` has returned, ``seconds`` after the beginning."""
+        """From what `read_queues` returned, which took ``seconds``."""
         return cls(
             begun_at=begun_at,
             took=timedelta(seconds=seconds),

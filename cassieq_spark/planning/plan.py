@@ -292,7 +292,7 @@ class Plan:
 
     @cached_property
     def reader_cores(self) -> float:
-        """The same of the query of each group, without what it does with the messages."""
+        """The same for the query of each group, without its work on the messages."""
         return costs.client_seconds(READ, self.work, self.known) + self.known["idle.query"]
 
     def executors(self, cores: float) -> int:

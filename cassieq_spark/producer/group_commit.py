@@ -40,7 +40,7 @@ class _Commit:
     Attributes:
         taken_by: The thread that publishes it; None: none yet, or its own.
         is_over: Whether its thread has ended its publish, or was interrupted.
-        outcome: Takes what it came to; the first one counts. A put tells and wakes by one step.
+        outcome: Takes the outcome, and wakes the thread, in one step; the first one counts.
     """
 
     written: Sequence[Written]

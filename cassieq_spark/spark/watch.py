@@ -182,7 +182,7 @@ class History:
 
     @property
     def lacks_figures(self) -> bool:
-        """Whether Spark tells the last batch, but no figures of its sources."""
+        """Whether Spark reports the last batch, but no figures of its sources."""
         return any(each.backlog is None for each in self.gauges)
 
     def _gauge(self, number: int, now: Progress) -> Gauge:

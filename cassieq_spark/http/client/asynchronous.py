@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _Requests(HttpQueue):
-    """The methods of `HttpQueue`, each of which returns the coroutine that `_ask` is."""
+    """The methods of `HttpQueue` as coroutines: each returns what `_ask` returns."""
 
     def _connect(self, url: str, context: ssl.SSLContext | bool) -> None:
         self.http = httpx.AsyncClient(base_url=url, verify=context, limits=LIMITS)

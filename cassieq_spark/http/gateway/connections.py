@@ -262,11 +262,11 @@ class ConnectionLimiter:
     """Counts connections, in all and by address; refuses those beyond the limits. For one loop.
 
     The connections of ``proxies``, addresses and networks, are not limited by address. Forms of
-    the console have bytes of their own: neither keep the forms of strangers messages out, nor
-    messages an administrator.
+    the console have bytes of their own: so forms of strangers do not keep messages out, and
+    messages do not keep an administrator out.
 
     Raises:
-        OptionError: One of them is neither an address nor a network.
+        OptionError: A proxy is neither an address nor a network.
     """
 
     def __init__(self, limits: Limits, proxies: Sequence[str] = ()) -> None:

@@ -441,7 +441,7 @@ def held_for(call: Call, count: float) -> timedelta:
     """A number of seconds for which messages are withheld from others, if that is allowed.
 
     Raises:
-        RefusedError: 400; nobody may withhold them so long. 403; only with the right to update.
+        RefusedError: 400: too long for anybody. 403: too long without the right UpdateMessage.
     """
     limits, time = call.gateway.limits, seconds(count)
     if time > limits.lease:

@@ -31,7 +31,7 @@ class Column:
 
 
 class View:
-    """What ``option("view", name)`` shows: one row for each of what ``rows_are`` says.
+    """What ``option("view", name)`` shows: one row for each thing that ``rows_are`` names.
 
     It decorates the function that makes the rows.
     """

@@ -1,4 +1,4 @@
-"""Translates the driver's errors into ours; each tells the fate of its request. Pure."""
+"""Translates the driver's errors into ours, which say whether the request was applied. Pure."""
 
 from __future__ import annotations
 
