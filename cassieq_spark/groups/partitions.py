@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from cassieq_spark.arguments import check_count
 from cassieq_spark.errors import NotFoundError, OptionError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import (
+    check_start,
     check_unleased,
     create_group,
     delete_group,
@@ -32,36 +34,54 @@ def create_groups(ledgers: Sequence[Ledger], name: str, position: StartingPositi
     validate_name("group", name)
     check_for_all(ledgers, position)
     missing = [ledger for ledger in ledgers if ledger.read_group(name, serial=True) is None]
+    _check_starts(missing, name, position)
     for ledger in missing or ledgers:
         create_group(ConsumerGroup(ledger, name), position)
 
 
-def ensure_groups(ledgers: Sequence[Ledger], name: str, *, make_group: bool) -> None:
-    """Create a group, from the earliest message on, in each partition that has none.
+def ensure_groups(
+    ledgers: Sequence[Ledger],
+    name: str,
+    *,
+    make_group: bool,
+    starting: StartingPosition = "earliest",
+    fail_on_data_loss: bool = True,
+) -> None:
+    """Create a group in each partition that has none.
 
     A group is owed only messages of partitions that know it: so a reader calls this before it
     leases from any partition. The first partition comes first, the others at the same time; see
-    `ensure_group`.
+    `ensure_group`. If it breaks off in between, the next reader completes the group, from its own
+    position on; so where the group can begin is checked in all partitions before.
 
     Args:
         make_group: Whether to create a group that the first partition does not have, for one read
             more. One that the first has and others do not, as its creation broke off, is completed
             in any case.
+        starting: Where it begins. An instant takes some reads more for each partition.
+        fail_on_data_loss: Whether to refuse a position from which on messages are deleted.
 
     Raises:
+        OptionError: The position is a monoton and there are several partitions.
         NotFoundError: The first partition has no such group, and it is not to be created.
-        QueueStateError: The queue was purged or deleted.
+        QueueStateError: The queue was purged or deleted, or the group can't begin there in some
+            partition.
         ContentionError: Lost to others again and again.
     """
+    check_for_all(ledgers, starting)
     first, *others = ledgers
     if not make_group and first.read_group(name) is None:
         raise NotFoundError(
             f"queue {name_of(first.queue_id)!r} has no group {name!r}, and this call does "
             "not create it: create it first"
         )
+    if fail_on_data_loss:
+        _check_starts(ledgers, name, starting)
 
     def ensure(ledger: Ledger) -> None:
-        ensure_group(ConsumerGroup(ledger, name), starting="earliest")
+        ensure_group(
+            ConsumerGroup(ledger, name), starting=starting, fail_on_data_loss=fail_on_data_loss
+        )
 
     ensure(first)
     in_parallel(ensure, others)
@@ -132,6 +152,15 @@ def check_for_all(ledgers: Sequence[Ledger], position: StartingPosition) -> None
             f"{position} is no position in it: give earliest, latest, or an instant, or name a "
             "partition"
         )
+
+
+def _check_starts(ledgers: Sequence[Ledger], name: str, starting: StartingPosition) -> None:
+    """Of several partitions, check all before the group is made in the first.
+
+    Messages may be deleted from an instant on; not from ``earliest``, and not from ``latest``.
+    """
+    if len(ledgers) > 1 and isinstance(starting, datetime):
+        in_parallel(lambda ledger: check_start(ConsumerGroup(ledger, name), starting), ledgers)
 
 
 def _check_all_unleased(ledgers: Sequence[Ledger], name: str, *, force: bool) -> None:

@@ -55,6 +55,18 @@ def ensure_group(
     raise ContentionError(f"could not register {group}; try again")
 
 
+def check_start(group: ConsumerGroup, starting: StartingPosition) -> None:
+    """Check that the group exists or can begin there. One read; some more if it does not exist.
+
+    Raises:
+        OptionError: It is not a position.
+        QueueStateError: There is no such queue or position, or the messages from there on are
+            deleted.
+    """
+    if group.ledger.read_group(group.name) is None:
+        _find_start(group, group.ledger.read_head(serial=True), starting)
+
+
 def create_group(group: ConsumerGroup, position: StartingPosition) -> None:
     """Create a group that must not exist yet. Two LWTs and a few reads.
 

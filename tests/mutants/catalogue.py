@@ -1592,6 +1592,22 @@ MUTANTS = (
         _PARTITIONS,
     ),
     Mutant(
+        "where a group can begin is found out partition by partition",
+        "positions",
+        "groups/partitions.py",
+        "    if fail_on_data_loss:\n        _check_starts(",
+        "    if not fail_on_data_loss:\n        _check_starts(",
+        _PARTITIONS,
+    ),
+    Mutant(
+        "all partitions get a group at the same time",
+        "I7",
+        "groups/partitions.py",
+        "    ensure(first)\n    in_parallel(ensure, others)\n",
+        "    in_parallel(ensure, ledgers)\n",
+        _PARTITIONS,
+    ),
+    Mutant(
         "another hash of keys",
         "I11",
         "producer/partitioner.py",

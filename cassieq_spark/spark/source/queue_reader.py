@@ -13,9 +13,8 @@ from typing import Any
 
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.groups.lease import LeaseRequest
-from cassieq_spark.groups.partitions import check_for_all
+from cassieq_spark.groups.partitions import ensure_groups
 from cassieq_spark.groups.presence import Presence
-from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.parallel import in_parallel
@@ -48,7 +47,7 @@ class QueueReader:
     Args:
         store: Where the queue is kept.
         queue: Which queue.
-        group: Which group; registered if there is none.
+        group: Which group; created if there is none, see `ensure_groups`.
         starting: Where a new group starts.
         fail_on_data_loss: Whether a new group may not start where messages are deleted already.
         request: The limits and the length of its leases; by default, no limits. A limit of
@@ -71,7 +70,13 @@ class QueueReader:
         with_receipts: bool = False,
         checkpoint: str | None = None,
     ) -> None:
-        check_for_all(ledgers_of(store, queue), starting)
+        ensure_groups(
+            ledgers_of(store, queue),
+            group,
+            make_group=True,
+            starting=starting,
+            fail_on_data_loss=fail_on_data_loss,
+        )
         self.queue = queue
         self._group = group
         self._max_trigger_delay = max_trigger_delay
@@ -83,13 +88,12 @@ class QueueReader:
         # tasks have recorded: both need the state as it is now.
         is_alone = request.max_in_flight is None and not with_receipts
         cache_for = idle_backoff.RECHECK if is_alone else timedelta(0)
-
-        def reader_of(partition: QueueDefinition) -> PartitionReader:
-            consumer = Consumer(store, partition, group, cache_for=cache_for)
-            ensure_group(consumer.group, starting=starting, fail_on_data_loss=fail_on_data_loss)
-            return PartitionReader(consumer, request, checkpoint=checkpoint)
-
-        self._readers = in_parallel(reader_of, queue.by_partition)
+        consumers = (
+            Consumer(store, each, group, cache_for=cache_for) for each in queue.by_partition
+        )
+        self._readers = [
+            PartitionReader(each, request, checkpoint=checkpoint) for each in consumers
+        ]
         self._presence = Presence(store, queue, group, lease=request.lease or queue.lease)
         #: Partitions whose part of the last batch is settled.
         self._settled: set[int] = set()

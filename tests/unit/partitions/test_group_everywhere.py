@@ -1,6 +1,8 @@
-"""A group that a client makes is in all partitions before the client leases its first message."""
+"""A group that a client or a stream makes is in all partitions before its first lease."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 import pytest
 
@@ -15,6 +17,9 @@ from cassieq_spark.model import id_of
 from cassieq_spark.queues import open_ledgers
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
+from cassieq_spark.settings.position import StartingPosition
+from cassieq_spark.spark.source.queue_reader import QueueReader
+from cassieq_spark.store.protocol import Store
 from tests.support.partly_down import PartlyDownStore
 from tests.unit.partitions.scene import KEYS, PARTITIONS, PartitionedQueue
 
@@ -203,3 +208,125 @@ def test_nothing_is_leased_before_the_group_is_everywhere(queue: PartitionedQueu
     assert groups(queue) == [{"slow"}] * PARTITIONS
     receipts = [Receipt.parse(each.receipt) for each in messages]
     assert exchange.turn(receipts, NOTHING).stale == frozenset()
+
+
+# -- streams, and where a new group begins --------------------------------------------------------
+
+
+def stream(
+    queue: PartitionedQueue, starting: StartingPosition, store: Store | None = None
+) -> QueueReader:
+    return QueueReader(store or queue.store, queue.definition, "slow", starting=starting)
+
+
+def depths(queue: PartitionedQueue) -> list[int]:
+    """How many messages the group ``slow`` is owed, by partition."""
+    parts = queue.client.stats("orders").partitions
+    return [group.depth for part in parts for group in part.groups if group.group == "slow"]
+
+
+def lose_messages(queue: PartitionedQueue) -> datetime:
+    """Put four messages into each partition, and delete half of those of partition 2.
+
+    Returns:
+        When they were put.
+    """
+    queue.client.create_group("orders", "fast")
+    begun = queue.clock.now
+    queue.put(*ALL, *ALL)
+    queue.client.ack(*[each for each in queue.receive(group="fast") if each.partition == 2][:2])
+    assert not run_once(queue.store, scan=DriverScan(queue.store)).failed
+    return begun
+
+
+def test_a_stream_that_may_not_begin_there_in_one_partition_leaves_no_group_in_the_others(
+    queue: PartitionedQueue,
+):
+    begun = lose_messages(queue)
+    with pytest.raises(QueueStateError, match=r"orders@1\.2 .* are settled .* and deleted"):
+        stream(queue, begun)
+    assert groups(queue) == [{"fast"}] * PARTITIONS
+
+    stream(queue, "latest").stop()
+
+    assert depths(queue) == [0] * PARTITIONS
+
+
+def test_a_group_that_may_not_begin_there_in_one_partition_is_created_in_none(
+    queue: PartitionedQueue,
+):
+    begun = lose_messages(queue)
+    with pytest.raises(QueueStateError, match=r"orders@1\.2 .* are settled .* and deleted"):
+        queue.client.create_group("orders", "slow", begun)
+    assert groups(queue) == [{"fast"}] * PARTITIONS
+
+    queue.client.create_group("orders", "slow", "latest")
+
+    assert depths(queue) == [0] * PARTITIONS
+
+
+def test_a_stream_that_may_lose_data_begins_with_what_is_left(queue: PartitionedQueue):
+    begun = lose_messages(queue)
+
+    QueueReader(
+        queue.store, queue.definition, "slow", starting=begun, fail_on_data_loss=False
+    ).stop()
+
+    assert depths(queue) == [4, 4, 2, 4]
+
+
+def test_where_a_new_group_begins_does_not_matter_to_one_that_exists(queue: PartitionedQueue):
+    stream(queue, "latest").stop()
+    begun = lose_messages(queue)
+
+    stream(queue, begun).stop()
+
+    assert depths(queue) == [4] * PARTITIONS
+
+
+def test_a_stream_makes_its_group_in_the_first_partition_first(queue: PartitionedQueue):
+    store = PartlyDownStore(queue.memory)
+    store.down = {("cas", "orders@1.0")}
+    with pytest.raises(NotAppliedError, match="no replicas"):
+        stream(queue, "earliest", store)
+    assert groups(queue) == [set()] * PARTITIONS
+
+    store.down = {("cas", f"orders@1.{number}") for number in range(1, PARTITIONS)}
+    with pytest.raises(NotAppliedError, match="no replicas"):
+        stream(queue, "earliest", store)
+
+    assert groups(queue) == [{"slow"}] + [set()] * (PARTITIONS - 1)
+
+
+@pytest.mark.parametrize(
+    ("starting", "owed"), [("earliest", [0, 2, 2, 2]), ("latest", [0, 0, 0, 0])]
+)
+def test_a_group_that_a_stream_has_not_made_everywhere_is_completed_by_the_next_stream(
+    queue: PartitionedQueue, starting: StartingPosition, owed: list[int]
+):
+    queue.put(*ALL)
+    store = PartlyDownStore(queue.memory)
+    store.down = {("cas", f"orders@1.{number}") for number in range(1, PARTITIONS)}
+    with pytest.raises(NotAppliedError, match="no replicas"):
+        stream(queue, "latest", store)
+
+    # Where it begins in the first partition is decided; in the others this one decides.
+    stream(queue, starting).stop()
+
+    assert groups(queue) == [{"slow"}] * PARTITIONS
+    assert depths(queue) == owed
+
+
+def test_a_group_that_a_stream_has_not_made_everywhere_is_completed_by_a_client(
+    queue: PartitionedQueue,
+):
+    queue.put(*ALL)
+    store = PartlyDownStore(queue.memory)
+    store.down = {("cas", "orders@1.3")}
+    with pytest.raises(NotAppliedError, match="no replicas"):
+        stream(queue, "latest", store)
+
+    messages = queue.client.receive("orders", "slow", max=100, make_group=False)
+
+    assert [each.partition for each in messages] == [3, 3]
+    assert groups(queue) == [{"slow"}] * PARTITIONS
