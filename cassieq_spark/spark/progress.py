@@ -20,6 +20,8 @@ class Progress(Displayed):
     """The figures of one source of a query after one batch.
 
     All attributes below ``messages`` are None if Spark replayed the batch after a restart.
+    If queries and clients share the partitions of a queue, ``backlog`` to ``oldest_age`` are of
+    those that this query reads.
 
     Attributes:
         queue: Name of the queue.

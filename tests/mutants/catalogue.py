@@ -1729,6 +1729,14 @@ MUTANTS = (
         _PARTITIONS,
     ),
     Mutant(
+        "figures of partitions that are another's now are reported",
+        "shares",
+        "spark/source/queue_reader.py",
+        "report(is_own=number in self._own)",
+        "report()",
+        _PARTITIONS,
+    ),
+    Mutant(
         "readers that have left count",
         "shares",
         "groups/presence.py",

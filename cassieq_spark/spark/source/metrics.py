@@ -79,22 +79,29 @@ class SourceMetrics:
         """Record what the latest poll has read and leased, and the ledger's ``next``."""
         self._lease, self._end = lease, end
 
-    def report(self) -> dict[str, int] | None:
+    def report(self, *, is_own: bool = True) -> dict[str, int] | None:
         """The metrics, keys in order; None before the first call of `observe`.
 
         One read at the most, none while idle, and none within `AGE_PAUSE` after the last one.
         Until then, ``oldest_age_ms`` may be the age of the message that was the oldest at that
         read. It is left out if it is not known.
+
+        Args:
+            is_own: Whether the run still reads the partition. If not, its figures are old, and
+                only what the run has done there is told.
         """
         lease = self._lease
         if lease is None:
             return None
-        metrics = count_metrics(lease, self._end) | {
+        metrics = {
             "dead": self.dead,
             "lost_leases": self.lost,
             "skipped": self.skipped,
             "v": _VERSION,
         }
+        if not is_own:
+            return metrics
+        metrics |= count_metrics(lease, self._end)
         since = self._oldest_since(lease)
         if since is not None:
             age = max(timedelta(0), lease.state.now - since)

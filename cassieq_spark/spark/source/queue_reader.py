@@ -97,6 +97,8 @@ class QueueReader:
         self._presence = Presence(store, queue, group, lease=request.lease or queue.lease)
         #: Partitions whose part of the last batch is settled.
         self._settled: set[int] = set()
+        #: Partitions that it reads: its share, and those of which it has a batch in hand.
+        self._own: frozenset[int] = frozenset()
         self._others_at = _next_look_at_others()
         self._is_aimed = False
         self._leased_at = -math.inf
@@ -127,6 +129,7 @@ class QueueReader:
             # A query that is aimed ends here if it is given nothing, so it leaves none out.
             others = set(parts) - share - (set() if self._is_aimed else held)
             ends = self._lease(sorted(others), parts, limit)
+        self._own = share | ends.keys()
         if not ends:
             return done
         self._settled.clear()
@@ -157,9 +160,16 @@ class QueueReader:
         return pack(self.queue, chain.from_iterable(found), messages_per_task)
 
     def report(self) -> dict[str, int] | None:
-        """The metrics of the run, of all partitions together; see `SourceMetrics.report`."""
-        found = in_parallel(lambda reader: reader.metrics.report(), self._readers)
-        reports = [report for report in found if report is not None]
+        """The metrics of the run, of all partitions together; see `SourceMetrics.report`.
+
+        Of partitions that other readers have taken over, only what this run has done counts.
+        """
+
+        def report(number: int) -> dict[str, int] | None:
+            return self._readers[number].metrics.report(is_own=number in self._own)
+
+        found = in_parallel(report, range(len(self._readers)))
+        reports = [each for each in found if each is not None]
         return sum_of_reports(reports) if reports else None
 
     def stop(self) -> None:

@@ -346,6 +346,95 @@ def test_a_query_without_a_partition_waits_and_takes_over(queue: PartitionedQueu
     assert query.batch() == ANY
 
 
+def test_of_partitions_that_are_anothers_now_a_query_reports_no_old_figures(
+    queue: PartitionedQueue, time: Time
+):
+    queue.put(*ALL, *ALL)
+    first, second = Query(queue), Query(queue)
+    # Alone, it leases one message of each partition.
+    assert first.batch(limit=4) == ANY
+    theirs = second.reader._presence.share()
+    time.sleep(LATEST.total_seconds())
+    for _ in range(2):
+        first.batch(limit=2)
+        second.batch(limit=2)
+
+    told = [query.reader.report() for query in (first, second)]
+
+    def total(name: str) -> int:
+        return sum(each[name] for each in told if each)
+
+    (billing,) = queue.client.stats("orders").groups
+    assert total("next") == 2 * len(ALL)
+    assert total("pointer") == billing.pointer
+    # The messages of the two batches in hand are no backlog.
+    assert total("backlog") == billing.depth - 4
+    assert len(theirs) == PARTITIONS // 2
+
+
+def test_a_query_counts_what_it_has_dead_lettered_in_partitions_that_are_anothers_now(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    queue = PartitionedQueue(max_deliveries=1)
+    time = Time(monkeypatch, queue)
+    first = Query(queue)
+    queue.put(*ALL)
+    assert first.batch() == ANY
+    time.sleep((LEASE + SECOND).total_seconds())
+    first.done = FIRST
+    while first.batch():
+        pass
+    told = first.reader.report()
+    assert told is not None
+    assert told["dead"] == len(ALL)
+    make_presence(queue).share()
+    time.sleep(LATEST.total_seconds())
+
+    first.batch()
+
+    told = first.reader.report()
+    assert told is not None
+    assert told["dead"] == len(ALL)
+    assert told["next"] == len(ALL) // 2
+    first.reader.stop()
+
+
+def test_a_query_that_has_no_partition_any_more_reports_only_what_it_has_done(
+    queue: PartitionedQueue, time: Time
+):
+    query = Query(queue)
+    queue.put(*ALL)
+    assert query.batch() == ANY
+    query.reader._presence._reader = UUID(int=2**128 - 1)
+    for _ in range(PARTITIONS):
+        make_presence(queue).share()
+    time.sleep(LATEST.total_seconds())
+    assert query.batch() == set()
+
+    assert query.reader.report() == {"dead": 0, "lost_leases": 0, "skipped": 0, "v": 1}
+
+
+def test_figures_of_a_partition_of_anothers_count_while_its_messages_are_in_hand(
+    queue: PartitionedQueue, time: Time
+):
+    make_presence(queue).share()
+    other = Query(queue)
+    partition = min(ANY - other.reader._presence.share())
+    queue.put(*KEYS[partition])
+    while not other.batch():
+        pass
+
+    told = other.reader.report()
+    assert told is not None
+    assert told["next"] == told["leased"] == 2
+
+    while other.batch():
+        pass
+    told = other.reader.report()
+    assert told is not None
+    assert told["next"] == told["leased"] == 0
+
+
 def test_a_query_that_stops_leaves(queue: PartitionedQueue, time: Time):
     first, second = Query(queue), Query(queue)
     first.batch()
