@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import takewhile
 from uuid import UUID, uuid4
 
@@ -36,8 +37,16 @@ _BLOCKS_READ = 500
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """A compare-and-set that lets ``count`` messages expire; ``pointer`` is the one after it."""
+    """One of the compare-and-sets that let messages expire.
 
+    Attributes:
+        too_old: How many messages are to expire, by this one and by those after it.
+        count: How many expire by this one; 0 if it only steps over delayed messages.
+        pointer: The group's pointer after it.
+        ops: Its operations.
+    """
+
+    too_old: int
     count: int
     pointer: int
     ops: tuple[Op, ...]
@@ -51,7 +60,8 @@ class Expire:
     do dead ones, which are to be dead-lettered. Messages whose delay is not over, and which lie
     before messages that are too old, go to waiting rows, as if a reader had stepped over them.
 
-    An LWT and some reads for up to 500 waiting rows, whatever the number of messages.
+    An LWT and some reads for up to 500 waiting rows that are deleted, and 500 blocks of delayed
+    messages that are stepped over, whatever the number of messages.
 
     Attributes:
         queue: Which queue.
@@ -80,7 +90,7 @@ class Expire:
         """
         expired = 0
         ledger = Ledger(store, self.queue.queue_id)
-        while count := _expire_some(ledger, self.queue, self.group):
+        while (count := _expire_some(ledger, self.queue, self.group)) is not None:
             expired += count
         return Counts(expired=expired)
 
@@ -99,8 +109,8 @@ def expire_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> 
     ledger = context.ledger(queue)
     for known in ledger.read_groups():
         found = _find(ConsumerGroup(ledger, known.name), queue, known, uuid4())
-        if found is not None and found.count:
-            planned.append(Expire(queue, known, found.count))
+        if found is not None and found.too_old:
+            planned.append(Expire(queue, known, found.too_old))
     return planned
 
 
@@ -130,11 +140,12 @@ def _plan(  # noqa: PLR0913 (what is there, what is too old, and for whom)
     changes = Changes(state)
     ran_out = [slot for slot in state.slots if slot.monotons and slot.due_at < state.sure_now]
     outstanding: list[Slot | Waiting] = [*ran_out, *state.waiting]
-    rows = [
+    old_rows = [
         row
         for row in outstanding
         if not row.monotons - old and not row_is_dead(row, max_deliveries)
-    ][:_ROWS_AT_ONCE]
+    ]
+    rows = old_rows[:_ROWS_AT_ONCE]
     for row in rows:
         if isinstance(row, Waiting):
             changes.remove_waiting(row)
@@ -142,50 +153,61 @@ def _plan(  # noqa: PLR0913 (what is there, what is too old, and for whom)
             # I5, I6: the lease has run out, and no message is settled since the read.
             changes.empty_slot(row, token, RAN_OUT, as_read(row, "monotons"))
     pointer = state.head.pointer
-    ahead = look_ahead(
-        _few_delayed([each for each in blocks if each.monotons.stop > pointer], state.now),
-        Range(pointer, max(pointer, stop)),
+    beyond = [each for each in blocks if each.monotons.stop > pointer]
+    skip = partial(
+        look_ahead,
+        fresh=Range(pointer, max(pointer, stop)),
         limit=0,
         max_bytes=None,
         not_before=cutoff,
         now=state.now,
     )
-    if ahead.skipped:
-        pointer = ahead.pointer
+    skipped, never_offered = 0, skip(beyond).skipped
+    if never_offered:
+        # If delayed messages before them take all rows, this one only steps over those.
+        ahead = skip(_few_delayed(beyond, state.now))
+        skipped, pointer = ahead.skipped, ahead.pointer
         changes.move_pointer(pointer)
         for each in ahead.waiting:
             changes.add_waiting(each)
-    count = ahead.skipped + sum(row.monotons.count for row in rows)
-    return _Expiry(count, pointer, changes.ops())
+    too_old = never_offered + sum(row.monotons.count for row in old_rows)
+    count = skipped + sum(row.monotons.count for row in rows)
+    return _Expiry(too_old, count, pointer, changes.ops())
 
 
-def _expire_some(ledger: Ledger, queue: QueueDefinition, known: Group) -> int:
+def _expire_some(ledger: Ledger, queue: QueueDefinition, known: Group) -> int | None:
+    """Let messages expire by one compare-and-set; None if there are none."""
     group = ConsumerGroup(ledger, known.name)
     for _ in attempts():
         token = uuid4()
         found = _find(group, queue, known, token)
-        if found is None or not found.count:
-            return 0
+        if found is None or not found.too_old:
+            return None
         is_applied = group.try_cas(found.ops)
         if is_applied is None:
             is_applied = token in group.read_registrations(serial=True).values()
         if is_applied:
-            logger.warning(
-                "%s: %d messages have expired, as nobody consumed them within %s; the group "
-                "continues at monoton %d",
-                group,
-                found.count,
-                queue.expire_after,
-                found.pointer,
-                extra={
-                    "action": EXPIRED,
-                    "queue": group.queue_id,
-                    "group": group.name,
-                    "count": found.count,
-                },
-            )
+            if found.count:
+                _tell(group, queue, found)
             return found.count
     raise ContentionError(f"{group}: its readers were faster again and again")
+
+
+def _tell(group: ConsumerGroup, queue: QueueDefinition, done: _Expiry) -> None:
+    logger.warning(
+        "%s: %d messages have expired, as nobody consumed them within %s; the group "
+        "continues at monoton %d",
+        group,
+        done.count,
+        queue.expire_after,
+        done.pointer,
+        extra={
+            "action": EXPIRED,
+            "queue": group.queue_id,
+            "group": group.name,
+            "count": done.count,
+        },
+    )
 
 
 def _find(

@@ -15,7 +15,7 @@ from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import PendingBlock, Ranges
+from cassieq_spark.model import PendingBlock, Range, Ranges
 from cassieq_spark.queues import create_queue
 from cassieq_spark.repair import expire as expire_module
 from cassieq_spark.repair.actions import EXPIRED
@@ -153,8 +153,80 @@ def test_more_rows_than_one_compare_and_set_takes_go_one_after_another(
     scene.publish(1)
     scene.clock.advance(EXPIRE_AFTER + HOUR)
 
-    assert scene.expire() == 7
-    assert scene.pointer == 7, "the delayed ones make more rows than fit, and hide the last"
+    (planned,) = scene.repair(dry_run=True).queues["q"].planned
+    assert planned == "let 8 message(s) of group 'g' expire"
+    assert scene.expire() == 8
+    assert scene.pointer == 13
+    assert scene.outstanding == [f"{each}-{each + 1}" for each in range(7, 12)]
+
+
+def test_what_lies_behind_many_delayed_blocks_expires_and_nothing_else_is_lost(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(expire_module, "_ROWS_AT_ONCE", 2)
+    for _ in range(5):
+        scene.publish(1, delay=30 * HOUR)
+        scene.clock.advance(MOMENT)
+    scene.publish(3)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
+    scene.publish(1)
+
+    report = scene.repair()
+
+    assert report.totals.expired == 3
+    assert [getattr(each, "count", None) for each in caplog.records] == [3]
+    assert scene.pointer == 8
+    assert scene.taken() == "8-9"
+    scene.clock.advance(30 * HOUR - EXPIRE_AFTER)
+    assert scene.taken(prefer_fresh=True) == "0-5"
+
+
+def test_delayed_blocks_with_nothing_too_old_behind_them_are_not_stepped_over(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(expire_module, "_ROWS_AT_ONCE", 2)
+    for _ in range(5):
+        scene.publish(1, delay=30 * HOUR)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
+    scene.publish(1)
+    store = CountingStore(scene.store)
+
+    assert scene.expire(store) == 0
+    assert (store.cas_count, scene.pointer) == (0, 0)
+
+
+@pytest.mark.parametrize("after", range(16))
+@pytest.mark.parametrize("fault", [None, *Fault])
+def test_stepping_over_delayed_blocks_loses_nothing_whatever_happens_meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, after: int, fault: Fault | None
+):
+    monkeypatch.setattr(expire_module, "_ROWS_AT_ONCE", 1)
+    for _ in range(3):
+        scene.publish(1, delay=30 * HOUR)
+        scene.clock.advance(MOMENT)
+    scene.publish(3)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
+    scene.publish(2)
+    given: list[Lease] = []
+
+    def interfere() -> None:
+        if fault is None:
+            given.append(scene.take(max_messages=4))
+        scene.store.fault = fault
+
+    scene.store.interrupt(interfere, after=after)
+
+    count = scene.expire()
+    scene.store.calm()
+    scene.store.arrive()
+
+    leased = Ranges.union([each.monotons for batch in given for each in batch.leased])
+    state = scene.group.read(every_waiting=True)
+    held = Ranges.union([row.monotons for row in (*state.slots, *state.waiting)])
+    expired = Ranges.parse("3-6") - leased
+    fresh = Ranges.of(Range(state.head.pointer, 8))
+    assert str(Ranges.union([held, fresh])) == str(Ranges.parse("0-8") - expired)
+    assert count == expired.count
 
 
 def test_what_is_delayed_waits_as_if_a_reader_had_stepped_over_it(scene: Scene):
