@@ -436,7 +436,7 @@ def _cells(run: PastRun, now: datetime) -> tuple[Any, ...]:
         run.outcome,
         None if run.duration is None else f"{run.duration.total_seconds():.1f} s",
         "all" if is_whole else ", ".join(run.steps),
-        run.queues,
+        f"{run.queues:,} of {run.queues + run.left_out:,}" if run.left_out else run.queues,
         counts,
     )
 
@@ -450,6 +450,8 @@ def _to_json(run: PastRun) -> dict[str, Any]:
         "seconds": None if run.duration is None else run.duration.total_seconds(),
         "steps": run.steps,
         "queues": run.queues,
+        "left_out": run.left_out,
         "counts": run.counts,
         "problems": run.problems,
+        "alarms": run.alarms,
     }

@@ -94,9 +94,9 @@ class LastRuns:
     """The last runs of the repair that count, by step.
 
     Attributes:
-        done: The last completed run.
-        judged: The last run that was completed or found a problem. A run that was stopped early
-            and found nothing may have missed problems.
+        done: The last completed run of all queues.
+        judged: The last run that was such a run, or has an alarm. A run that was stopped early, or
+            left queues out, may have missed what an earlier one found.
     """
 
     done: Mapping[str, PastRun] = field(default_factory=dict)
@@ -108,9 +108,10 @@ class LastRuns:
         judged: dict[str, PastRun] = {}
         known = (*self.done.values(), *self.judged.values(), *runs)
         for run in sorted(known, key=lambda run: run.epoch):
-            if run.outcome is Outcome.DONE:
+            is_complete = run.outcome is Outcome.DONE and not run.left_out
+            if is_complete:
                 done |= dict.fromkeys(run.steps, run)
-            if run.outcome is Outcome.DONE or run.problems:
+            if is_complete or run.alarms:
                 judged |= dict.fromkeys(run.steps, run)
         return LastRuns(done, judged)
 
@@ -281,7 +282,8 @@ OF_GROUPS_BY_PARTITION = (
 )
 REPAIRED_AT: Family[PastRun | None] = Family(
     "cassieq_repair_last_success_timestamp_seconds",
-    "When the last completed repair run with this step ended, since 1970; 0 if there is none.",
+    "When the last completed repair run of all queues with this step ended, since 1970; 0 if "
+    "there is none.",
     ("step",),
     lambda run: 0 if run is None else to_millis(run.started_at) / 1000 + _took(run),
 )
@@ -296,11 +298,11 @@ REPAIRED: Family[int] = Family(
 )
 REPAIR_PROBLEMS: Family[PastRun] = Family(
     "cassieq_repair_problems",
-    "Problems that the last repair run with this step found, if it was completed or "
-    "found any: messages lost or stored wrongly, blocks of no queue, or the error "
-    "that ended the run.",
+    "Problems that the last repair run with this step found, if it was completed for all queues "
+    "or found any: messages lost or stored wrongly, blocks of no queue, errors of queues, or the "
+    "error that ended the run.",
     ("step",),
-    lambda run: len(run.problems),
+    lambda run: run.alarms,
 )
 EXPORTED = (
     *(UP, READ_AT, READ_FOR, ERRORS),

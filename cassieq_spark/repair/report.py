@@ -123,6 +123,7 @@ class Report:
         steps: The steps, in order.
         dry_run: Whether it only planned.
         queues: By `QueueDefinition.label`.
+        left_out: How many queues exist that the run was not asked to repair.
         foreign: How many blocks there are of queues that do not exist, by queue id; left alone.
         orphans: These blocks, if the run is to explain them.
         seconds: How long it took.
@@ -134,6 +135,7 @@ class Report:
     steps: tuple[str, ...]
     dry_run: bool
     queues: dict[str, QueueReport] = field(default_factory=dict)
+    left_out: int = 0
     foreign: dict[str, int] = field(default_factory=dict)
     orphans: list[OrphanBlock] = field(default_factory=list)
     seconds: float = 0.0
@@ -199,7 +201,8 @@ class Report:
             console.print(line, soft_wrap=True)
 
     def problems(self) -> Iterator[str]:
-        """What an operator should know of, in sentences."""
+        """What an operator should know of, in sentences; the worst first."""
+        yield from self.alarms()
         if self.clocks is not None:
             server, here = (each.isoformat(timespec="seconds") for each in self.clocks)
             yield (
@@ -208,14 +211,7 @@ class Report:
                 "restart Cassandra there if its clock was ahead, then check the queues: cassieq "
                 "queue fix-clocks QUEUE --dry-run"
             )
-        for queue_id, count in self.foreign.items():
-            yield f"{queue_id}: no such queue; {count} block(s) left alone"
         for name, queue in self.queues.items():
-            for each in queue.findings:
-                where = f"block {each.block}" if each.block else "no block in the ledger"
-                yield f"{name}: messages {each.monotons} are {each.problem} ({where})"
-            if queue.error is not None:
-                yield f"{name}: {queue.error}; nothing more was done to this queue"
             yield from (f"{name}: {note}" for note in queue.notes)
             if queue.counts.expired:
                 yield (
@@ -234,6 +230,17 @@ class Report:
                     f"{MOST_BLOCKS:,} at the most: look for a group that does not read (cassieq "
                     f"queue stats {name}), and publish larger batches from fewer tasks"
                 )
+
+    def alarms(self) -> Iterator[str]:
+        """The problems that an alert is for: what the audit found, and errors of queues."""
+        for queue_id, count in self.foreign.items():
+            yield f"{queue_id}: no such queue; {count} block(s) left alone"
+        for name, queue in self.queues.items():
+            for each in queue.findings:
+                where = f"block {each.block}" if each.block else "no block in the ledger"
+                yield f"{name}: messages {each.monotons} are {each.problem} ({where})"
+            if queue.error is not None:
+                yield f"{name}: {queue.error}; nothing more was done to this queue"
 
     def _explanations(self) -> Iterator[Text]:
         yield from (Text(str(each)) for each in self.orphans)

@@ -54,8 +54,10 @@ class PastRun:
         steps: The steps that it was given.
         duration: How long it took; None while it runs, or if it broke off.
         queues: The number of queues.
+        left_out: How many other queues exist, which the run was not asked to repair.
         counts: What it did, by the names of `Counts`, without zeros.
         problems: See `Report.problems`; the first hundred.
+        alarms: How many of all its problems are losses or errors; see `Report.alarms`.
     """
 
     epoch: int
@@ -67,6 +69,8 @@ class PastRun:
     queues: int = 0
     counts: Mapping[str, int] | None = None
     problems: tuple[str, ...] = ()
+    left_out: int = 0
+    alarms: int = 0
 
 
 class Recorder:
@@ -102,13 +106,17 @@ class Recorder:
             queues=len(report.queues),
             counts={name: count for name, count in asdict(report.totals).items() if count},
             problems=tuple(report.problems()),
+            left_out=report.left_out,
+            alarms=len(list(report.alarms())),
         )
         self._write(ended, 1)
 
     def fail(self, error: Exception, duration: timedelta) -> None:
         """Write which error ended the run."""
         problems = (f"{type(error).__name__}: {error}",)
-        failed = replace(self._run, outcome=Outcome.FAILED, duration=duration, problems=problems)
+        failed = replace(
+            self._run, outcome=Outcome.FAILED, duration=duration, problems=problems, alarms=1
+        )
         self._write(failed, 1)
 
     def _write(self, run: PastRun, number: int) -> None:
@@ -218,8 +226,10 @@ def _values_of(run: PastRun) -> dict[str, Value]:
         "outcome": str(run.outcome),
         "steps": ",".join(run.steps),
         "queues": run.queues,
+        "left_out": run.left_out,
         "counts": json.dumps(run.counts or {}),
         "problems": json.dumps(problems),
+        "alarms": run.alarms,
     }
     if run.duration is not None:
         values["duration_ms"] = run.duration // timedelta(milliseconds=1)
@@ -238,7 +248,8 @@ def _readable(rows: Iterable[Row]) -> Iterator[PastRun]:
 @decoded
 def _run_of(row: Any) -> PastRun:
     demand(row, "runner", "started_at", "queues")
-    took = row["duration_ms"]
+    took, alarms = row["duration_ms"], row["alarms"]
+    problems = tuple(json.loads(row["problems"]))
     return PastRun(
         epoch=row["epoch"],
         runner=row["runner"],
@@ -248,5 +259,8 @@ def _run_of(row: Any) -> PastRun:
         duration=None if took is None else timedelta(milliseconds=took),
         queues=row["queues"],
         counts=json.loads(row["counts"]),
-        problems=tuple(json.loads(row["problems"])),
+        problems=problems,
+        # An earlier release told neither: of its problems, any may be a loss.
+        left_out=row["left_out"] or 0,
+        alarms=len(problems) if alarms is None else alarms,
     )

@@ -131,7 +131,9 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     records = found.readable
     active = [each.definition for each in records.values() if each.status is Status.ACTIVE]
     every = [each for queue in active for each in queue.by_partition]
-    whole = _chosen(found, queues)
+    existing = _existing(found)
+    whole = _chosen(found, existing, queues)
+    report.left_out = len(set(existing) - set(queues)) if queues else 0
     chosen = [each for queue in whole for each in queue.by_partition]
     report.queues = {
         each.label: QueueReport(each.queue_id)
@@ -414,14 +416,21 @@ def _active(
     return [queue for queue in queues if records[queue.name].status is Status.ACTIVE]
 
 
-def _chosen(found: Records, names: Sequence[str]) -> list[QueueDefinition]:
-    """The queues to repair, without those that cannot be read."""
+def _existing(found: Records) -> list[str]:
+    """Names of the queues that are not deleted."""
     records = found.readable
     known = [name for name, each in records.items() if each.status is not Status.DELETED]
-    known += found.unreadable
-    if unknown := [name for name in names if name not in known]:
+    return [*known, *found.unreadable]
+
+
+def _chosen(
+    found: Records, existing: Sequence[str], names: Sequence[str]
+) -> list[QueueDefinition]:
+    """The queues to repair, without those that cannot be read."""
+    records = found.readable
+    if unknown := [name for name in names if name not in existing]:
         raise QueueStateError(
-            f"there is no queue {unknown[0]!r}; there are: {', '.join(known) or 'none'}"
+            f"there is no queue {unknown[0]!r}; there are: {', '.join(existing) or 'none'}"
         )
     chosen = dict.fromkeys(names or records)
     return [records[name].definition for name in chosen if name in records]

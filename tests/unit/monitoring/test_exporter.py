@@ -18,18 +18,22 @@ from cassieq_spark.errors import (
     OptionError,
     QueueStateError,
 )
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.publish import publish
 from cassieq_spark.lock.bakery import Bakery
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.monitoring.exporter import READ_FAILED, Exporter, export, serve
 from cassieq_spark.monitoring.metrics import EXPORTED
 from cassieq_spark.queues import create_queue, pause_queue
+from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.diagnosis import Finding, Problem
 from cassieq_spark.repair.report import Counts, QueueReport, Report
-from cassieq_spark.repair.runs import REPAIR, Recorder
-from cassieq_spark.repair.steps import Step
+from cassieq_spark.repair.runs import REPAIR, Recorder, read_history, run_alone
+from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.signals import Stop
 from cassieq_spark.store.memory import MemoryStore
-from tests.support.builders import make_clocked_store, make_group
+from tests.support.builders import make_clocked_store, make_group, make_pending
 from tests.support.faults import FakeClock
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
@@ -127,6 +131,54 @@ def test_the_last_run_of_each_step_is_published():
     assert samples["cassieq_repair_last_count", ("finalised", "finalise")] == 1200
     assert samples["cassieq_repair_problems", ("audit",)] == 1
     assert samples["cassieq_repair_problems", ("finalise",)] == 0
+
+
+def repair_alone(store: MemoryStore, *steps: Step, queues: tuple[str, ...] = ()) -> None:
+    def repair(checkpoint: Checkpoint) -> Report:
+        scan = DriverScan(store)
+        return run_once(store, scan=scan, queues=queues, steps=steps, checkpoint=checkpoint)
+
+    assert run_alone(store, repair, steps=steps, stop=Stop()) is not None
+
+
+def repair_figures(store: MemoryStore) -> dict[str, float | None]:
+    exporter = Exporter(lambda: store)
+    exporter.read()
+    samples = published(exporter)
+    names = ("last_success_timestamp_seconds", "problems")
+    return {name: samples.get((f"cassieq_repair_{name}", ("audit",))) for name in names}
+
+
+def test_messages_that_have_expired_are_no_problem_of_the_audit():
+    store, clock = make_clocked_store()
+    create_queue(store, "q", expire_after=timedelta(hours=1))
+    make_group(store, QueueId("q@1"))
+    publish(Ledger(store, QueueId("q@1")), make_pending([3], clock()))
+    clock.advance(timedelta(hours=2))
+
+    repair_alone(store, Step.EXPIRE, Step.FINALISE, Step.AUDIT)
+
+    (run,) = read_history(store, 1)
+    assert len(run.problems) == 1, "the note that some have expired"
+    assert repair_figures(store)["problems"] == 0
+
+
+def test_a_run_of_one_queue_hides_no_problem_of_another_and_is_no_success_of_all():
+    store, clock = make_clocked_store()
+    for name in "ab":
+        create_queue(store, name)
+    # Nothing is stored of it, so the audit misses it.
+    publish(Ledger(store, QueueId("b@1")), make_pending([3], clock()))
+    repair_alone(store, Step.AUDIT)
+    before = repair_figures(store)
+    clock.advance(timedelta(hours=1))
+
+    repair_alone(store, Step.AUDIT, queues=("a",))
+
+    assert before["problems"] == 1
+    assert repair_figures(store) == before
+    repair_alone(store, Step.AUDIT, queues=("a", "b"))
+    assert repair_figures(store) != before, "these are all queues"
 
 
 def test_everything_declared_is_published_and_nothing_else():

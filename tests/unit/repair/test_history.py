@@ -10,6 +10,7 @@ from cassieq_spark.repair.diagnosis import Finding, Problem
 from cassieq_spark.repair.report import Counts, Outcome, QueueReport, Report
 from cassieq_spark.repair.runs import REPAIR, PastRun, Recorder, read_history
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import partition_of_history
 from tests.support.faults import FakeClock
 
 KEPT = timedelta(days=30)
@@ -68,6 +69,7 @@ def test_a_run_that_has_ended_tells_what_it_did(runs: Runs):
     assert (run.outcome, run.duration) == (Outcome.DONE, timedelta(seconds=1.25))
     assert (run.queues, run.counts) == (1, {"finalised": 1200})
     assert run.problems == ("orders: messages [3, 5) are missing (no block in the ledger)",)
+    assert (run.alarms, run.left_out) == (1, 0)
 
 
 def test_a_run_that_failed_tells_why(runs: Runs):
@@ -77,6 +79,7 @@ def test_a_run_that_failed_tells_why(runs: Runs):
 
     assert (run.outcome, run.duration) == (Outcome.FAILED, timedelta(seconds=2))
     assert run.problems == ("ValueError: no",)
+    assert run.alarms == 1
 
 
 def test_a_run_whose_process_died_is_told_as_such_once_its_lock_is_free(runs: Runs):
@@ -141,3 +144,27 @@ def test_a_run_that_found_very_much_remembers_a_hundred_problems(runs: Runs):
     (run,) = runs.read()
     assert len(run.problems) == 101
     assert run.problems[-1] == "and 100 more"
+    assert run.alarms == 200
+
+
+def test_notes_are_no_alarms_and_come_after_them(runs: Runs):
+    report = make_report(Finding(Problem.MISSING, Range(3, 5), None))
+    report.queues["orders"].notes.append("a group is not read")
+    report.queues["bills"] = QueueReport(QueueId("bills@1"), error="TimeoutError: no")
+    report.left_out = 3
+
+    runs.begin(runs.take()).end(report)
+
+    (run,) = runs.read()
+    assert [problem.split(":")[0] for problem in run.problems] == ["orders", "bills", "orders"]
+    assert (run.alarms, run.left_out) == (2, 3)
+
+
+def test_of_a_run_of_an_earlier_release_every_problem_may_be_a_loss(runs: Runs):
+    runs.begin(runs.take()).end(make_report(Finding(Problem.MISSING, Range(3, 5), None)))
+    for row in runs.store._rows[partition_of_history(REPAIR)].values():
+        del row["alarms"], row["left_out"]
+
+    (run,) = runs.read()
+
+    assert (run.alarms, run.left_out) == (1, 0)
