@@ -251,7 +251,8 @@ OF_GROUPS = (
     ),
     _group(
         "leases",
-        "Leases that have not run out: one for each reader at work.",
+        "Leases that have not run out: one for each reader at work, in each partition of which it "
+        "has messages.",
         lambda group: group.queue.leases.get(group.stats.group, 0),
     ),
 )

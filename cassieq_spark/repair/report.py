@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
@@ -149,6 +149,11 @@ class Report:
         return sum((queue.counts for queue in self.queues.values()), Counts())
 
     @property
+    def queue_count(self) -> int:
+        """The number of queues; each counts once, however many partitions it has."""
+        return len(_queues_of(self.queues))
+
+    @property
     def failed(self) -> list[str]:
         """Labels of the queues in which an error occurred."""
         return [name for name, queue in self.queues.items() if queue.error is not None]
@@ -170,7 +175,7 @@ class Report:
                 "seconds": round(self.seconds, 3),
                 "totals": asdict(self.totals),
                 "failed": self.failed,
-                "queue_count": len(self.queues),
+                "queue_count": self.queue_count,
                 "queues": {name: _queue_to_json(queue) for name, queue in self._busy()},
                 "foreign_blocks": self.foreign,
                 "orphans": [each.to_json() for each in self.orphans],
@@ -252,7 +257,7 @@ class Report:
         return [(name, queue) for name, queue in self.queues.items() if queue.needed_something]
 
     def _remarks(self) -> Iterator[Text]:
-        if idle := len(self.queues) - len(self._busy()):
+        if idle := self.queue_count - len(_queues_of(name for name, _ in self._busy())):
             yield Text(f"{idle:,} queue(s): nothing to do")
         for name, queue in self.queues.items():
             yield from (Text(f"{name}: would {action}") for action in queue.planned)
@@ -265,11 +270,16 @@ class Report:
                 text = f"{name}: another run or a new group interfered; the next run continues"
                 yield Text(text, style="yellow")
         if self.outcome is Outcome.SOME_FAILED:
-            yield Text(f"{len(self.failed):,} queue(s) failed; the others are done", style="red")
+            yield Text(f"{len(_queues_of(self.failed)):,} queue(s) failed; the others are done", style="red")
         elif self.outcome is not Outcome.DONE:
             yield Text(f"{self.outcome}: the next run continues", style="yellow")
         for problem in self.problems():
             yield Text(problem, style="yellow" if self.is_whole else "bold red")
+
+
+def _queues_of(labels: Iterable[str]) -> set[str]:
+    """Names of the queues that these labels of queues and partitions are of."""
+    return {label.partition("/")[0] for label in labels}
 
 
 def _upkeep(counts: Counts) -> Iterator[str]:

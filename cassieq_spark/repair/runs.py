@@ -103,7 +103,7 @@ class Recorder:
             self._run,
             outcome=report.outcome,
             duration=timedelta(seconds=report.seconds),
-            queues=len(report.queues),
+            queues=report.queue_count,
             counts={name: count for name, count in asdict(report.totals).items() if count},
             problems=tuple(report.problems()),
             left_out=report.left_out,

@@ -163,6 +163,17 @@ def test_messages_that_have_expired_are_no_problem_of_the_audit():
     assert repair_figures(store)["problems"] == 0
 
 
+def test_the_history_counts_a_queue_with_several_partitions_once():
+    store, _ = make_clocked_store()
+    create_queue(store, "q", partitions=4)
+    create_queue(store, "one")
+
+    repair_alone(store, Step.FINALISE, Step.AUDIT)
+
+    (run,) = read_history(store, 1)
+    assert run.queues == 2
+
+
 def test_a_run_of_one_queue_hides_no_problem_of_another_and_is_no_success_of_all():
     store, clock = make_clocked_store()
     for name in "ab":

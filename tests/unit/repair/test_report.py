@@ -91,6 +91,21 @@ def test_queues_that_needed_nothing_are_counted_only():
     assert (told["queue_count"], set(told["queues"])) == (1202, {"orders", "bills"})
 
 
+def test_a_queue_counts_once_however_many_partitions_it_has():
+    report = make_report()
+    labels = [f"{name}/{number}" for name in ("busy", "idle") for number in range(16)]
+    report.queues |= {label: QueueReport(QueueId("some@1")) for label in labels}
+    for number in (1, 3):
+        report.queues[f"busy/{number}"].error = "TimeoutError: no"
+    report.outcome = Outcome.SOME_FAILED
+
+    lines = shown(report).splitlines()
+
+    assert json.loads(report.to_json())["queue_count"] == report.queue_count == 4
+    assert "1 queue(s): nothing to do" in lines
+    assert "1 queue(s) failed; the others are done" in lines
+
+
 def test_a_repair_that_broke_off_says_so():
     report = make_report()
     report.outcome = Outcome.LOCK_LOST
