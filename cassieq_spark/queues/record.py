@@ -111,6 +111,11 @@ class QueueRecord:
             return self.version
         return max(0, self.version - (2 if self.status is Status.PURGING else 1))
 
+    def has_left(self, version: int) -> bool:
+        """Whether a purge or a deletion has left this version, or is about to."""
+        is_last = version == self.version
+        return version < self.version or (is_last and self.status is not Status.ACTIVE)
+
     @property
     def to_retire(self) -> tuple[QueueId, ...]:
         """The versions that are not needed and not retired, in order; see `mark_retired`."""

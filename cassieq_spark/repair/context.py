@@ -181,7 +181,7 @@ class Context:
             return False
         record = self.records.get(name)
         is_retiring = "retire" in self.report.steps and name in self.report.queues
-        if record is None or not is_retiring or version > record.version:
+        if record is None or not is_retiring or not record.has_left(version):
             return False
         # A purge under way still needs the versions from here on, or makes them.
         if version <= record.obsolete:

@@ -118,6 +118,8 @@ class Belonging(StrEnum):
 
     #: Its queue does not exist.
     NO_QUEUE = "no such queue"
+    #: Its version of the queue was purged or deleted.
+    OBSOLETE = "of a version that was purged or deleted"
     #: It was begun before the fence, so it cannot be published any more.
     NEVER_PUBLISHED = "never published"
     #: It may still be published.
@@ -128,6 +130,7 @@ class Belonging(StrEnum):
 
 _ADVICE = {
     Belonging.NO_QUEUE: "it is left alone; if nobody needs it, delete its partitions by hand",
+    Belonging.OBSOLETE: "the step retire deletes it",
     Belonging.NEVER_PUBLISHED: "the step clean deletes it",
     Belonging.LOST: "it is left alone; compare it with the messages that the ledger lacks",
     Belonging.NOT_YET: "its write may be under way; if not, the step clean deletes it later",

@@ -125,7 +125,9 @@ class Report:
         queues: By `QueueDefinition.label`.
         left_out: How many queues exist that the run was not asked to repair.
         foreign: How many blocks there are of queues that do not exist, by queue id; left alone.
-        orphans: These blocks, if the run is to explain them.
+        obsolete: How many blocks there are of versions that a purge or deletion has left and this
+            run does not retire, by queue id.
+        orphans: The blocks of both, if the run is to explain them.
         seconds: How long it took.
         outcome: How it ended.
         epoch: The epoch of the lock; None without a lock.
@@ -137,6 +139,7 @@ class Report:
     queues: dict[str, QueueReport] = field(default_factory=dict)
     left_out: int = 0
     foreign: dict[str, int] = field(default_factory=dict)
+    obsolete: dict[str, int] = field(default_factory=dict)
     orphans: list[OrphanBlock] = field(default_factory=list)
     seconds: float = 0.0
     outcome: Outcome = Outcome.DONE
@@ -178,6 +181,7 @@ class Report:
                 "queue_count": self.queue_count,
                 "queues": {name: _queue_to_json(queue) for name, queue in self._busy()},
                 "foreign_blocks": self.foreign,
+                "obsolete_blocks": self.obsolete,
                 "orphans": [each.to_json() for each in self.orphans],
             }
         )
@@ -215,6 +219,11 @@ class Report:
                 "repair used the earlier one, so nothing is lost. Correct the wrong clock (NTP), "
                 "restart Cassandra there if its clock was ahead, then check the queues: cassieq "
                 "queue fix-clocks QUEUE --dry-run"
+            )
+        for queue_id, count in self.obsolete.items():
+            yield (
+                f"{queue_id}: this version was purged or deleted, and {count} block(s) of it are "
+                "left; the step retire deletes them"
             )
         for name, queue in self.queues.items():
             yield from (f"{name}: {note}" for note in queue.notes)

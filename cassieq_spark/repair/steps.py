@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -33,7 +34,7 @@ from cassieq_spark.repair.context import (
     Outage,
     Scanned,
 )
-from cassieq_spark.repair.diagnosis import orphans_of
+from cassieq_spark.repair.diagnosis import Belonging, orphans_of
 from cassieq_spark.repair.expire import expire_step
 from cassieq_spark.repair.finalise import finalise_step, retire_step
 from cassieq_spark.repair.plan import plan_clean, plan_fence
@@ -366,24 +367,34 @@ def _scan(
                 runs[run.queue_id].append(run)
             elif run.queue_id not in bucket_sizes and not context.keep(run):
                 strange.append(run)
-    if strange:
+    obsolete = [run for run in strange if _is_obsolete(run, context.records)]
+    foreign = [run for run in strange if not _is_obsolete(run, context.records)]
+    if foreign:
         now = read_records(context.store)
-        strange = [run for run in strange if _is_foreign(run, context.records, now)]
-    foreign: defaultdict[str, set[UUID]] = defaultdict(set)
-    for run in strange:
-        foreign[run.queue_id].add(run.block)
-    context.report.foreign = {queue_id: len(blocks) for queue_id, blocks in foreign.items()}
+        foreign = [run for run in foreign if _is_foreign(run, context.records, now)]
+    context.report.foreign = _count_blocks(foreign)
+    context.report.obsolete = _count_blocks(obsolete)
     if context.explain:
-        context.report.orphans = orphans_of(strange, (), None)
+        left = [replace(it, belonging=Belonging.OBSOLETE) for it in orphans_of(obsolete, (), None)]
+        context.report.orphans = [*orphans_of(foreign, (), None), *left]
     return {
         queue.label: Scanned(runs[queue.queue_id], *ledgers[queue.queue_id]) for queue in chosen
     }
 
 
-def _is_foreign(run: Run, before: Mapping[str, QueueRecord], now: Records) -> bool:
-    """Whether a block is of no queue; not if its queue was made or purged during the scan.
+def _is_obsolete(run: Run, before: Mapping[str, QueueRecord]) -> bool:
+    """Whether a block is of a version that a purge or a deletion has left, or is about to."""
+    try:
+        name, version, _ = parts_of_id(run.queue_id)
+    except ValueError:
+        return False
+    return name in before and before[name].has_left(version)
 
-    Nor if the row of its queue can't be read.
+
+def _is_foreign(run: Run, before: Mapping[str, QueueRecord], now: Records) -> bool:
+    """Whether a block that is not obsolete is of no queue.
+
+    Not if its queue was made or purged during the scan, or if the row of its queue can't be read.
     """
     try:
         name, version, _ = parts_of_id(run.queue_id)
@@ -393,6 +404,14 @@ def _is_foreign(run: Run, before: Mapping[str, QueueRecord], now: Records) -> bo
         return False
     was_there = name in before and version <= before[name].version
     return was_there or name not in now.readable or version > now.readable[name].version
+
+
+def _count_blocks(runs: Iterable[Run]) -> dict[str, int]:
+    """How many blocks there are, by queue id."""
+    blocks: defaultdict[str, set[UUID]] = defaultdict(set)
+    for run in runs:
+        blocks[run.queue_id].add(run.block)
+    return {queue_id: len(found) for queue_id, found in blocks.items()}
 
 
 def _read_ledger(

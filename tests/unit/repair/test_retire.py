@@ -21,6 +21,7 @@ from cassieq_spark.queues import (
     read_queue,
     read_record,
 )
+from cassieq_spark.repair.diagnosis import Belonging
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import partition_of_ledger
@@ -251,7 +252,34 @@ def test_a_queue_that_is_not_repaired_is_not_retired(scene: Scene):
 def test_where_versions_are_not_retired_their_blocks_are_told(scene: Scene):
     delete_queue(scene.store, "orders", force=True)
 
-    assert scene.repair(Step.CLEAN).foreign == {"orders@1": 3}
+    report = scene.repair(Step.AUDIT, explain=True)
+
+    assert (report.foreign, report.obsolete) == ({}, {"orders@1": 3})
+    assert not list(report.alarms()), "nothing is lost"
+    (problem,) = report.problems()
+    assert problem.endswith("3 block(s) of it are left; the step retire deletes them")
+    assert {each.belonging for each in report.orphans} == {Belonging.OBSOLETE}
+
+
+def test_blocks_that_a_purge_under_way_still_needs_are_not_called_strange(scene: Scene):
+    scene.trouble.interrupt(crash, after=12)
+    with suppress(Crash):
+        purge_queue(scene.trouble, "orders", force=True)
+    assert scene.status[0] is Status.PURGING
+
+    report = scene.repair(Step.AUDIT, explain=True)
+
+    assert (report.foreign, report.obsolete) == ({}, {"orders@1": 3})
+    assert not [each for each in report.orphans if "by hand" in str(each)]
+
+
+def test_a_run_of_one_queue_does_not_call_blocks_of_a_deleted_one_strange(scene: Scene):
+    create_queue(scene.store, "others")
+    delete_queue(scene.store, "orders", force=True)
+
+    report = scene.repair(queues=["others"])
+
+    assert (report.foreign, report.obsolete) == ({}, {"orders@1": 3})
 
 
 # -- trouble --------------------------------------------------------------------------------------

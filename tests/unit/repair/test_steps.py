@@ -237,6 +237,15 @@ def test_blocks_of_queues_that_do_not_exist_are_reported_and_left_alone(queue: R
     assert queue.buckets() == buckets_of([stranger], 0, 1)
 
 
+def test_blocks_of_a_partition_that_a_queue_does_not_have_are_reported(queue: RepairedQueue):
+    stranger = make_block_id(queue.clock() - timedelta(days=9))
+    queue.store.write_chunks(QueueId("orders@1.7"), stranger, chunks_of(6))
+
+    report = queue.repair()
+
+    assert (report.foreign, report.obsolete) == ({"orders@1.7": 1}, {})
+
+
 def test_blocks_of_queues_that_are_made_or_purged_during_the_scan_are_not_strange(
     queue: RepairedQueue,
 ):
