@@ -242,7 +242,7 @@ class Report:
                 yield (
                     f"{name}: its ledger has {queue.block_count:,} blocks, and should have "
                     f"{MOST_BLOCKS:,} at the most: look for a group that does not read (cassieq "
-                    f"queue stats {name}), and publish larger batches from fewer tasks"
+                    f"queue stats {_queue_of(name)}), and publish larger batches from fewer tasks"
                 )
 
     def alarms(self) -> Iterator[str]:
@@ -288,7 +288,11 @@ class Report:
 
 def _queues_of(labels: Iterable[str]) -> set[str]:
     """Names of the queues that these labels of queues and partitions are of."""
-    return {label.partition("/")[0] for label in labels}
+    return {_queue_of(label) for label in labels}
+
+
+def _queue_of(label: str) -> str:
+    return label.partition("/")[0]
 
 
 def _upkeep(counts: Counts) -> Iterator[str]:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cassieq_spark.client import Client
 from cassieq_spark.repair import report as report_module
 from cassieq_spark.repair.steps import Step
 from tests.unit.repair.repaired_queue import RepairedQueue
@@ -27,6 +28,19 @@ def test_a_repair_with_a_scan_tells_of_a_ledger_with_too_many_blocks(queue: Repa
     assert "cassieq queue stats orders" in problem
     assert report.is_whole
     assert json.loads(report.to_json())["queues"]["orders"]["block_count"] == 4
+
+
+def test_of_a_partition_the_command_names_its_queue(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(report_module, "MOST_BLOCKS", 1)
+    queue = RepairedQueue("orders", partitions=2)
+    client = Client.from_store(queue.store)
+    for _ in range(4):
+        client.put("orders", "a", key="a")
+
+    (problem,) = queue.repair().problems()
+
+    assert problem.startswith("orders/")
+    assert "(cassieq queue stats orders)" in problem
 
 
 def test_a_ledger_is_not_too_large_until_it_is(queue: RepairedQueue):
