@@ -223,15 +223,17 @@ def _since(row: Row, now: datetime) -> str | None:
 def _overdue(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[str]:
     """Messages that are alive and have been due for so long that there can be no reader."""
     late = state.now - _LEASES * queue.lease - LONGEST_BACKOFF
+    # Dead ones are dead-lettered; but those of a redrive only the next redrive takes.
+    most = 0 if group == ADMIN_GROUP else queue.max_deliveries
     due = [
         (slot.due_at, slot.monotons.count)
         for slot in state.slots
-        if slot.monotons and slot.due_at < late
+        if slot.monotons and slot.due_at < late and not row_is_dead(slot, most)
     ]
     due += [
         (from_millis(each.due), each.monotons.count)
         for each in state.waiting
-        if each.reason is None and from_millis(each.due) < late
+        if not row_is_dead(each, most) and from_millis(each.due) < late
     ]
     if not due:
         return

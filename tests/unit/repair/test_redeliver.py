@@ -143,6 +143,15 @@ def test_a_dry_run_only_tells(scene: Scene):
     assert store.cas_count == 0
 
 
+def test_what_is_dead_lettered_is_not_said_to_want_a_reader(scene: Scene):
+    scene.clock.advance(10 * LEASE + LONGEST_BACKOFF)
+    assert scene.repair(dry_run=True).queues["q"].planned
+
+    report = scene.repair()
+
+    assert (report.totals.dead_lettered, list(report.problems())) == (6, [])
+
+
 def test_without_a_dead_letter_queue_they_are_dropped():
     scene = Scene(dropping=True)
     scene.clock.advance(LATE)
@@ -305,6 +314,7 @@ def notes(scene: Scene, queue: str = "q") -> list[str]:
 
 def test_what_has_been_due_for_long_is_told():
     scene = Scene(count=0)
+    alter_queue(scene.memory, "q", max_deliveries=3)
     scene.group.lease(make_request(stop=12, max_messages=3))
     scene.clock.advance(11 * LEASE + LONGEST_BACKOFF)
     assert notes(scene) == []
@@ -318,6 +328,7 @@ def test_what_has_been_due_for_long_is_told():
 
 def test_while_a_queue_is_paused_nobody_is_missed():
     scene = Scene(count=0)
+    alter_queue(scene.memory, "q", max_deliveries=3)
     scene.group.lease(make_request(stop=12, max_messages=3))
     scene.clock.advance(timedelta(days=1))
     pause_queue(scene.memory, "q")
