@@ -279,7 +279,10 @@ class Report:
                 text = f"{name}: another run or a new group interfered; the next run continues"
                 yield Text(text, style="yellow")
         if self.outcome is Outcome.SOME_FAILED:
-            yield Text(f"{len(_queues_of(self.failed)):,} queue(s) failed; the others are done", style="red")
+            yield Text(
+                f"{len(_queues_of(self.failed)):,} queue(s) failed; the others are done",
+                style="red",
+            )
         elif self.outcome is not Outcome.DONE:
             yield Text(f"{self.outcome}: the next run continues", style="yellow")
         for problem in self.problems():
