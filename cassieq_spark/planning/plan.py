@@ -17,7 +17,7 @@ from cassieq_spark.model import Order
 from cassieq_spark.planning import costs
 from cassieq_spark.planning.coefficients import Coefficients
 from cassieq_spark.planning.costs import PUBLISH, READ, Work
-from cassieq_spark.planning.units import shown, shown_flow, shown_period, shown_size
+from cassieq_spark.planning.units import PERIOD, shown, shown_flow, shown_period, shown_size
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
 MEASURED, PAPER = "measured", "paper"
@@ -144,17 +144,11 @@ class Plan:
 
     @cached_property
     def partitions(self) -> int:
-        """Partitions of the queue."""
-        return max(self._partitions_for_lwts, self._partitions_for_order)
+        """Partitions of the queue.
 
-    @cached_property
-    def _partitions_for_lwts(self) -> int:
-        possible = self.known["lwt.partition"] * (1 - self.load.headroom)
-        return _upwards(1 / self.seconds / possible)
-
-    @cached_property
-    def _partitions_for_order(self) -> int:
-        """In order by key a partition is one task: so many as a group needs cores."""
+        In order by key a partition is one task: so many as a group needs cores. Else one: further
+        ones do not make publishes of one query faster, see `_check_interval`.
+        """
         if self.load.order is not Order.KEY:
             return 1
         plain = self._work(1, _upwards(self.rate * self.seconds / TASK))
@@ -303,9 +297,34 @@ class Plan:
         """All figures of the plan, in order.
 
         Raises:
-            OptionError: No number of nodes is enough.
+            OptionError: Micro-batches come too fast, or no number of nodes is enough.
         """
+        self._check_interval()
         return [*self._of_load(), *self._of_cassandra(), *self._of_node(), *self._of_spark()]
+
+    def _check_interval(self) -> None:
+        """Refuse micro-batches that come faster than one partition publishes.
+
+        Further partitions do not help. A micro-batch with keys publishes in each of them. Those
+        without keys go to one partition in turns, but a query begins none before it has published
+        the last one.
+        """
+        possible = self.known["lwt.partition"] * (1 - self.load.headroom)
+        if 1 / self.seconds <= possible + 1e-9:
+            return
+        given = "--interval" if self.load.batch is None else "--batch"
+        raise OptionError(
+            f"{given} gives {shown(1 / self.seconds)} micro-batches a second, more than the "
+            f"{shown(possible)} publishes that a partition has time for (with headroom), and "
+            f"further partitions do not help: {self._longer(1 / possible)}"
+        )
+
+    def _longer(self, least: float) -> str:
+        """What to do if micro-batches are to come so many seconds apart, at the least."""
+        if self.load.batch is not None:
+            return f"give a --batch of at least {_upwards(least * self.rate):,}"
+        period = timedelta(milliseconds=_upwards(least * 1000))
+        return f"give an --interval of at least {PERIOD.show(period)}"
 
     def _basis(self, *, is_paper: bool = False) -> str:
         """Whether the load is like those that were measured."""
@@ -334,11 +353,13 @@ class Plan:
             "tasks of a micro-batch", self.tasks, f"messages of a micro-batch / {TASK:,}, upwards"
         )
         queue = partial(_line, shown, "queue")
-        why = "cores of a group / (1 - headroom), upwards: in order by key a partition is one task"
-        if self._partitions_for_order <= self._partitions_for_lwts:
-            most = shown(self.known["lwt.partition"])
+        why = "more are for order by key, or for many writers"
+        if load.order is Order.STRICT:
+            why = "in strict order there is one"
+        elif load.order is Order.KEY:
             why = (
-                f"micro-batches/s / ({most} publishes/s of a partition x (1 - headroom)), upwards"
+                "cores of a group / (1 - headroom), upwards: in order by key a partition is one "
+                "task"
             )
         yield queue("partitions", self.partitions, why, self._basis())
         yield queue(

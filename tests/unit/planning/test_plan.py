@@ -123,12 +123,35 @@ def test_executors_are_those_of_each_query_upwards():
     assert shown["spark", "cores, all queries"] == "20"
 
 
-def test_a_queue_has_a_partition_for_so_many_publishes_a_second_as_one_carries():
-    often = replace(LOAD, interval=timedelta(milliseconds=5))
+@pytest.mark.parametrize("order", Order)
+def test_micro_batches_that_come_faster_than_one_partition_publishes_are_refused(order: Order):
+    # A second has 3 publishes: 5 x 60 %.
+    slow = coefficients(lwt__partition=5.0)
+    enough = replace(LOAD, order=order, interval=timedelta(milliseconds=334))
 
-    assert Plan(LOAD, coefficients()).partitions == 1
-    # 200 a second; one carries 100 x 60 %.
-    assert Plan(often, coefficients()).partitions == 4
+    assert texts(Plan(enough, slow))["queue", "partitions"] == "1"
+    with pytest.raises(OptionError, match=r"--interval gives 5 .* 3 .* at least 334ms"):
+        Plan(replace(enough, interval=timedelta(milliseconds=200)), slow).lines()
+    with pytest.raises(OptionError, match=r"--batch gives 5 .* --batch of at least 667"):
+        Plan(replace(enough, batch=400), slow).lines()
+
+
+@pytest.mark.parametrize("order", [Order.NONE, Order.STRICT])
+def test_a_queue_that_is_not_in_order_by_key_has_one_partition(order: Order):
+    busy = coefficients(read__client__message=2e-3)
+
+    assert Plan(replace(LOAD, order=order), busy).partitions == 1
+
+
+def test_the_line_of_partitions_says_why_there_are_so_many():
+    why = {}
+    for order in Order:
+        lines = Plan(replace(LOAD, order=order), coefficients()).lines()
+        why[order] = next(each.follows for each in lines if each.name == "partitions")
+
+    assert "many writers" in why[Order.NONE]
+    assert "cores of a group" in why[Order.KEY]
+    assert "strict order" in why[Order.STRICT]
 
 
 def test_in_order_by_key_a_queue_has_a_partition_for_each_core_of_a_group():
