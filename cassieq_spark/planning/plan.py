@@ -32,6 +32,8 @@ _FREE: Final = 0.2
 _LOG: Final = 8 * 2.0**30
 _MOST_NODES: Final = 2000
 _DAY: Final = 86_400.0
+#: Seconds that a small micro-batch takes: docs/performance.md has 0.065 to read, 0.097 to write.
+_MICRO_BATCH: Final = 0.1
 #: What the coefficients were fitted on.
 _SIZES: Final = (100.0, 10_000.0)
 _REPLICAS: Final = (1, 3)
@@ -303,21 +305,27 @@ class Plan:
         return [*self._of_load(), *self._of_cassandra(), *self._of_node(), *self._of_spark()]
 
     def _check_interval(self) -> None:
-        """Refuse micro-batches that come faster than one partition publishes.
+        """Refuse micro-batches that come faster than Spark runs them, or one partition publishes.
 
         Further partitions do not help. A micro-batch with keys publishes in each of them. Those
         without keys go to one partition in turns, but a query begins none before it has published
         the last one.
         """
         possible = self.known["lwt.partition"] * (1 - self.load.headroom)
-        if 1 / self.seconds <= possible + 1e-9:
-            return
         given = "--interval" if self.load.batch is None else "--batch"
-        raise OptionError(
-            f"{given} gives {shown(1 / self.seconds)} micro-batches a second, more than the "
-            f"{shown(possible)} publishes that a partition has time for (with headroom), and "
-            f"further partitions do not help: {self._longer(1 / possible)}"
-        )
+        if self.seconds < _MICRO_BATCH - 1e-9:
+            period = shown_period(timedelta(seconds=self.seconds))
+            raise OptionError(
+                f"{given} gives a micro-batch each {period}, but a query runs one after the "
+                f"other, and each takes about {shown_period(timedelta(seconds=_MICRO_BATCH))}: "
+                f"{self._longer(_MICRO_BATCH)}"
+            )
+        if 1 / self.seconds > possible + 1e-9:
+            raise OptionError(
+                f"{given} gives {shown(1 / self.seconds)} micro-batches a second, more than the "
+                f"{shown(possible)} publishes that a partition has time for (with headroom), and "
+                f"further partitions do not help: {self._longer(1 / possible)}"
+            )
 
     def _longer(self, least: float) -> str:
         """What to do if micro-batches are to come so many seconds apart, at the least."""

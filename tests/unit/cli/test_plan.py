@@ -45,6 +45,8 @@ def test_a_plan_is_an_object_for_programs():
         (["--headroom", "100%"], "--headroom must be a share such as 40%, at most 90%"),
         (["--network", "10"], "--network must be a rate of data such as 10Gbit/s"),
         (["--order", "any"], "--order must be none, key or strict"),
+        (["--interval", "1ms"], "--interval gives a micro-batch each 1 ms, but a query runs one"),
+        (["--order", "strict", "--batch", "7"], "--batch gives a micro-batch each 1.75 ms, but"),
         (["--batch", "0"], "--batch must be a whole number of at least 1"),
         (["--keep", "3650d", "--disk-per-node", "1GB"], "2,000 nodes are not enough"),
     ],

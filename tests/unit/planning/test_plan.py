@@ -136,6 +136,17 @@ def test_micro_batches_that_come_faster_than_one_partition_publishes_are_refused
         Plan(replace(enough, batch=400), slow).lines()
 
 
+def test_micro_batches_that_come_faster_than_spark_runs_them_are_refused():
+    shortest = replace(LOAD, interval=timedelta(milliseconds=100))
+
+    assert texts(Plan(shortest, coefficients()))["queue", "LWTs/s"] == "30"
+    assert texts(Plan(replace(LOAD, batch=200), coefficients()))["queue", "LWTs/s"] == "30"
+    with pytest.raises(OptionError, match=r"--interval gives .* each 99 ms.* at least 100ms"):
+        Plan(replace(LOAD, interval=timedelta(milliseconds=99)), coefficients()).lines()
+    with pytest.raises(OptionError, match=r"--batch gives .* each 0.5 ms.* at least 200"):
+        Plan(replace(LOAD, batch=1), coefficients()).lines()
+
+
 @pytest.mark.parametrize("order", [Order.NONE, Order.STRICT])
 def test_a_queue_that_is_not_in_order_by_key_has_one_partition(order: Order):
     busy = coefficients(read__client__message=2e-3)
