@@ -431,7 +431,17 @@ class Plan:
             self.cores(nodes) / nodes / load.cores,
             f"cores busy / {nodes} nodes / {load.cores}; at most 1 - headroom",
         )
-        if nodes > 1:
+        if costs.quorum(load.replicas) == load.replicas:
+            yield _line(
+                shown,
+                "node",
+                "nodes that may be down",
+                0.0,
+                f"a quorum of {load.replicas} replica(s) is all of them: without a node, publishes"
+                " and leases of what it stores stop; use --rf 3",
+                PAPER,
+            )
+        else:
             yield _line(
                 share,
                 "node",

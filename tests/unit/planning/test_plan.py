@@ -110,6 +110,27 @@ def test_with_one_node_down_the_others_have_its_work():
     assert shown["node", "cores busy, one node down"] == "87.5%"
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_if_a_quorum_is_all_replicas_no_node_may_be_down(replicas: int):
+    busy = coefficients(publish__cassandra__message=0.014)
+
+    plan = Plan(replace(LOAD, replicas=replicas), busy)
+
+    assert plan.nodes == 3  # further nodes do not help: some messages have their replicas there
+    lines = {each.name: each for each in plan.lines()}
+    assert "cores busy, one node down" not in lines
+    assert lines["nodes that may be down"].value == 0
+    assert "--rf 3" in lines["nodes that may be down"].follows
+
+
+@pytest.mark.parametrize("replicas", [3, 4, 5])
+def test_if_a_quorum_does_without_a_node_its_work_is_planned(replicas: int):
+    shown = texts(Plan(replace(LOAD, replicas=replicas), coefficients()))
+
+    assert ("node", "cores busy, one node down") in shown
+    assert ("node", "nodes that may be down") not in shown
+
+
 def test_executors_are_those_of_each_query_upwards():
     known = coefficients(publish__client__byte=1e-6, read__client__message=2e-3, idle__query=0.1)
 
