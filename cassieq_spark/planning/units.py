@@ -1,5 +1,8 @@
 """Rates, sizes, lengths of time and shares as people write them, and as a plan shows them. Pure.
 
+5m, 100/m and 64k are here what they are to other commands: 64k is 64 KiB. But kB, MB, GB and TB
+are powers of 1000, as of disks.
+
 >>> RATE.parse("12M/day"), SIZE.parse("1KiB"), NETWORK.parse("10Gbit/s"), SHARE.parse("40%")
 (138.88888888888889, 1024.0, 1250000000.0, 0.4)
 """
@@ -23,11 +26,14 @@ _SHARE = re.compile(rf"{_NUMBER}%")
 _FACTOR = re.compile(_NUMBER)
 
 _MULTIPLES = {"": 1.0, "k": 1e3, "M": 1e6}
-_PER = {"day": 86_400.0, "d": 86_400.0, "hour": 3600.0, "h": 3600.0, "min": 60.0, "s": 1.0}
+_PER = {"day": 86_400.0, "d": 86_400.0, "hour": 3600.0, "h": 3600.0, "min": 60.0, "m": 60.0}
+_PER |= {"s": 1.0}
 _BYTES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
 _BINARY = {"TiB": 2.0**40, "GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10}
+_SHORT = {"g": 2.0**30, "m": 2.0**20, "k": 2.0**10}
+_SHORT |= {unit.upper(): length for unit, length in _SHORT.items()}
 _BITS = {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8}
-_PERIODS = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
+_PERIODS = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
 _LONGEST = timedelta(days=3650)
 _LARGEST = 1e18
 _FIGURES = 3
@@ -40,7 +46,7 @@ def _parse_rate(text: str) -> float:
 
 def _parse_size(text: str) -> float:
     number, unit = _matched(_SIZE, text)
-    return _positive(float(number) * _of(_BYTES | _BINARY, unit))
+    return _positive(float(number) * _of(_BYTES | _BINARY | _SHORT, unit))
 
 
 def _parse_network(text: str) -> float:
@@ -49,7 +55,7 @@ def _parse_network(text: str) -> float:
 
 
 def _parse_period(text: str) -> timedelta:
-    number, unit = _matched(_PERIOD, text)
+    number, unit = _matched(_PERIOD, text.lower())
     seconds = float(number) * _of(_PERIODS, unit)
     if not 0 < seconds <= _LONGEST.total_seconds():
         raise ValueError(text)
@@ -134,14 +140,14 @@ def _exact(units: Mapping[str, float], value: float) -> str:
 
 #: Messages a second.
 RATE: Kind[float] = Kind(
-    "a rate such as 200k/s, 5000/s or 12M/day",
+    "a rate such as 200k/s, 5000/m or 12M/day",
     _parse_rate,
     lambda value: f"{value:g}/s",
     "RATE",
 )
 #: Bytes.
 SIZE: Kind[float] = Kind(
-    "a size such as 300B, 1kB (1000 bytes), 1KiB (1024) or 4TB",
+    "a size such as 300B, 1kB (1000 bytes), 1KiB or 1k (1024), or 4TB",
     _parse_size,
     partial(_exact, _BYTES),
     "SIZE",
@@ -154,7 +160,7 @@ NETWORK: Kind[float] = Kind(
     "RATE",
 )
 PERIOD: Kind[timedelta] = Kind(
-    "a length of time such as 10s, 5min, 36h or 7d, at most ten years",
+    "a length of time such as 10s, 5m, 36h or 7d, at most ten years",
     _parse_period,
     lambda value: _exact(_PERIODS, value.total_seconds()),
     "DURATION",

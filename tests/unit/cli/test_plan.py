@@ -37,7 +37,7 @@ def test_a_plan_is_an_object_for_programs():
     [
         (
             ["--rate", "fast"],
-            "--rate must be a rate such as 200k/s, 5000/s or 12M/day, not 'fast'",
+            "--rate must be a rate such as 200k/s, 5000/m or 12M/day, not 'fast'",
         ),
         (["--size", "1000"], "--size must be a size such as 300B, 1kB (1000 bytes)"),
         (["--size", "9MB"], "--size 9 MB is larger than the largest message"),
