@@ -321,6 +321,8 @@ class ConsumerGroup:
         Raises:
             ContentionError: Lost to others again and again.
             QueueStateError: There is no such group.
+            TooLargeError: The messages of the batch have more different delays and reasons than
+                one LWT carries out, together with those that are recorded; nothing has changed.
         """
         for _ in attempts():
             token = uuid4()

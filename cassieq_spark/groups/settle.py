@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
+from cassieq_spark.errors import TooLargeError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.state import (
     GroupState,
@@ -26,6 +27,16 @@ ReceiptAcks = Mapping[UUID, Ranges]
 #: Messages that leave their slots, by slot as it was read.
 BySlot = Mapping[Slot, Ranges]
 
+#: Most different delays and reasons of one batch. Each is a row of the LWT that carries them out.
+MOST_OUTCOMES = 10_000
+#: Most bytes that are recorded for a batch. Its ack has them twice, in a condition and in its
+#: rows, and must stay below the 16 MiB that Cassandra takes at once.
+MOST_TEXT_BYTES = 5 << 20
+
+_ADVICE = (
+    "nothing was changed: round the delays, give fewer or shorter reasons, or read smaller "
+    "batches (option maxMessagesPerTrigger)"
+)
 _NOTHING = Ranges()
 
 
@@ -253,6 +264,9 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
         token: A fresh one, put into the slots that become free; see `take_out`.
         deliveries: Which delivery of a batch; see `ConsumerGroup.settle`.
         with_batch: Only record it for messages of a batch; see `ConsumerGroup.settle`.
+
+    Raises:
+        TooLargeError: More than one LWT carries out; see `ConsumerGroup.settle`.
     """
     changes = Changes(state)
     settled: dict[Slot, Ranges] = {}
@@ -273,6 +287,7 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
         asked = settlement.within(slot.monotons)
         if not asked.named:
             continue
+        _check_count(asked, lease)
         if asked.named == slot.monotons and len(asked.extended) == 1 and slot.lease != lease:
             # It is under the kept token, so what is left of it may stay there, for longer.
             ((by, stays),) = asked.extended.items()
@@ -299,9 +314,24 @@ def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
     text = encode_outcomes(outcomes, slot.lease, slot.deliveries)
     if text == encode_outcomes(slot.outcomes, slot.lease, slot.deliveries):
         return None
+    _check_count(outcomes, slot.lease)
+    if (size := len(text.encode())) > MOST_TEXT_BYTES:
+        raise TooLargeError(
+            f"what is recorded for the batch of lease {slot.lease} has {size} bytes, and "
+            f"{MOST_TEXT_BYTES} is the most that its ack can carry out; {_ADVICE}"
+        )
     still = (as_read(slot, "monotons"), as_read(slot, "deliveries"), as_read(slot, "recorded"))
     changes.change_slot(slot, slot_values(recorded=text), *still)
     return text
+
+
+def _check_count(outcomes: Settlement, lease: UUID) -> None:
+    count = len(outcomes.rejected) + len(outcomes.released) + len(outcomes.extended)
+    if count > MOST_OUTCOMES:
+        raise TooLargeError(
+            f"messages of lease {lease} have {count} different delays and reasons, and "
+            f"{MOST_OUTCOMES} is the most of one batch; {_ADVICE}"
+        )
 
 
 def was_settled(

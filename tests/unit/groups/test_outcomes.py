@@ -10,13 +10,15 @@ from uuid import UUID
 
 import pytest
 
+from cassieq_spark.errors import TooLargeError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot
 from cassieq_spark.groups.seek import seek_group
-from cassieq_spark.groups.settle import Settled, kept_token
+from cassieq_spark.groups.settle import MOST_OUTCOMES, MOST_TEXT_BYTES, Settled, kept_token
 from cassieq_spark.groups.state import GroupState, Settlement, decode_outcomes, encode_outcomes
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import Ranges, to_millis
+from cassieq_spark.model import Range, Ranges, to_millis
+from cassieq_spark.store.protocol import MOST_OPS
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_request
@@ -232,6 +234,66 @@ def test_what_is_settled_at_once_meanwhile_is_not_settled_again(scene: Scene):
     scene.ack()
 
     assert [row[:2] for row in scene.waiting] == [(MINUTE, "3-4")]
+
+
+# -- how much of it one ack carries out -----------------------------------------------------------
+
+
+class Large(Scene):
+    """A batch with more messages than it may have different delays and reasons."""
+
+    def __init__(self) -> None:
+        memory, self.clock = make_clocked_store()
+        self.store = CountingStore(memory)
+        count = MOST_OUTCOMES + 1
+        self.queue = make_queue(self.store, [count])
+        self.group = make_group(self.store, self.queue.queue_id)
+        self.lease = self.group.lease(make_request(stop=count)).token
+
+    @staticmethod
+    def delays(start: int, stop: int) -> dict[timedelta, Ranges]:
+        """A delay of its own for each of these messages."""
+        return {MINUTE + at * MOMENT: Ranges.of(Range(at, at + 1)) for at in range(start, stop)}
+
+
+def test_what_is_recorded_up_to_the_limit_is_carried_out_by_one_ack():
+    large = Large()
+    large.record(released=large.delays(1, MOST_OUTCOMES), rejected={"bad": ranges("0-1")})
+
+    batch = large.ack()
+
+    assert (batch.acked, len(batch.left)) == (1, MOST_OUTCOMES)
+    assert len(batch.ops) < MOST_OPS / 2
+
+
+def test_more_different_delays_and_reasons_than_one_ack_carries_out_are_refused():
+    large = Large()
+    large.record(released=large.delays(0, MOST_OUTCOMES))
+
+    with pytest.raises(TooLargeError, match=rf"10001 different .* {MOST_OUTCOMES} .*round the"):
+        large.record(rejected={"bad": ranges(f"{MOST_OUTCOMES}-{MOST_OUTCOMES + 1}")})
+
+    assert large.ack().acked == 1
+
+
+def test_so_are_those_that_are_settled_at_once():
+    large = Large()
+
+    with pytest.raises(TooLargeError, match="10001 different delays and reasons"):
+        large.group.settle(large.lease, Settlement(released=large.delays(0, MOST_OUTCOMES + 1)))
+
+    assert large.held == {large.lease: f"0-{MOST_OUTCOMES + 1}"}
+
+
+def test_longer_reasons_than_one_ack_carries_out_are_refused(scene: Scene):
+    scene.release("3-5")
+    reason = "ß" * (MOST_TEXT_BYTES // 2)
+
+    with pytest.raises(TooLargeError, match=rf"52\d{{5}} bytes, and {MOST_TEXT_BYTES} .*shorter"):
+        scene.record(rejected={reason: ranges("7-8")})
+
+    scene.ack()
+    assert scene.waiting == [(MINUTE, "3-5", None)]
 
 
 # -- what drops it --------------------------------------------------------------------------------
