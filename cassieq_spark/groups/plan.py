@@ -59,7 +59,7 @@ def plan_lease(
     # Find the rows that are due, and mark dead those that were handed out too often. Slots that
     # receipts change have their turn with the next batch: one operation for each row.
     due = [row for row in _due_rows(state, request, held) if row not in settled]
-    if any(row.monotons & each.monotons for each in left for row in due):
+    if _monotons(left) & _monotons(due):
         # The waiting rows were read later than the slots, which have changed since: this plan will
         # be refused, but it has to be one.
         due = []
@@ -440,6 +440,10 @@ def _replayed(slot: Slot, request: LeaseRequest) -> tuple[Ranges, timedelta]:
 def _count_below(pointer: int, leased: LeasedSlot) -> int:
     """How many of the messages were offered before."""
     return (leased.monotons & Ranges.of(Range(0, pointer))).count
+
+
+def _monotons(rows: Iterable[Slot | Waiting]) -> Ranges:
+    return Ranges.union(each.monotons for each in rows)
 
 
 def _count(rows: Iterable[Slot | Waiting]) -> int:

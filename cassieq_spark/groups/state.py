@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush
+from itertools import chain, pairwise
 from typing import Any, TypeVar
 from uuid import UUID
 
+from cassieq_spark.arguments import MOST
 from cassieq_spark.errors import InvariantError
-from cassieq_spark.model import Ranges, to_millis
+from cassieq_spark.model import Range, Ranges, to_millis
 from cassieq_spark.store.decoded import OF_DECODING, decoded, demand, demand_counts
 from cassieq_spark.store.protocol import Row, RowKey, ServerNow, Update, Value, Values, When
 
 _NOTHING = Ranges()
+#: Of all monotons; no receipt has a higher one.
+_EVERYTHING = Ranges.of(Range(0, MOST))
 _MICROSECOND = timedelta(microseconds=1)
 _Key = TypeVar("_Key", str, timedelta)
 
@@ -61,21 +66,28 @@ class Settlement:
 
     def within(self, monotons: Ranges) -> Settlement:
         """The part of it that concerns these messages, each of them named once."""
-        acked = monotons & self.acked
-        rejected, left = _named_first(monotons - acked, self.rejected)
-        released, left = _named_first(left, self.released)
-        extended, left = _named_first(left, self.extended)
-        return Settlement(acked, rejected, released, extended, left & self.unread)
+        return self._without(_EVERYTHING - monotons)
 
     def then(self, later: Settlement) -> Settlement:
         """Both in one: for a message that both name, the later one counts."""
-        again = later.named
+        before = self._without(later.named)
         return Settlement(
-            Ranges.union([self.acked - again, later.acked]),
-            _merge(self.rejected, later.rejected, again),
-            _merge(self.released, later.released, again),
-            _merge(self.extended, later.extended, again),
-            Ranges.union([self.unread - again, later.unread]),
+            Ranges.union([before.acked, later.acked]),
+            _merge(before.rejected, later.rejected),
+            _merge(before.released, later.released),
+            _merge(before.extended, later.extended),
+            Ranges.union([before.unread, later.unread]),
+        )
+
+    def _without(self, monotons: Ranges) -> Settlement:
+        """The part of it that concerns other messages than these, each of them named once."""
+        rejected, released = sorted(self.rejected.items()), sorted(self.released.items())
+        extended = sorted(self.extended.items())
+        named = [ranges for _, ranges in chain(rejected, released, extended)]
+        _, acked, *parts, unread = _each_once([monotons, self.acked, *named, self.unread])
+        left = iter(parts)
+        return Settlement(
+            acked, _under(rejected, left), _under(released, left), _under(extended, left), unread
         )
 
 
@@ -369,22 +381,37 @@ def decode_outcomes(text: str | None, lease: UUID, deliveries: int) -> Settlemen
         raise InvariantError(f"outcomes of lease {lease} can't be read: {error}") from error
 
 
-def _named_first(
-    monotons: Ranges, by_key: Mapping[_Key, Ranges]
-) -> tuple[dict[_Key, Ranges], Ranges]:
-    """These messages by the first key that names each of them, and those that no key names."""
-    found: dict[_Key, Ranges] = {}
-    for key, ranges in sorted(by_key.items()):
-        if named := monotons & ranges:
-            found[key] = named
-            monotons -= named
-    return found, monotons
+def _each_once(claims: Sequence[Ranges]) -> list[Ranges]:
+    """The messages of each claim that no earlier one names.
+
+    In n log n of all ranges: there may be as many claims as messages.
+    """
+    parts = sorted(
+        (part.start, at, part.stop) for at, claim in enumerate(claims) for part in claim
+    )
+    bounds = sorted({bound for start, _, stop in parts for bound in (start, stop)})
+    found: list[list[Range]] = [[] for _ in claims]
+    # The parts that have begun, the one of the first claim foremost.
+    begun: list[tuple[int, int]] = []
+    taken = 0
+    for start, stop in pairwise(bounds):
+        while taken < len(parts) and parts[taken][0] == start:
+            heappush(begun, parts[taken][1:])
+            taken += 1
+        while begun and begun[0][1] <= start:
+            heappop(begun)
+        if begun:
+            found[begun[0][0]].append(Range(start, stop))
+    return [Ranges.of(*each) for each in found]
 
 
-def _merge(
-    before: Mapping[_Key, Ranges], later: Mapping[_Key, Ranges], again: Ranges
-) -> dict[_Key, Ranges]:
-    merged: dict[_Key, Ranges] = {key: ranges - again for key, ranges in before.items()}
+def _under(keys: Iterable[tuple[_Key, Ranges]], parts: Iterator[Ranges]) -> dict[_Key, Ranges]:
+    """The next parts under these keys, without empty ones."""
+    return {key: part for (key, _), part in zip(keys, parts, strict=False) if part}
+
+
+def _merge(before: Mapping[_Key, Ranges], later: Mapping[_Key, Ranges]) -> dict[_Key, Ranges]:
+    merged = dict(before)
     for key, ranges in later.items():
         merged[key] = Ranges.union([merged.get(key, _NOTHING), ranges])
     return {key: ranges for key, ranges in merged.items() if ranges}
