@@ -91,6 +91,7 @@ def resume_group(
             messages, or it has no dead-letter queue.
         QueueStateError: There is no such group, or messages could not be dead-lettered; the log
             says why.
+        ContentionError: Lost to others again and again.
     """
     check_choice("how to resume", how, Resume)
     how = Resume(how)

@@ -276,13 +276,16 @@ class ConsumerGroup:
         """Remove dead messages. One LWT and two or three reads; False if another process did.
 
         Their copies must be visible in the dead-letter queue before (I9).
+
+        Raises:
+            ContentionError: Lost to others again and again; the messages are still there.
         """
         return self._replace_dead(dead, lambda _: None)
 
     def retry_dead(self, dead: Waiting) -> bool:
         """Have dead messages delivered again, at the same cost; False if someone else was faster.
 
-        Their deliveries are counted anew (I8).
+        Their deliveries are counted anew (I8). Raises as `remove_dead` does.
         """
         return self._replace_dead(
             dead,
@@ -292,7 +295,8 @@ class ConsumerGroup:
     def defer_dead(self, dead: Waiting, *, by: timedelta) -> bool:
         """Let dead messages be dead-lettered later, so that they do not hide those behind them.
 
-        One LWT and two or three reads; False if it failed.
+        One LWT and two or three reads; False if another process took them, or by the clocks they
+        are due later already. Raises as `remove_dead` does.
         """
         return self._replace_dead(dead, lambda state: replace(dead, due=state.due_in(by)))
 
@@ -337,19 +341,22 @@ class ConsumerGroup:
     def _replace_dead(
         self, dead: Waiting, replacement: Callable[[GroupState], Waiting | None]
     ) -> bool:
-        state = self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=True)
-        # After a seek, the row of that key may have other messages.
-        if dead not in state.waiting and (state.all_waiting or not self.has_waiting(dead)):
-            return False
-        changes = Changes(state)
-        changes.remove_waiting(dead)
-        if (instead := replacement(state)) is not None:
-            # Under the key of the row that is deleted, the new row would be deleted with it.
-            if instead.due <= dead.due:
+        for _ in attempts():
+            state = self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=True)
+            # After a seek, the row of that key may have other messages.
+            if dead not in state.waiting and (state.all_waiting or not self.has_waiting(dead)):
                 return False
-            changes.add_waiting(instead)
-        # No row has our token. If the answer is lost, two reports of a removal beat none.
-        return self.carry_out(changes.ops(), lambda *_: not self.has_waiting(dead))
+            changes = Changes(state)
+            changes.remove_waiting(dead)
+            if (instead := replacement(state)) is not None:
+                # Under the key of the row that is deleted, the new row would be deleted with it.
+                if instead.due <= dead.due:
+                    return False
+                changes.add_waiting(instead)
+            # No row has our token. If the answer is lost, two reports of a removal beat none.
+            if self.carry_out(changes.ops(), lambda *_: not self.has_waiting(dead)):
+                return True
+        raise ContentionError(f"{self}: lost the race to take dead messages away again and again")
 
     def __str__(self) -> str:
         return f"group {self.name!r} of queue {self.queue_id}"

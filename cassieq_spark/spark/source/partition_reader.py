@@ -14,6 +14,7 @@ from cassieq_spark.consumer.heartbeat import LEASE_LOST, Heartbeat
 from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import is_dead
+from cassieq_spark.groups.state import Waiting
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import OnDead, Order, id_of
 from cassieq_spark.spark.source.idle_backoff import IdleBackoff
@@ -101,10 +102,10 @@ class PartitionReader:
         before = self._decode(done)
         request = self._acking(request, before.lease if before else None)
         request = replace(request, prefer_fresh=before is not None and before.is_redelivery)
-        lease, dead_lettered = self._poll(before, request, head)
+        lease = self._poll(before, request, head)
         # A query that is aimed ends if it is given nothing, and what was behind these is left.
-        while dead_lettered and not lease.leased and self._target is not None:
-            lease, dead_lettered = self._poll(before, request, head)
+        while not lease.leased and self._target is not None and self._is_any_gone(lease.dead):
+            lease = self._poll(before, request, head)
         if not lease.leased:
             return done
         return encode(
@@ -117,10 +118,8 @@ class PartitionReader:
             )
         )
 
-    def _poll(
-        self, before: Offset | None, request: LeaseRequest, head: LedgerHead
-    ) -> tuple[Lease, int]:
-        """Poll once, and dead-letter what is found dead; how many messages that was.
+    def _poll(self, before: Offset | None, request: LeaseRequest, head: LedgerHead) -> Lease:
+        """Poll once, and dead-letter what is found dead.
 
         Args:
             before: The batch that is acked, if any.
@@ -133,14 +132,17 @@ class PartitionReader:
         self._report_lost(before, lease.acked_slots)
         self.metrics.observe(lease, head.next)
         self._hold(lease.token if lease.leased else None, lease.leased)
-        dead_lettered = self._consumer.dead_letter(lease.dead, known=known)
-        self.metrics.dead += dead_lettered
+        self.metrics.dead += self._consumer.dead_letter(lease.dead, known=known)
         self.metrics.skipped += lease.skipped
         if lease.skipped:
             text = "%s: skipped %d messages that were too old (option skipOlderThan)"
             self._warn(SKIPPED, lease.skipped, text)
         self.idle.record(lease)
-        return lease, dead_lettered
+        return lease
+
+    def _is_any_gone(self, dead: Sequence[Waiting]) -> bool:
+        """Whether dead messages are out of the way, whoever has seen to that. One read each."""
+        return any(not self.group.has_waiting(each) for each in dead)
 
     def tasks(
         self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None

@@ -11,7 +11,7 @@ import pytest
 
 from cassieq_spark import Client, NewMessage
 from cassieq_spark.client import Message
-from cassieq_spark.consumer.consumer import STOPPED
+from cassieq_spark.consumer.consumer import STOPPED, Consumer
 from cassieq_spark.dead_letters.stopped import Resume
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
@@ -120,6 +120,31 @@ def test_a_retried_message_is_delivered_again_and_counted_anew(stopped: Stopping
     stopped.client.ack(message)
     assert stopped.values() == ["c"]
     assert stopped.dead() == []
+
+
+@pytest.mark.parametrize("how", ["retry", "drop"])
+def test_a_group_is_resumed_although_another_one_takes_a_dead_message_away_meanwhile(
+    how: str, monkeypatch: pytest.MonkeyPatch
+):
+    queue = StoppingQueue()
+    queue.put("a", "b", "c")
+    for message in queue.receive(2):
+        queue.client.reject(message, reason=f"no {text(message)}")
+    found = read_queue(queue.store, "orders")
+    group = Consumer(queue.store, found, "billing").group
+    carry_out = ConsumerGroup.cas
+
+    def after_another(group: ConsumerGroup, ops: Sequence[Op]) -> bool:
+        monkeypatch.setattr(ConsumerGroup, "cas", carry_out)
+        assert group.remove_dead(other)
+        return group.cas(ops)
+
+    (other,) = [row for row in group.read().waiting if row.reason == "no b"]
+    monkeypatch.setattr(ConsumerGroup, "cas", after_another)
+
+    assert queue.resume(how) == 1
+
+    assert queue.values() == (["a", "c"] if how == "retry" else ["c"])
 
 
 def test_a_message_that_is_dead_lettered_steps_aside(stopped: StoppingQueue):

@@ -19,6 +19,7 @@ from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.queues import read_queue
 from cassieq_spark.spark.source.offsets import decode, initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
+from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store
 
@@ -35,7 +36,8 @@ class Scene:
 
     def __init__(self, order: str = "strict", **settings: Any) -> None:
         memory, self.clock = make_clocked_store()
-        self.store = CountingStore(memory)
+        self.trouble = FaultyStore(memory)
+        self.store = CountingStore(self.trouble)
         self.client = Client.from_store(self.store)
         self.client.create_queue("orders", order=order, max_deliveries=3, **settings)
         self.client.create_group("orders", "billing")
@@ -134,6 +136,52 @@ def test_in_order_by_key_what_is_behind_dead_messages_is_delivered(make: Any):
     delivered = scene.drain(scene.aimed(), limit=4)
 
     assert sorted(delivered) == sorted(here[1:] + there)
+
+
+def test_what_is_behind_a_dead_message_that_another_reader_removes_is_delivered(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+):
+    scene = make()
+    values = scene.put(10)
+    scene.wear_out()
+    remove = ConsumerGroup.remove_dead
+
+    def by_another_first(group: ConsumerGroup, dead: Waiting) -> bool:
+        assert remove(group, dead)
+        return remove(group, dead)
+
+    monkeypatch.setattr(ConsumerGroup, "remove_dead", by_another_first)
+
+    assert scene.drain(scene.aimed(), limit=4) == values[1:]
+    assert scene.dead() == values[:1]
+
+
+def test_so_is_what_is_behind_one_whose_removal_loses_a_race(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+):
+    scene = make()
+    values = scene.put(10)
+    reader = scene.aimed()
+    end = reader.next_batch(FIRST, limit=4)
+    queue = read_queue(scene.store, "orders")
+    offset = decode(end, queue_id=queue.queue_id, group="billing")
+    assert offset is not None
+    rejected = {"bad": Ranges.parse("1-2"), "worse": Ranges.parse("2-3")}
+    consumer = Consumer(scene.store, queue, "billing")
+    consumer.settle(offset.lease, Settlement(rejected=rejected), with_batch=True)
+    remove = ConsumerGroup.remove_dead
+
+    def in_a_race(group: ConsumerGroup, dead: Waiting) -> bool:
+        monkeypatch.setattr(ConsumerGroup, "remove_dead", remove)
+        other = next(each for each in group.read().waiting if each != dead)
+        # Between the reads of our removal and its compare-and-set.
+        scene.trouble.interrupt(lambda: consumer.dead_letter([other]) and None, after=2)
+        return remove(group, dead)
+
+    monkeypatch.setattr(ConsumerGroup, "remove_dead", in_a_race)
+
+    assert scene.drain(reader, end, limit=4) == values[4:]
+    assert sorted(scene.dead()) == values[1:3]
 
 
 def test_a_message_that_cannot_be_dead_lettered_holds_what_is_behind_it_and_the_query_ends(
