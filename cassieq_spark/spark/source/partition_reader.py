@@ -11,7 +11,7 @@ from uuid import UUID
 from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.heartbeat import LEASE_LOST, Heartbeat
-from cassieq_spark.errors import QueueStateError, StoreError
+from cassieq_spark.errors import CassieqError
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import is_dead
 from cassieq_spark.groups.state import Waiting
@@ -188,7 +188,8 @@ class PartitionReader:
                 )
                 return
             count = self.group.release(self._held, to_release)
-        except (StoreError, QueueStateError) as error:
+        except CassieqError as error:
+            # An unreadable row, too: the reader may stop because of it.
             logger.warning(
                 "could not release the messages of the stopped query; they are due "
                 "when their lease runs out: %s",

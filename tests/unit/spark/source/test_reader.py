@@ -12,7 +12,7 @@ import pytest
 from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.heartbeat import LEASE_LOST
-from cassieq_spark.errors import NotAppliedError, QueueStateError
+from cassieq_spark.errors import InvariantError, NotAppliedError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.state import Settlement
@@ -416,7 +416,10 @@ def test_stopping_an_idle_reader_costs_nothing(scene: Scene):
     assert (scene.store.cas_count, scene.store.read_count) == (0, 0)
 
 
-@pytest.mark.parametrize("error", [NotAppliedError("no quorum"), QueueStateError("gone")])
+@pytest.mark.parametrize(
+    "error",
+    [NotAppliedError("no quorum"), QueueStateError("gone"), InvariantError("a row can't be read")],
+)
 def test_stopping_never_fails(scene: Scene, caplog: pytest.LogCaptureFixture, error: Exception):
     def fail() -> None:
         raise error
