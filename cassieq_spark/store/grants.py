@@ -24,6 +24,8 @@ class User(StrEnum):
     GATEWAY = "gateway"
     #: Runs the repair.
     REPAIR = "repair"
+    #: Only looks: exports metrics, shows queues, messages and repair runs in a console.
+    VIEWER = "viewer"
     #: Creates tables, queues and groups, and does all that the others do.
     ADMIN = "admin"
 
@@ -39,6 +41,7 @@ _OF_TABLES: dict[User, dict[Table, tuple[str, ...]]] = {
     User.GATEWAY: {each: _BOTH for each in Table if each not in {Table.LOCK, Table.REPAIR}},
     # It deletes what is left of deleted queues, and has nothing to do with accounts.
     User.REPAIR: {each: _BOTH for each in Table if each is not Table.ACCOUNT},
+    User.VIEWER: {each: _READ for each in Table if each is not Table.ACCOUNT},
 }
 #: Of an admin for the whole keyspace, so also for the tables of later releases.
 _OF_KEYSPACE = ("SELECT", "MODIFY", "CREATE", "ALTER")

@@ -28,7 +28,9 @@ from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import BucketSlice, Chunk, PendingBlock, QueueDefinition, QueueId
+from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import create_queue, read_queue
+from cassieq_spark.repair.runs import read_history
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.cassandra.schema import apply_schema
@@ -361,6 +363,11 @@ def test_each_user_does_its_part_with_exactly_its_grants(
         client.purge_queue(f"{name}:orders", force=True)
         client.delete_queue(f"{name}:orders", force=True)
         assert account.is_active
+    with store_of(logins[User.VIEWER]) as store:
+        found = {each.name: each for each in read_snapshot(store).queues}
+        assert [each.depth for each in found[name].stats.groups] == [0]
+        assert read_history(store, 1)
+        scan_chunks(store, queue)
     for user in set(User) - {User.GATEWAY, User.ADMIN}:
         with store_of(logins[user]) as store, pytest.raises(StoreError, match="permission"):
             list(store.scan(Table.ACCOUNT))
@@ -404,7 +411,7 @@ def test_the_admin_makes_a_table_that_is_missing(
     logins: dict[User, ConnectionOptions], cluster: SecureCluster
 ):
     cluster.execute(f"DROP TABLE queues.{Table.GROUP_STATE}")
-    for user in (User.PRODUCER, User.CONSUMER, User.REPAIR):
+    for user in (User.PRODUCER, User.CONSUMER, User.REPAIR, User.VIEWER):
         with pytest.raises(StoreError, match="Unauthorized"):
             apply_schema(logins[user], "1")
 
@@ -447,7 +454,8 @@ def redefine_a_queue(store: Store, queue: QueueDefinition) -> object:
     [
         *((User.PRODUCER, part) for part in (read_chunks, scan_chunks)),
         *((User.PRODUCER, part) for part in (see_who_has_what, take_a_lease)),
-        *((user, redefine_a_queue) for user in (User.PRODUCER, User.CONSUMER)),
+        *((user, redefine_a_queue) for user in (User.PRODUCER, User.CONSUMER, User.VIEWER)),
+        (User.VIEWER, take_a_lease),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

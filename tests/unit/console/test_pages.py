@@ -16,9 +16,12 @@ from cassieq_spark.producer.new_message import NewMessage
 from cassieq_spark.queues import create_queue, pause_queue
 from cassieq_spark.repair.report import Outcome, QueueReport, Report
 from cassieq_spark.repair.runs import Recorder
+from cassieq_spark.store.grants import User
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.many_queues import many_queues
+from tests.support.role_store import RoleStore
 from tests.unit.console.visitor import Visitor, visiting, words_of
 from tests.unit.monitoring.watched import AilingStore
 
@@ -53,6 +56,17 @@ ADDRESSES = [
     "/repair",
     "/repair?show=problems",
 ]
+
+
+def test_all_pages_need_the_grants_of_a_viewer_and_no_fewer(store: MemoryStore):
+    role = RoleStore(store, User.VIEWER)
+
+    with visiting(role) as visitor:
+        visitor.look()
+        for address in ADDRESSES:
+            visitor.page(address)
+
+    assert role.tables == set(Table) - {Table.ACCOUNT}
 
 
 @pytest.mark.parametrize("address", ADDRESSES)

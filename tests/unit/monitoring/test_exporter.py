@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import (
     CassieqError,
     ConnectError,
@@ -24,7 +25,7 @@ from cassieq_spark.lock.bakery import Bakery
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.monitoring.exporter import READ_FAILED, Exporter, export, serve
 from cassieq_spark.monitoring.metrics import EXPORTED
-from cassieq_spark.queues import create_queue, pause_queue
+from cassieq_spark.queues import create_queue, pause_queue, read_queue
 from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.diagnosis import Finding, Problem
 from cassieq_spark.repair.report import Counts, QueueReport, Report
@@ -32,9 +33,12 @@ from cassieq_spark.repair.runs import REPAIR, Recorder, read_history, run_alone
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.signals import Stop
+from cassieq_spark.store.grants import User
 from cassieq_spark.store.memory import MemoryStore
-from tests.support.builders import make_clocked_store, make_group, make_pending
+from cassieq_spark.store.tables import Table
+from tests.support.builders import make_clocked_store, make_group, make_pending, make_request
 from tests.support.faults import FakeClock
+from tests.support.role_store import RoleStore
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
 Samples = dict[tuple[str, tuple[str, ...]], float]
@@ -77,6 +81,23 @@ def ailing() -> AilingStore:
 @pytest.fixture
 def exporter(ailing: AilingStore) -> Exporter:
     return Exporter(lambda: ailing)
+
+
+def test_a_viewer_exports_all_figures_also_without_the_grant_for_chunks():
+    store, clock = make_clocked_store()
+    make_busy_queue(store)
+    create_queue(store, "q", max_deliveries=3, dead_letter_queue="q.dead")
+    dead = Ledger(store, read_queue(store, "q.dead").queue_id)
+    publish(dead, make_pending([4]))
+    make_group(store, dead.queue_id, ADMIN_GROUP).lease(make_request(stop=4))
+    make_repair(store, clock, (Step.AUDIT,))
+    role = RoleStore(store, User.VIEWER)
+
+    found = Exporter(lambda: role).read()
+
+    assert found is not None
+    assert not found.errors
+    assert role.tables == set(Table) - {Table.ACCOUNT, Table.CHUNK}
 
 
 def test_the_figures_of_a_queue_and_its_groups_are_published(exporter: Exporter):

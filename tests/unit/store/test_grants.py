@@ -54,6 +54,16 @@ def test_nobody_but_gateway_and_admin_reaches_accounts():
     assert {user for user in users if Table.ACCOUNT in tables_of(user)} == {User.GATEWAY}
 
 
+def test_a_viewer_changes_nothing_and_sees_all_but_accounts():
+    assert granted(User.VIEWER) == {("SELECT", str(each)) for each in set(Table) - {Table.ACCOUNT}}
+
+
+def test_the_grants_of_gateway_and_repair_suffice_for_all_but_the_admin():
+    both = granted(User.GATEWAY) | granted(User.REPAIR)
+
+    assert all(granted(user) <= both for user in set(User) - {User.ADMIN})
+
+
 def test_the_name_of_a_role_is_quoted():
     statements = grant_statements(User.ADMIN, 'O"Neil; DROP ROLE x', "queues")
 
@@ -82,6 +92,7 @@ def test_the_docs_say_what_each_role_may():
         User.CONSUMER: granted(User.CONSUMER),
         User.GATEWAY: granted(User.GATEWAY),
         User.REPAIR: granted(User.REPAIR),
+        User.VIEWER: granted(User.VIEWER),
         User.ADMIN: {(each, "the keyspace") for each, _ in granted(User.ADMIN)},
     }
 
