@@ -66,7 +66,7 @@ CALLS = (
     Call(368, 610, 304, ("put, receive, ack",)),
     Call(206, 218, 376),
     Call(368, 610, 376, ("requests share LWTs",)),
-    Call(368, 610, 448, ("once a day or more often",)),
+    Call(368, 610, 448, ("often; all steps once a day",)),
     Call(368, 610, 520, ("reads, unless you allow changes",)),
 )
 _IN_CASSANDRA = ("One keyspace beside your own.", "Your replication, backups,", "roles and TLS.")

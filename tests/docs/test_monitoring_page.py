@@ -108,6 +108,12 @@ def test_every_alert_is_documented_and_says_what_to_do():
         assert all(rule["annotations"][key] for key in ("summary", "description"))
 
 
+def test_a_group_all_of_whose_messages_wait_for_their_time_does_not_count_as_stuck():
+    (stuck,) = [rule["expr"] for rule in RULES if rule["alert"] == "CassieqGroupNotMoving"]
+
+    assert stuck.endswith(" unless cassieq_group_depth_messages == cassieq_group_waiting_messages")
+
+
 def test_labels_in_the_texts_of_an_alert_are_those_of_its_metric():
     for rule in RULES:
         (name, *_) = re.findall(r"cassieq_\w+", rule["expr"])

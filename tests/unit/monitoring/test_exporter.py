@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cassieq_spark.client import Client
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import (
     CassieqError,
@@ -129,6 +130,24 @@ def test_the_figures_of_a_queue_and_its_groups_are_published(exporter: Exporter)
         "cassieq_group_pointer": 5,
         "cassieq_group_leases": 1,
     }
+
+
+def test_a_message_that_is_released_for_later_is_old_and_all_that_is_owed_waits():
+    """An alert for groups that stand still tells such a group by this."""
+    store, clock = make_clocked_store()
+    client = Client.from_store(store)
+    client.create_queue("orders")
+    client.put("orders", "a")
+    client.release(*client.receive("orders", "g"), delay=timedelta(hours=2))
+    clock.advance(timedelta(hours=1))
+    exporter = Exporter(lambda: store)
+    exporter.read()
+
+    samples = published(exporter)
+
+    assert samples["cassieq_group_oldest_age_seconds", ("g", "orders")] == 3600
+    assert samples["cassieq_group_depth_messages", ("g", "orders")] == 1
+    assert samples["cassieq_group_waiting_messages", ("g", "orders")] == 1
 
 
 def test_the_last_run_of_each_step_is_published():
