@@ -162,8 +162,9 @@ class SourceOptions(RoleOptions):
         None,
         "The `checkpointLocation` of the query, as `writeStream` has it: a "
         "path of the driver's machine, or a URI that pyarrow reads (`hdfs`, "
-        "`s3`, `gs`, ...). With it a query that is stopped acks its last batch "
-        "if Spark has committed it; without it, that batch is delivered again.",
+        "`s3`, `s3a`, `gs`, ...; not `dbfs` or `wasbs`). With it a query that "
+        "is stopped acks its last batch if Spark has committed it; without it, "
+        "that batch is delivered again.",
         only_for=(STREAM,),
     )
     include_headers: bool = setting(
