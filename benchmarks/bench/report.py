@@ -145,7 +145,7 @@ def to_json(figure: Figure) -> str:
 def figures_table(figures: Sequence[Figure]) -> str:
     """All figures, with the ratio of the queue to each, round by round."""
     rows = [
-        "| case | payload | system | median | min to max | CassieQ is |",
+        "| case | payload | system | median | min to max | cassieq-spark is |",
         "|---|---|---|---|---|---|",
     ]
     whole = (each for each in figures if not _is_of_one_process(each))
@@ -156,7 +156,7 @@ def processor_table(figures: Sequence[Figure]) -> str:
     """Processor time, in all and by process, of the queue and of the best of its peers."""
     by_process = "| Spark | Python | server "
     head = [
-        f"| processor time | | CassieQ {by_process}| peer {by_process}|",
+        f"| processor time | | cassieq-spark {by_process}| peer {by_process}|",
         "|---" * 10 + "|",
     ]
     cells = []
@@ -242,9 +242,11 @@ _ALL_TUNED = (KAFKA_TUNED, KAFKA_LZ4, KAFKA_ZSTD)
 
 def summarise(figures: Sequence[Figure]) -> str:
     """Medians of the rates of whole writes and reads, of rates inside batches, and of times."""
-    whole = "| whole queries, messages a second | CassieQ | Kafka | Kafka tuned | driver alone |"
-    inside = "| inside the batches | CassieQ | Kafka | Kafka tuned |"
-    small = "| ms | CassieQ | Kafka | Kafka tuned |"
+    whole = (
+        f"| whole queries, messages a second | {CASSIEQ} | Kafka | Kafka tuned | driver alone |"
+    )
+    inside = f"| inside the batches | {CASSIEQ} | Kafka | Kafka tuned |"
+    small = f"| ms | {CASSIEQ} | Kafka | Kafka tuned |"
     tables = (
         (whole, 5, _rates(figures, cases.RATE, cases.LIMIT)),
         (inside, 4, _rates(figures, cases.INSIDE)),

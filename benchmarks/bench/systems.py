@@ -13,7 +13,7 @@ from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import read_queue
 
-CASSIEQ = "CassieQ"
+CASSIEQ = "cassieq-spark"
 KAFKA = "Kafka"
 KAFKA_TUNED = "Kafka tuned"
 KAFKA_LZ4 = "Kafka tuned, lz4"

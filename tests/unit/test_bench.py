@@ -160,7 +160,7 @@ def test_the_table_says_how_many_times_each_system_the_queue_is():
     measured = [figure(CASSIEQ, 300_000), figure(KAFKA, 150_000)]
 
     assert figures_table(measured).splitlines()[2:] == [
-        "| write | 1 KB random | CassieQ | 300 k messages/s | 300 k to 300 k |  |",
+        "| write | 1 KB random | cassieq-spark | 300 k messages/s | 300 k to 300 k |  |",
         "| write | 1 KB random | Kafka | 150 k messages/s | 150 k to 150 k | 2.00 times that |",
     ]
 
