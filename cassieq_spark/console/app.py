@@ -59,7 +59,8 @@ PAGE_FAILED = "console.page_failed"
 
 #: Bytes of a form of a session, and of one that a stranger may send.
 _LARGEST_FORM, _LARGEST_OF_STRANGERS = 512 * 1024, 8 * 1024
-#: By this name, a gateway has what reads a form within its limits: how fast, how many at a time.
+#: By this name, our servers have what reads a form within their limits: how fast, how many at a
+#: time.
 _READ = "cassieq-form"
 _MOST_FIELDS = 100
 #: Requests whose handlers run at the same time.
@@ -280,7 +281,7 @@ async def _form_of(request: Request, most: int) -> AsyncIterator[Mapping[str, st
 
 @asynccontextmanager
 async def _read(request: Request, most: int) -> AsyncIterator[bytes]:
-    """Read a form where no gateway limits it."""
+    """Read a form in a server of others, which has limits of its own."""
     body = bytearray()
     async for part in request.stream():
         body += part

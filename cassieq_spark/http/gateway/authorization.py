@@ -27,7 +27,7 @@ from cassieq_spark.http.accounts.signing import (
     request_text,
     same,
 )
-from cassieq_spark.http.gateway.errors import RefusedError, too_busy
+from cassieq_spark.http.serving.errors import RefusedError, too_busy
 
 #: Where a request's scope has the name of its key, for the access log.
 KEY = "cassieq.key"

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from cassieq_spark.arrow.streams import Declared, declared
 from cassieq_spark.client import Message, NewMessage
-from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.requests import decoded, problems
 from cassieq_spark.http.gateway.responses import body_of, json_object, message_json, pop_receipt
 from cassieq_spark.http.gateway.schemas import NewMessageLine
+from cassieq_spark.http.serving.errors import RefusedError
 
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"

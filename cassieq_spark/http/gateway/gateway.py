@@ -13,9 +13,9 @@ from cassieq_spark.http.accounts import Accounts
 from cassieq_spark.http.gateway.admission import Admission, StorageQuotas
 from cassieq_spark.http.gateway.authorization import Authorizer
 from cassieq_spark.http.gateway.coalescer import Coalescer, Settlements
-from cassieq_spark.http.gateway.connections import ConnectionLimiter
-from cassieq_spark.http.gateway.errors import Quota
 from cassieq_spark.http.gateway.producers import ProducerPool
+from cassieq_spark.http.serving.connections import ConnectionLimiter
+from cassieq_spark.http.serving.errors import Quota
 from cassieq_spark.settings.gateway import Limits
 
 _READY_SECONDS = 5.0

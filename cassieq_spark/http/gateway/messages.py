@@ -18,7 +18,6 @@ from cassieq_spark.client import Message, NewMessage, StoredMessage
 from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.http.accounts import Right
 from cassieq_spark.http.gateway.coalescer import Action
-from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.formats import (
     ARROW,
     LINES,
@@ -56,6 +55,7 @@ from cassieq_spark.http.gateway.schemas import (
     Update,
 )
 from cassieq_spark.http.gateway.tables import read_table, write_table
+from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.model import Positions
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings.position import POSITION, StartingPosition

@@ -10,7 +10,7 @@ from itertools import islice
 
 from cassieq_spark.client import AsyncClient, AsyncProducer, NewMessage
 from cassieq_spark.errors import CassieqError, NotFoundError, QueueStateError
-from cassieq_spark.http.gateway.errors import too_busy
+from cassieq_spark.http.serving.errors import too_busy
 
 #: Producers that are kept for the next put; each has a thread after its first put.
 _MOST_PRODUCERS = 500

@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 from cassieq_spark.client import Survey
 from cassieq_spark.errors import ExistsError
 from cassieq_spark.http.accounts import Right, own_name
-from cassieq_spark.http.gateway.errors import Quota, RefusedError, over_quota
 from cassieq_spark.http.gateway.messages import position
 from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoint
 from cassieq_spark.http.gateway.responses import (
@@ -38,6 +37,7 @@ from cassieq_spark.http.gateway.schemas import (
     QueueOptions,
     RedriveParameters,
 )
+from cassieq_spark.http.serving.errors import Quota, RefusedError, over_quota
 from cassieq_spark.model import Order, QueueDefinition, Ranges, account_of
 from cassieq_spark.schemas.canonical import walk
 from cassieq_spark.schemas.ddl import parse_ddl, to_ddl

@@ -25,11 +25,11 @@ from starlette.responses import Response
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http.accounts import Right, full_name
 from cassieq_spark.http.accounts.signing import BODY_DIGEST, NONCE, REQUEST_TIME, SIGNED_URL
-from cassieq_spark.http.gateway.admission import Sender
 from cassieq_spark.http.gateway.authorization import ACCOUNT, Grant
-from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.schemas import Nothing, Payload
+from cassieq_spark.http.serving.bodies import Sender
+from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.settings.declaration import explain_unknown
 
 P = TypeVar("P", bound=Payload)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from types import FrameType
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
@@ -19,10 +15,10 @@ from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import SetupError
 from cassieq_spark.http.accounts import Accounts
 from cassieq_spark.http.gateway.app import make_app
-from cassieq_spark.http.gateway.connections import Config, Connection, ConnectionLimiter
 from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.http.serving.connections import Config, Connection, ConnectionLimiter
+from cassieq_spark.http.serving.server import Server
 from cassieq_spark.settings.gateway import Limits
-from cassieq_spark.signals import signals_to
 
 #: How long a shutdown waits for requests under way.
 _GRACE = timedelta(seconds=30)
@@ -56,46 +52,14 @@ class Serving:
     console: ASGIApp | None = None
 
 
-class _Server(uvicorn.Server):
-    """Limits the time of a TLS handshake; ends long polls when a shutdown begins."""
+class _Server(Server):
+    """Ends long polls when a shutdown begins."""
 
-    def __init__(self, config: uvicorn.Config, serving: Serving, box: list[Gateway]) -> None:
-        super().__init__(config)
-        self._serving = serving
+    def __init__(
+        self, config: Config, on_start: Callable[[str], object], box: list[Gateway]
+    ) -> None:
+        super().__init__(config, on_start)
         self._box = box
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        del sockets
-        # With no sockets, uvicorn only starts the application.
-        await super().startup(sockets=[])
-        serving, config = self._serving, self.config
-        make = partial(Connection, config, self.server_state, self.lifespan.state)
-        seconds = serving.limits.head_time.total_seconds()
-        try:
-            server = await asyncio.get_running_loop().create_server(
-                make,
-                host=serving.host,
-                port=serving.port,
-                ssl=config.ssl,
-                ssl_handshake_timeout=seconds if config.is_ssl else None,
-                backlog=config.backlog,
-            )
-        except OSError as error:
-            await self.lifespan.shutdown()
-            raise SetupError(
-                f"cannot listen on {serving.host}:{serving.port}: {error.strerror or error}"
-            ) from error
-        self.servers = [server]
-        host, port = server.sockets[0].getsockname()[:2]
-        scheme = "https" if config.is_ssl else "http"
-        shown = f"[{host}]" if ":" in host else host
-        serving.on_start(f"{scheme}://{shown}:{port}")
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Shut down on a signal, without raising it again as uvicorn does."""
-        with signals_to(self.handle_exit):
-            yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         for gateway in self._box:
@@ -131,6 +95,8 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
     app = make_app(lambda: box[0], lifespan, serving.origins, serving.console)
     config = Config(
         app,
+        host=serving.host,
+        port=serving.port,
         ssl_certfile=serving.certificate,
         ssl_keyfile=serving.private_key,
         http=Connection,
@@ -147,7 +113,7 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
         timeout_graceful_shutdown=int(_GRACE.total_seconds()),
     )
     config.limiter = limiter
-    server = _Server(config, serving, box)
+    server = _Server(config, serving.on_start, box)
     try:
         server.run()
     except SystemExit as error:

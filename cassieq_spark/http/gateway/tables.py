@@ -12,7 +12,6 @@ from cassieq_spark.arrow.rows import METADATA
 from cassieq_spark.arrow.typed_framing import HEADERS_COLUMN, KEY_COLUMN
 from cassieq_spark.client import Message
 from cassieq_spark.errors import OptionError
-from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.formats import (
     METADATA_FIELDS,
     TEXTS,
@@ -22,6 +21,7 @@ from cassieq_spark.http.gateway.formats import (
     open_table,
     stream_of,
 )
+from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.schemas.canonical import all_nullable, canonical_type, parts, type_name
 from cassieq_spark.schemas.from_rows import from_dicts
 

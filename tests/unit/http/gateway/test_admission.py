@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.http.gateway.admission import ADMIN, Pool, Sender
-from cassieq_spark.http.gateway.errors import RefusedError
+from cassieq_spark.http.serving.bodies import ADMIN, Pool, Sender
+from cassieq_spark.http.serving.errors import RefusedError
 
 SENDERS = [Sender(account, key) for account in "abc" for key in ("primary", "secondary")]
 STEPS = st.lists(st.tuples(st.sampled_from([*SENDERS, ADMIN]), st.integers(-3, 12)), max_size=200)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from cassieq_spark.http.accounts import Accounts, Right, Secrets, sign_request
 from cassieq_spark.http.gateway.authorization import Authorizer, Grant, Replays, check_body
-from cassieq_spark.http.gateway.errors import RefusedError
+from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.store.memory import MemoryStore
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.http.gateway.connections import ConnectionLimiter
+from cassieq_spark.http.serving.connections import ConnectionLimiter
 from cassieq_spark.settings.gateway import Limits
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cassieq_spark import errors
 from cassieq_spark.errors import CassieqError
-from cassieq_spark.http.gateway.errors import (
+from cassieq_spark.http.serving.errors import (
     FAILED,
     STORE_FAILED,
     RefusedError,

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark.client import NewMessage
-from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.formats import read_arrow, read_lines
+from cassieq_spark.http.serving.errors import RefusedError
 from tests.support.arrow_streams import stream_of
 
 MIB = 1 << 20

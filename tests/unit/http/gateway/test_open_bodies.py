@@ -16,10 +16,10 @@ from uvicorn.server import ServerState
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.console import Console
 from cassieq_spark.http.accounts import Accounts, Secrets
-from cassieq_spark.http.gateway import connections
 from cassieq_spark.http.gateway.app import make_app
-from cassieq_spark.http.gateway.connections import Config, Connection, ConnectionLimiter
 from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.http.serving import connections
+from cassieq_spark.http.serving.connections import Config, Connection, ConnectionLimiter
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.store.memory import MemoryStore
 

@@ -8,8 +8,8 @@ import pytest
 from cassieq_spark import AsyncClient, Client, NewMessage
 from cassieq_spark.errors import MessageError, NotFoundError, SchemaError
 from cassieq_spark.http.gateway import producers as module
-from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.producers import ProducerPool
+from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.queues import alter_queue
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore

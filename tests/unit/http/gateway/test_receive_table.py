@@ -14,8 +14,8 @@ from cassieq_spark import AsyncClient, Client
 from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.http.gateway import Limits, messages
 from cassieq_spark.http.gateway.app import make_app
-from cassieq_spark.http.gateway.connections import ConnectionLimiter
 from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.http.serving.connections import ConnectionLimiter
 from cassieq_spark.queues import alter_queue
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.store.memory import MemoryStore

@@ -11,7 +11,6 @@ import pytest
 from cassieq_spark.client import StoredMessage
 from cassieq_spark.http.gateway import responses
 from cassieq_spark.http.gateway.admission import Admission
-from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.responses import (
     LargeResponse,
     answer_with,
@@ -19,6 +18,7 @@ from cassieq_spark.http.gateway.responses import (
     json_object,
     stored_json,
 )
+from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.settings.gateway import Limits
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from cassieq_spark import AsyncClient, Client
 from cassieq_spark.errors import StoreError
 from cassieq_spark.http.gateway import admission as module
 from cassieq_spark.http.gateway.admission import StorageQuotas
-from cassieq_spark.http.gateway.errors import RefusedError
+from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import CountingStore

@@ -9,8 +9,8 @@ import pytest
 
 from cassieq_spark.client import Message
 from cassieq_spark.errors import SchemaError
-from cassieq_spark.http.gateway.errors import RefusedError
 from cassieq_spark.http.gateway.tables import read_table, write_table
+from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.schemas.ddl import schema_of
 from tests.support.arrow_streams import stream_of
 

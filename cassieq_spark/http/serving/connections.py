@@ -2,7 +2,7 @@
 
 httptools accepts a request line and headers of any size, and uvicorn waits for them without limit.
 `Connection` is uvicorn's protocol for httptools with limits of both. The console reads its forms
-through the `ConnectionLimiter`, as it knows neither the limits nor the gateway.
+through the `ConnectionLimiter` of the server that it is in, its own or a gateway's.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.http.gateway.admission import ADMIN, WHOLE, Body, Pool
-from cassieq_spark.http.gateway.errors import Quota, RefusedError, answer_to, over_quota
+from cassieq_spark.http.serving.bodies import ADMIN, WHOLE, Body, Pool
+from cassieq_spark.http.serving.errors import Quota, RefusedError, answer_to, over_quota
 from cassieq_spark.settings.gateway import Limits
 
 #: By this name, the scope of a request has `ConnectionLimiter.form`.

@@ -1,0 +1,1 @@
+"""What the servers of the gateway and of the console share: limits of connections and bodies."""
