@@ -11,7 +11,9 @@ from enum import Enum
 from cassieq_spark.arguments import check_text
 from cassieq_spark.errors import OptionError
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
+#: Names of accounts and keys.
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$"
+_NAME = re.compile(NAME_PATTERN)
 #: Names of queues within an account. Not dots alone: clients remove "." and ".." from the path of
 #: a URL.
 QUEUE_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"

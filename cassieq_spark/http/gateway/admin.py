@@ -110,8 +110,6 @@ async def delete_account(call: Call) -> Response:
 async def create_key(call: Call) -> Response:
     """Create a key; only this answer shows it."""
     given, name = call.json(KeyOptions), call.account
-    if given.queue_name is not None:
-        call.queue_named(given.queue_name, 422)
     key = await asyncio.to_thread(
         call.gateway.accounts.add_key,
         name,
@@ -157,13 +155,18 @@ async def create_signed_url(call: Call) -> Response:
     """Sign a URL for a client that has no key."""
     given = call.json(PermissionOptions)
     account = await _read(call, given.account_name)
-    found = [each.key for each in account.keys if each.name == given.key_name and each.key]
-    if not found:
+    found = next((each for each in account.keys if each.name == given.key_name), None)
+    if found is None or found.key is None:
         raise NotFoundError(f"account {account.name!r} has no key of that name that is usable")
     permission = Permission(
         account.name, _rights_of(given.levels), given.queue_name, given.start_time, given.end_time
     )
-    return JSONResponse({"queryParam": sign_url(found[0], permission)}, 201)
+    signed = sign_url(found.key, permission)
+    if not found.rights & permission.rights:
+        raise RefusedError(f"levels: key {found.name!r} has none of these rights", 422)
+    if found.queue is not None and permission.queue not in {None, found.queue}:
+        raise RefusedError(f"queueName: key {found.name!r} is for queue {found.queue!r} only", 422)
+    return JSONResponse({"queryParam": signed}, 201)
 
 
 @Endpoint(

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from cassieq_spark.arguments import A_YEAR, check_instant
 from cassieq_spark.http import DEFAULT_GROUP
-from cassieq_spark.http.accounts.account import QUEUE_PATTERN
+from cassieq_spark.http.accounts.account import NAME_PATTERN, QUEUE_PATTERN
 from cassieq_spark.model import DEFAULT_LEASE, OnDead, Order
 
 _A_YEAR = 365 * 86_400
@@ -248,7 +248,7 @@ class GroupResume(Payload):
 class DeadLetterParameters(Payload):
     """The dead letters to select."""
 
-    group: str | None = Field(None, description="The group that could not process them.")
+    group: Group | None = Field(None, description="The group that could not process them.")
     reason: str | None = Field(None, description="A part of their reason.")
     since: Instant | None = None
     until: Instant | None = None
@@ -285,9 +285,9 @@ class RedriveParameters(DeadLetterParameters):
 class KeyOptions(Payload):
     """A new key."""
 
-    key_name: str = Field(examples=["third"])
+    key_name: str = Field(pattern=NAME_PATTERN, examples=["third"])
     levels: list[str] | None = Field(None, description="Rights; by default all.")
-    queue_name: str | None = Field(None, description="Limits the key to this queue.")
+    queue_name: QueueName | None = Field(None, description="Limits the key to this queue.")
     expires_at: Instant | None = None
 
 
@@ -299,4 +299,13 @@ class PermissionOptions(Payload):
     levels: list[str]
     start_time: Instant | None = None
     end_time: Instant | None = None
-    queue_name: str | None = None
+    queue_name: QueueName | None = None
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> Self:
+        if self.start_time is None or self.end_time is None:
+            return self
+        # As it is signed, in whole seconds.
+        if self.end_time.replace(microsecond=0) <= self.start_time:
+            raise ValueError("endTime must be at least a second after startTime")
+        return self
