@@ -75,6 +75,8 @@ class Connection(HttpToolsProtocol):
         self._silent_bytes = self._fed_bytes = 0
         # Whether this read brought body, or completed something.
         self._moved = False
+        # Requests that are not answered, the oldest first; uvicorn knows the last one only.
+        self._unanswered: list[RequestResponseCycle] = []
         # Why the parser was stopped.
         self._refusal: RefusedError | None = None
         # Bytes that came after the refusal.
@@ -97,7 +99,10 @@ class Connection(HttpToolsProtocol):
             self._set_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop counting the connection."""
+        """Stop counting the connection, and let every request under way know."""
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
         for timer in (self._deadline, self._patience):
             if timer is not None:
                 timer.cancel()
@@ -155,6 +160,8 @@ class Connection(HttpToolsProtocol):
             raise self._stop(over_quota(quota, "too many requests wait for their answers"))
         self.scope[FORM] = self._limiter.form  # type: ignore[literal-required] # ours
         super().on_headers_complete()
+        left = [each for each in self._unanswered if not each.response_complete]
+        self._unanswered = [*left, self.cycle]
 
     def on_body(self, body: bytes) -> None:
         """See uvicorn."""

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Send
 from uvicorn.server import ServerState
 
 from cassieq_spark.client import AsyncClient
@@ -41,12 +41,12 @@ class Door:
         self.console = Console(store, admin_key=SECRETS.admin_key)
         self.console.watcher.start = lambda: None  # type: ignore[method-assign]
         self._state = ServerState()
-        self._app: ASGIApp = make_app(lambda: self.gateway, None, console=self.console)  # type: ignore[arg-type]
+        self.app: ASGIApp = make_app(lambda: self.gateway, None, console=self.console)  # type: ignore[arg-type]
 
     @asynccontextmanager
     async def sent(self, head: str, body: bytes = b"") -> AsyncIterator[asyncio.StreamReader]:
         """A request that a client has sent; the client leaves at the end."""
-        config = Config(self._app, ws="none", lifespan="off", log_config=None)
+        config = Config(self.app, ws="none", lifespan="off", log_config=None)
         config.limiter = self.connections
         ours, theirs = socket.socketpair()
         make = lambda: Connection(config, self._state, {})  # noqa: E731 (asyncio calls it)
@@ -195,6 +195,33 @@ def test_a_client_that_reads_its_answers_late_has_all_of_them(monkeypatch: pytes
         assert answers.count(b"HTTP/1.1 200 OK") == 51
 
     run(scenario)
+
+
+def test_a_client_that_leaves_while_requests_wait_for_their_answers_is_noticed(
+    caplog: pytest.LogCaptureFixture,
+):
+    async def scenario() -> None:
+        door = Door(head_time=timedelta(hours=1))
+        ask = "GET /ready HTTP/1.1\nHost: gateway"
+        get = b"GET /health HTTP/1.1\r\nHost: gateway\r\n\r\n"
+        came, seen = asyncio.Event(), asyncio.Event()
+
+        async def app(_: object, receive: Receive, send: Send) -> None:
+            await receive()
+            came.set()
+            assert (await receive())["type"] == "http.disconnect"
+            await send({"type": "http.response.start", "status": 200})
+            seen.set()
+
+        door.app = app
+        async with door.sent(ask, get):
+            await came.wait()
+        await seen.wait()
+        await door.until_answered()
+
+    run(scenario)
+
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 def test_a_stranger_who_leaves_within_a_form_writes_no_error_into_the_log(
