@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
+from uuid import UUID
 
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import AsyncClient, AsyncExchange, Exchanged, LeaseRequest, Message
-from cassieq_spark.errors import CassieqError
+from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
 from cassieq_spark.http import DEFAULT_GROUP
 
 logger = logging.getLogger(__name__)
@@ -252,9 +253,28 @@ def _confirm(acks: Sequence[_Ack], exchanged: Exchanged) -> None:
             good.append(receipt not in late)
             late.add(receipt)
         if errors:
-            _fail([ack], errors[0])
+            some = any(
+                is_good and receipt not in exchanged.failed
+                for receipt, is_good in zip(ack.receipts, good, strict=True)
+            )
+            _fail([ack], _error_of(errors, partly=some))
         elif not ack.future.done():
             ack.future.set_result(good)
+
+
+def _error_of(errors: Sequence[Exception], *, partly: bool) -> Exception:
+    """The error of a request: of several, an unknown outcome is told first.
+
+    If a part of the request is done, Cassandra's error makes its outcome unknown: a client that
+    took it for not done, and repeated it, would take the receipts of that part for stale.
+    """
+    unknown = [each for each in errors if isinstance(each, OutcomeUnknownError)]
+    first = (unknown or errors)[0]
+    if not partly or unknown or not isinstance(first, StoreError):
+        return first
+    error = OutcomeUnknownError(f"a part of it is done: {first}")
+    error.__cause__ = first
+    return error
 
 
 def _fail(requests: Sequence[_Receive | _Ack], error: Exception) -> None:
@@ -394,14 +414,16 @@ class Action:
 
 
 _Key = tuple[str, str, Action]
-_Waiting = list[tuple[str, asyncio.Future[bool]]]
+_Waiting = list[tuple[Receipt, asyncio.Future[bool]]]
+_Call = Callable[[Iterable[str]], Awaitable[list[str]]]
 
 
 class Settlements:
     """Settles messages for requests. For one loop.
 
     Acks go with the next round of their group. Requests for any other action wait while a call of
-    the same group and action is under way, and share the next one: an LWT for each lease.
+    the same group and action is under way, and share the next one: an LWT for each lease. Each
+    request is told what became of its own receipts.
     """
 
     def __init__(self, client: AsyncClient, coalescer: Coalescer) -> None:
@@ -410,13 +432,22 @@ class Settlements:
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
 
     async def ack(self, receipts: Sequence[Receipt]) -> list[bool]:
-        """Ack messages of one queue; see `settle`."""
+        """Ack messages of one queue; see `settle`.
+
+        If one of several groups fails, those after it are not tried.
+        """
         by_group: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for index, receipt in enumerate(receipts):
             by_group[receipt.queue, receipt.group].append(index)
         done = [False] * len(receipts)
         for (queue, group), indices in by_group.items():
-            good = await self._coalescer.ack(queue, group, [receipts[index] for index in indices])
+            own = [receipts[index] for index in indices]
+            try:
+                good = await self._coalescer.ack(queue, group, own)
+            except StoreError as error:
+                if not any(done):
+                    raise
+                raise OutcomeUnknownError(f"a part of it is done: {error}") from error
             for index, is_done in zip(indices, good, strict=True):
                 done[index] = is_done
         return done
@@ -425,18 +456,23 @@ class Settlements:
         """Settle messages; return for each whether its receipt was good, so it is settled now.
 
         Raises:
-            CassieqError: See `AsyncClient.release`; some of them may be settled.
+            OutcomeUnknownError: Cassandra failed, and some of them may be settled.
+            CassieqError: See `AsyncClient.release`; if it is a `StoreError`, none is settled.
         """
         loop = asyncio.get_running_loop()
         futures = []
         for receipt in receipts:
             key = (receipt.queue_id, receipt.group, action)
             future: asyncio.Future[bool] = loop.create_future()
-            self._waiting[key].append((str(receipt), future))
+            self._waiting[key].append((receipt, future))
             futures.append(future)
             if key not in self._tasks:
                 self._tasks[key] = asyncio.create_task(self._run(key))
-        return await asyncio.gather(*futures)
+        told = await asyncio.gather(*futures, return_exceptions=True)
+        errors = [each for each in told if isinstance(each, Exception)]
+        if errors:
+            raise _error_of(errors, partly=True in told)
+        return [each is True for each in told]
 
     async def close(self) -> None:
         """Wait for the calls under way. No call may follow."""
@@ -446,22 +482,31 @@ class Settlements:
     async def _run(self, key: _Key) -> None:
         call = self._call(key[2])
         while waiting := self._waiting.pop(key, None):
-            try:
-                stale = set(await call(dict.fromkeys(receipt for receipt, _ in waiting)))
-            except Exception as error:  # noqa: BLE001 (the requests get it, whatever it is)
-                for _, future in waiting:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
+            of_lease: defaultdict[tuple[UUID, int | None], _Waiting] = defaultdict(list)
             for receipt, future in waiting:
-                if not future.done():
-                    future.set_result(receipt not in stale)
-                if key[2].kind != "extend":
-                    # A receipt is good once.
-                    stale.add(receipt)
+                of_lease[receipt.lease, receipt.deliveries].append((receipt, future))
+            # One after the other: at the same time, their LWTs would compete.
+            for each in of_lease.values():
+                await self._settle(call, each, is_once=key[2].kind != "extend")
         del self._tasks[key]
 
-    def _call(self, action: Action) -> Callable[[dict[str, None]], Awaitable[list[str]]]:
+    async def _settle(self, call: _Call, waiting: _Waiting, *, is_once: bool) -> None:
+        """Settle messages of one lease; ``is_once``: a receipt is good once."""
+        texts = [str(receipt) for receipt, _ in waiting]
+        try:
+            stale = set(await call(dict.fromkeys(texts)))
+        except Exception as error:  # noqa: BLE001 (the requests get it, whatever it is)
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for text, (_, future) in zip(texts, waiting, strict=True):
+            if not future.done():
+                future.set_result(text not in stale)
+            if is_once:
+                stale.add(text)
+
+    def _call(self, action: Action) -> _Call:
         client = self._client
         match action.kind:
             case "release":

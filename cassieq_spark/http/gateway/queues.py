@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
 from starlette.responses import JSONResponse, Response
 
 from cassieq_spark.client import Survey
-from cassieq_spark.errors import ExistsError
+from cassieq_spark.errors import ExistsError, OutcomeUnknownError, StoreError
 from cassieq_spark.http.accounts import Right, own_name
 from cassieq_spark.http.gateway.messages import position
 from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoint
@@ -251,9 +252,10 @@ async def stopped(call: Call) -> Response:
 async def resume_group(call: Call) -> Response:
     """Let a consumer group continue that has stopped at a dead message."""
     given = call.json(GroupResume)
-    count = await call.gateway.client.resume_group(
-        call.queue, call.names["group"], given.how, partition=given.partition
-    )
+    with _in_steps():
+        count = await call.gateway.client.resume_group(
+            call.queue, call.names["group"], given.how, partition=given.partition
+        )
     return JSONResponse({"resumed": count})
 
 
@@ -298,9 +300,10 @@ async def redrive(call: Call) -> Response:
         _check_target(call, name)
     call.gateway.storage.check_messages(call.account)
     # The dead-letter queue itself may be of another account, or of none.
-    report = await call.gateway.client.redrive(
-        found, to=to, force=call.query.force, across_accounts=True
-    )
+    with _in_steps():
+        report = await call.gateway.client.redrive(
+            found, to=to, force=call.query.force, across_accounts=True
+        )
     for queue in report.redriven:
         call.gateway.coalescer.wake(queue)
     return JSONResponse(
@@ -325,8 +328,21 @@ async def redrive(call: Call) -> Response:
 async def purge_dead_letters(call: Call) -> Response:
     """Discard dead letters."""
     found, gone = await _selected(call)
-    report = await call.gateway.client.purge_dead_letters(found)
+    with _in_steps():
+        report = await call.gateway.client.purge_dead_letters(found)
     return JSONResponse({"purged": report.purged, "missed": gone + report.missed})
+
+
+@contextmanager
+def _in_steps() -> Iterator[None]:
+    """Let Cassandra's error in a call of several steps be an unknown outcome.
+
+    Some of the steps may be done, and a call that is repeated does not count those.
+    """
+    try:
+        yield
+    except StoreError as error:
+        raise OutcomeUnknownError(f"a part of it may be done: {error}") from error
 
 
 def _check_target(call: Call, queue: str) -> None:

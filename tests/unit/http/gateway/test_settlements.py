@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from cassieq_spark import AsyncClient, Client
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.errors import StoreError
+from cassieq_spark.errors import (
+    CassieqError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    QueueStateError,
+    StoreError,
+)
 from cassieq_spark.http.gateway.coalescer import Action, Coalescer, Settlements
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
@@ -82,6 +89,73 @@ def test_each_kind_of_settling_does_what_it_says(store: CountingStore, sync: Cli
     (figures,) = (each for each in sync.stats("q").groups if each.group == "g")
     assert (figures.depth, figures.waiting, figures.leased) == (2, 1, 1)
     assert [each.reason for each in sync.dead_letters("q").groups] == ["bad"]
+
+
+def test_of_a_call_only_what_has_failed_is_told_as_failed(
+    store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
+):
+    first, second, third = (leased(sync, 1)[0] for _ in range(3))
+    cas = store.cas
+    errors = [NotAppliedError("no node")]
+
+    def fail_once(*given: object) -> bool:
+        if errors:
+            raise errors.pop()
+        return cas(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "cas", fail_once)
+    release = Action("release")
+
+    async def program() -> list[object]:
+        async with AsyncClient.from_store(store) as client:
+            settlements = Settlements(client, Coalescer(client, 1000, timedelta(0)))
+            asked = [
+                settlements.settle(each, release) for each in ([first], [second], [first, third])
+            ]
+            told = await asyncio.gather(*asked, return_exceptions=True)
+            assert await settlements.settle([first], release) == [True]
+            await settlements.close()
+            return told
+
+    failed, done, partly = asyncio.run(program())
+
+    assert isinstance(failed, NotAppliedError)
+    assert done == [True]
+    assert isinstance(partly, OutcomeUnknownError)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (NotAppliedError("no node"), OutcomeUnknownError),
+        (QueueStateError("no group"), QueueStateError),
+    ],
+)
+def test_acks_of_two_groups_of_which_one_fails_may_be_done(
+    sync: Client, store: CountingStore, error: CassieqError, told: type[CassieqError]
+):
+    (receipt,) = leased(sync, 1)
+    of_other = Receipt.parse(sync.receive("q", "h")[0].receipt)
+
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, timedelta(0))
+            settlements = Settlements(client, coalescer)
+            ack = coalescer.ack
+
+            async def acks(queue: str, group: str, receipts: Sequence[Receipt]) -> list[bool]:
+                if group == "h":
+                    raise error
+                return await ack(queue, group, receipts)
+
+            coalescer.ack = acks  # type: ignore[method-assign]
+            with pytest.raises(type(error)):
+                await settlements.ack([of_other, receipt])
+            with pytest.raises(told):
+                await settlements.ack([receipt, of_other])
+            await settlements.close()
+
+    asyncio.run(program())
 
 
 def test_an_error_reaches_all_who_asked_and_the_next_go_on(
