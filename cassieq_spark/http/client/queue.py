@@ -251,7 +251,7 @@ class HttpQueue:
         Returns:
             Their monotons, in order; of a queue with several partitions, by partition, each of
             which becomes visible by itself. None if they were put before under their idempotency
-            key.
+            key. If an earlier attempt has put some, only the others.
 
         Raises:
             HttpError: See `put`.

@@ -166,7 +166,8 @@ async def delete_queue(call: Call) -> Response:
     """Delete a queue and its messages."""
     # A queue that is deleted already is 404.
     await call.gateway.client.queue(call.queue)
-    await call.gateway.client.delete_queue(call.queue, force=call.query.force)
+    with _in_steps():
+        await call.gateway.client.delete_queue(call.queue, force=call.query.force)
     return Response(status_code=200)
 
 
@@ -337,7 +338,7 @@ async def purge_dead_letters(call: Call) -> Response:
 def _in_steps() -> Iterator[None]:
     """Let Cassandra's error in a call of several steps be an unknown outcome.
 
-    Some of the steps may be done, and a call that is repeated does not count those.
+    Some of the steps may be done, and a call that is repeated does not tell of those.
     """
     try:
         yield

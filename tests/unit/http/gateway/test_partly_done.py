@@ -87,3 +87,15 @@ def test_a_group_that_is_resumed_in_one_partition_may_be_resumed_in_part(
     answer = gateway.ask("POST", "/stops/groups/default/resume", json={"how": "retry"})
 
     assert answer.status_code == 504
+
+
+def test_a_queue_whose_deletion_breaks_off_may_be_deleted(
+    gateway: InProcess, store: PartlyDownStore
+):
+    store.down = {("cas", "shop:q@1.1")}
+
+    broken_off = gateway.ask("DELETE", "/q")
+    again = gateway.ask("DELETE", "/q")
+
+    # A client that took the first for not done, and repeated it, would hear of no such queue.
+    assert (broken_off.status_code, again.status_code) == (504, 404)
