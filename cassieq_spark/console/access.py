@@ -69,6 +69,10 @@ class Session:
     is_new: bool = False
 
 
+#: A program, which sends the key with each request. Nonces of others are longer.
+_PROGRAM = Session("program")
+
+
 class Access:
     """Sessions, and the tokens of their forms. Keeps nothing: all follows from a key.
 
@@ -115,7 +119,7 @@ class Access:
         """
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind == "Key" and self.is_key(given):
-            return Session("program")
+            return _PROGRAM
         nonce = self._nonce_of(request.cookies.get(self._cookie, ""))
         if self.needs_login:
             return Session(nonce) if nonce else None
@@ -144,6 +148,11 @@ class Access:
             RefusedError: It was not.
         """
         self.check_origin(request)
+        if session == _PROGRAM:
+            raise RefusedError(
+                "a program with the key only looks: log in with a browser, or use cassieq or the "
+                "gateway to change something"
+            )
         if not hmac.compare_digest(token.encode(), self.token(session).encode()):
             raise RefusedError(
                 "this form is not one of your session, or it is too old: go back, reload the "

@@ -140,6 +140,17 @@ def test_logging_out_ends_the_session(guarded: Visitor):
     assert guarded.get("/").status_code == 303
 
 
+def test_a_program_with_the_key_changes_nothing_even_with_the_token_of_a_page(guarded: Visitor):
+    key = {"authorization": f"Key {KEY}"}
+    page = guarded.get("/queues/orders", **key)
+    (pause,) = [form for form in forms_of(page.text) if form.action.endswith("/change/pause")]
+
+    refused = guarded.post(pause.action, pause.fields, **key)
+
+    assert refused.status_code == 403
+    assert "a program with the key only looks" in words_of(refused.text)
+
+
 def test_a_program_looks_with_the_key_in_a_header(guarded: Visitor):
     assert guarded.get("/", authorization=f"Key {KEY}").status_code == 200
     assert guarded.get("/", authorization="Key nope").status_code == 303
