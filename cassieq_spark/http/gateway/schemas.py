@@ -34,6 +34,8 @@ Position = Annotated[
 #: How bytes are encoded in JSON and URLs: as text, or as Base64 if they are not UTF-8.
 Encoding = Literal["text", "base64"]
 Force = Annotated[bool, Field(description="Also while consumers hold messages.")]
+#: Of an account or key.
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 QueueName = Annotated[str, Field(min_length=1, max_length=140, pattern=QUEUE_PATTERN)]
 #: Whole seconds.
 Period = Annotated[int, Field(ge=1, le=_A_YEAR)]
@@ -285,7 +287,7 @@ class RedriveParameters(DeadLetterParameters):
 class KeyOptions(Payload):
     """A new key."""
 
-    key_name: str = Field(pattern=NAME_PATTERN, examples=["third"])
+    key_name: Name = Field(examples=["third"])
     levels: list[str] | None = Field(None, description="Rights; by default all.")
     queue_name: QueueName | None = Field(None, description="Limits the key to this queue.")
     expires_at: Instant | None = None
@@ -294,8 +296,8 @@ class KeyOptions(Payload):
 class PermissionOptions(Payload):
     """A URL to sign."""
 
-    account_name: str
-    key_name: str
+    account_name: Name
+    key_name: Name
     levels: list[str]
     start_time: Instant | None = None
     end_time: Instant | None = None

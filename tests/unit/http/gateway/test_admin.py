@@ -66,6 +66,19 @@ def test_a_key_whose_name_is_not_valid_is_refused(gateway: InProcess, name: str)
     assert "keyName: " in refused.json()["message"]
 
 
+@pytest.mark.parametrize("field", ["accountName", "keyName"])
+@pytest.mark.parametrize("name", ["", "a" * 51, "a b"])
+def test_a_url_of_an_account_or_key_that_cannot_be_is_refused(
+    gateway: InProcess, field: str, name: str
+):
+    given = {"accountName": "shop", "keyName": "primary", "levels": ["ReadMessage"], field: name}
+
+    refused = gateway.administer("POST", "/permissions", json=given)
+
+    assert refused.status_code == 422
+    assert f"{field}: " in refused.json()["message"]
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
