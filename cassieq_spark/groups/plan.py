@@ -65,9 +65,7 @@ def plan_lease(
         due = []
     alive = [row for row in due if not row_is_dead(row, request.max_deliveries)]
     dead = [
-        _mark_waiting_dead(changes, row, in_order=request.strict_fifo)
-        if isinstance(row, Waiting)
-        else mark_dead(changes, row, spare, RAN_OUT)
+        row if isinstance(row, Waiting) else mark_dead(changes, row, spare, RAN_OUT)
         for row in due
         if row_is_dead(row, request.max_deliveries)
     ]
@@ -156,21 +154,6 @@ def mark_dead(changes: Changes, slot: Slot, lease: UUID, *when: When) -> Waiting
     """
     dead = slot.to_waiting(changes.state.due_in(), slot.monotons, too_often(slot.deliveries))
     changes.empty_slot(slot, lease, as_read(slot, "monotons"), as_read(slot, "deliveries"), *when)
-    changes.add_waiting(dead)
-    return dead
-
-
-def _mark_waiting_dead(changes: Changes, row: Waiting, *, in_order: bool) -> Waiting:
-    """Give a row a reason that was released in its last delivery; only where order is kept.
-
-    There a group may stop at it, and whoever resumes the group finds it by its reason.
-    """
-    if row.reason is not None or not in_order:
-        return row
-    # Under the key of the row that is deleted, the new row would be deleted with it.
-    due = max(changes.state.due_in(), row.due + 1)
-    dead = replace(row, due=due, reason=too_often(row.deliveries))
-    changes.remove_waiting(row)
     changes.add_waiting(dead)
     return dead
 

@@ -112,26 +112,6 @@ def test_a_message_that_was_delivered_too_often_stops_the_group_too():
     assert "3 deliveries" in found.reason
 
 
-@pytest.mark.parametrize(("how", "left"), [("retry", ["a", "b"]), ("drop", ["b"])])
-def test_a_group_that_stops_at_a_message_released_in_its_last_delivery_is_resumed(
-    how: str, left: list[str]
-):
-    queue = StoppingQueue()
-    queue.put("a", "b")
-    for _ in range(3):
-        queue.client.release(*queue.receive())
-        queue.clock.advance(timedelta(seconds=1))
-
-    assert queue.receive(10) == []
-    (found,) = queue.client.stopped("orders", "billing")
-    assert (found.monotons, found.deliveries) == (Ranges.of(Range(0, 1)), 3)
-    assert "3 deliveries" in found.reason
-    assert queue.client.stats("orders").groups[0].dead == 1
-
-    assert queue.resume(how) == 1
-    assert queue.values() == left
-
-
 def test_a_retried_message_is_delivered_again_and_counted_anew(stopped: StoppingQueue):
     assert stopped.resume("retry") == 1
 
