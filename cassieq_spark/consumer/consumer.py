@@ -180,14 +180,15 @@ class Consumer:
         """Dead-letter waiting rows of a lease or a settlement; see `dead_letter_messages`.
 
         If the queue stops at dead messages, only log them: an operator decides, see
-        `resume_group`.
+        `resume_group`. An LWT and two or three reads for each row that was released at its last
+        delivery.
 
         Args:
             dead: The waiting rows that are dead.
             known: Rows at which the group had stopped before; they are not logged again.
         """
         if self.queue.on_dead is OnDead.STOP:
-            self._report_stop([each for each in dead if each not in known])
+            self._stop_at(dead, known)
             return 0
         if not dead:
             return 0
@@ -195,8 +196,13 @@ class Consumer:
 
         return dead_letter_messages(self._store, self.queue, self.group, dead)
 
-    def _report_stop(self, dead: Sequence[Waiting]) -> None:
+    def _stop_at(self, dead: Sequence[Waiting], known: Sequence[Waiting]) -> None:
+        """Log dead rows, each of them once."""
         for each in dead:
+            # Without a reason it was released at its last delivery, and nobody has marked it yet.
+            is_new = self.group.mark_dead(each) if each.reason is None else each not in known
+            if not is_new:
+                continue
             logger.error(
                 "%s stops at the dead messages %s (%s), and is given nothing behind them: deliver "
                 "them again, or let them go to the dead-letter queue: cassieq group resume %s %s "

@@ -18,7 +18,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest, was_leased, was_taken_up
-from cassieq_spark.groups.plan import plan_lease, plan_replay
+from cassieq_spark.groups.plan import plan_lease, plan_replay, too_often
 from cassieq_spark.groups.settle import Settled, holds_all, plan_settle, was_settled
 from cassieq_spark.groups.state import (
     HEAD,
@@ -290,6 +290,17 @@ class ConsumerGroup:
         return self._replace_dead(
             dead,
             lambda state: Waiting(max(state.due_in(), dead.due + 1), dead.monotons, deliveries=0),
+        )
+
+    def mark_dead(self, row: Waiting) -> bool:
+        """Give messages that wait, and were handed out too often, the reason why they are dead.
+
+        So everyone sees that they are, whatever the limit of deliveries is. The same cost; False
+        if someone else was faster.
+        """
+        reason = too_often(row.deliveries)
+        return self._replace_dead(
+            row, lambda state: replace(row, due=max(state.due_in(), row.due + 1), reason=reason)
         )
 
     def defer_dead(self, dead: Waiting, *, by: timedelta) -> bool:

@@ -1824,6 +1824,14 @@ MUTANTS = (
         "        if False:\n",
     ),
     Mutant(
+        "nobody sees that a group stops at a message that was released too often",
+        "on_dead",
+        "consumer/consumer.py",
+        "self.group.mark_dead(each) if each.reason is None else each not in known",
+        "each not in known",
+        ("test_key_order_property.py",),
+    ),
+    Mutant(
         "the repair dead-letters where the group should stop",
         "on_dead",
         "repair/redeliver.py",

@@ -32,7 +32,7 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.presence import Presence
 from cassieq_spark.groups.state import GroupState, Settlement
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import Range, Ranges, SinkBatch
+from cassieq_spark.model import QueueDefinition, Range, Ranges, SinkBatch
 from cassieq_spark.producer.new_message import batches_of, check_message
 from cassieq_spark.producer.partitioned import publish_all, write_messages
 from cassieq_spark.queues import read_queue
@@ -73,7 +73,7 @@ class KeyOrder(RuleBasedStateMachine):
 
     @initialize(
         partitions=st.integers(1, 4),
-        max_deliveries=st.sampled_from([0, 3, 6]),
+        max_deliveries=st.sampled_from([0, 1, 3, 6]),
         cache_for=st.sampled_from([timedelta(0), timedelta(minutes=1)]),
         stops=st.booleans(),
     )
@@ -327,6 +327,25 @@ class KeyOrder(RuleBasedStateMachine):
     def repair(self) -> None:
         report = run_once(self.store, scan=DriverScan(self.store))
         assert not report.failed
+
+    @precondition(lambda self: self.stops and self.client.queue("q").max_deliveries)
+    @rule(keys=st.lists(st.sampled_from(KEYS), max_size=8))
+    def give_everything_back(self, keys: list[str]) -> None:
+        """A client that is given nothing any more can see where the group has stopped."""
+        self.put_many(keys)
+        self.clock.advance(timedelta(seconds=200))
+        while messages := self.client.receive("q", "g", max=10):
+            self._got([text(each) for each in messages])
+            self.client.release(*messages)
+        (group,) = self.client.groups("q")
+        owed = sum(1 for each in read_queue(self.store, "q").by_partition if self._owes(each))
+        assert group.stopped == owed, "it is given nothing, and nothing says why"
+        found = {each.partition for each in self.client.stopped("q", "g")}
+        assert len(found) == owed, "it can't be resumed"
+
+    def _owes(self, partition: QueueDefinition) -> bool:
+        group = ConsumerGroup(Ledger(self.store, partition.queue_id), "g")
+        return group.read(every_waiting=True).floor < group.ledger.read_head().next
 
     def _owed(self) -> set[str]:
         """What the group has not settled; what is dead is settled, unless it stops the group."""

@@ -18,7 +18,7 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.model import OnDead, Range, Ranges
 from cassieq_spark.producer.partitioner import partition_of_key
-from cassieq_spark.queues import read_queue
+from cassieq_spark.queues import alter_queue, read_queue
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
 from cassieq_spark.spark.source import idle_backoff
@@ -162,6 +162,63 @@ def test_a_message_that_is_dropped_is_settled_without_a_copy(stopped: StoppingQu
     assert stopped.values() == ["c"]
     assert stopped.dead() == []
     assert stopped.client.stats("orders").groups[0].depth == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "values"), [("retry", ["a", "b"]), ("dead-letter", ["b"]), ("drop", ["b"])]
+)
+def test_a_message_that_is_released_at_its_last_delivery_stops_the_group_and_is_shown(
+    how: str, values: list[str], caplog: pytest.LogCaptureFixture
+):
+    queue = StoppingQueue(partitions=2)
+    queue.put("a", "b", key=HERE)
+    for _ in range(3):
+        queue.client.release(*queue.receive())
+    for _ in range(3):
+        assert queue.receive(10) == []
+
+    (found,) = queue.client.stopped("orders", "billing")
+    assert (found.partition, found.monotons, found.deliveries) == (0, Ranges.of(Range(0, 1)), 3)
+    assert "3 deliveries" in found.reason
+    (group,) = queue.client.groups("orders")
+    assert (group.stopped, group.dead, group.due) == (1, 1, 0)
+    records = [each for each in caplog.records if getattr(each, "action", "") == STOPPED]
+    assert ["messages 0 (not settled in 3 deliveries" in each.message for each in records] == [
+        True
+    ]
+    assert queue.resume(how) == 1
+    queue.clock.advance(timedelta(seconds=1))
+    assert queue.values() == values
+
+
+def test_a_message_that_waits_when_the_limit_of_deliveries_falls_stops_the_group_and_is_shown():
+    queue = StoppingQueue()
+    queue.put("a", "b")
+    for _ in range(2):
+        queue.client.release(*queue.receive())
+    alter_queue(queue.store, "orders", max_deliveries=2)
+
+    assert queue.receive(10) == []
+
+    assert [each.deliveries for each in queue.client.stopped("orders", "billing")] == [2]
+
+
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.REACHED_ONE])
+def test_a_lost_answer_leaves_a_message_that_was_released_too_often_marked_and_logged(
+    fault: Fault, caplog: pytest.LogCaptureFixture
+):
+    queue = StoppingQueue()
+    queue.put("a", "b")
+    for _ in range(3):
+        queue.client.release(*queue.receive())
+
+    queue.trouble.fault = fault
+    for _ in range(2):
+        assert queue.receive(10) == []
+
+    assert len(queue.client.stopped("orders", "billing")) == 1
+    records = [each for each in caplog.records if getattr(each, "action", "") == STOPPED]
+    assert len(records) == 1
 
 
 @pytest.mark.parametrize("how", list(Resume))
