@@ -200,7 +200,14 @@ class Consumer:
         """Log dead rows, each of them once."""
         for each in dead:
             # Without a reason it was released at its last delivery, and nobody has marked it yet.
-            is_new = self.group.mark_dead(each) if each.reason is None else each not in known
+            try:
+                is_new = self.group.mark_dead(each) if each.reason is None else each not in known
+            except CassieqError as error:
+                text = "%s: could not mark messages %s as dead, the next reader tries again: %s"
+                logger.warning(
+                    text, self.group, each.monotons.short, error, extra=dict(self.log_fields)
+                )
+                continue
             if not is_new:
                 continue
             logger.error(

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,7 +14,7 @@ from cassieq_spark import Client, NewMessage
 from cassieq_spark.client import Message
 from cassieq_spark.consumer.consumer import STOPPED, Consumer
 from cassieq_spark.dead_letters.stopped import Resume
-from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.model import OnDead, Range, Ranges
@@ -219,6 +220,21 @@ def test_a_lost_answer_leaves_a_message_that_was_released_too_often_marked_and_l
     assert len(queue.client.stopped("orders", "billing")) == 1
     records = [each for each in caplog.records if getattr(each, "action", "") == STOPPED]
     assert len(records) == 1
+
+
+def test_a_reader_that_cannot_mark_a_message_as_dead_goes_on_and_the_next_one_marks_it():
+    queue = StoppingQueue()
+    queue.put("a", "b")
+    for _ in range(3):
+        queue.client.release(*queue.receive())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConsumerGroup, "mark_dead", Mock(side_effect=ContentionError("lost")))
+        assert queue.receive(10) == []
+    assert queue.client.stopped("orders", "billing") == []
+
+    assert queue.receive(10) == []
+    assert len(queue.client.stopped("orders", "billing")) == 1
 
 
 @pytest.mark.parametrize("how", list(Resume))
