@@ -78,12 +78,16 @@ def file_of(context: typer.Context) -> Path | None:
 
 
 def _configure(context: typer.Context, path: Path | None) -> Path | None:
-    """Take the settings of a file as defaults of the command, and of those below it."""
-    if path is None and context.parent is None and (named := os.environ.get(VARIABLE)):
-        path = Path(named)
+    """Take the settings of a file as defaults of the command, and of those below it.
+
+    They replace those of a file that was named further ahead on the line. The variable counts at
+    the last command only: by then it is known whether the line names a file.
+    """
+    is_last = not hasattr(context.command, "commands")
+    if path is None and is_last and file_of(context) is None:
+        path = Path(named) if (named := os.environ.get(VARIABLE)) else None
     if path is not None:
-        found = configured(path, context.command, root=context.find_root().command)
-        context.default_map = {**(context.default_map or {}), **found}
+        context.default_map = configured(path, context.command, root=context.find_root().command)
         context.meta[_FILE] = path
     return path
 
@@ -98,7 +102,8 @@ Config = Annotated[
     Path | None,
     typer.Option(
         "--config",
-        help=f"File with settings; options and variables override it. Also {VARIABLE}.",
+        help=f"File with settings; options and variables override it. Without it, the file of "
+        f"{VARIABLE}.",
         metavar="FILE",
         show_default=False,
         is_eager=True,

@@ -222,6 +222,35 @@ def test_the_file_may_be_named_anywhere_on_the_line(file: Path, at: int):
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("is_on_line", [False, True])
+@pytest.mark.usefixtures("node")
+def test_a_file_takes_nothing_from_the_one_that_it_replaces(
+    file: Path, monkeypatch: pytest.MonkeyPatch, at: int, is_on_line: bool
+):
+    other = file.with_name("other.toml")
+    other.write_text('[cassandra]\nkeyspace = "of_the_other"\n')
+    words = ["queue", "list", "-v"]
+    words[at:at] = ["--config", str(other)]
+    if is_on_line:
+        words[:0] = ["--config", str(file)]
+    else:
+        monkeypatch.setenv("CASSIEQ_CONFIG", str(file))
+
+    told, _ = cassieq(*words).err.splitlines()
+
+    assert told.endswith("127.0.0.1:2 (started by 'cassieq node up'), keyspace of_the_other")
+
+
+def test_the_file_of_the_variable_is_not_opened_if_the_line_names_one(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("CASSIEQ_CONFIG", "/nowhere.toml")
+
+    assert "at 127.0.0.1:3:" in cassieq("queue", "list", "--config", str(file)).err
+    assert "/nowhere.toml" in cassieq("queue", "list").err
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
 def test_if_asked_a_command_says_which_cassandra_it_uses(node: Running, at: int):
     words = ["queue", "list"]
     words[at:at] = ["-v"]
