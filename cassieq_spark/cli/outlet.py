@@ -30,8 +30,6 @@ Gauge = Callable[[int], int]
 _PIECE = 4096
 #: Between two looks at a pipe: at first a reader that is at work, then one that is not.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.000_05, 0.05
-#: The longest time between two beats while the reader keeps us waiting.
-_BEAT_SECONDS = 1.0
 
 
 class NotTakenError(Exception):
@@ -52,11 +50,11 @@ class Outlet:
     Args:
         stream: The stream, in binary.
         stop: Ends a wait.
-        beat: Is called with each piece that is written, and at least every second while the reader
-            keeps us waiting. It looks at the clock itself.
+        beat: Is called with each piece that is written, and while the reader keeps us waiting. It
+            looks at the clock itself, and returns after how many seconds to call it again.
     """
 
-    def __init__(self, stream: Any, stop: Stop, beat: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, stop: Stop, beat: Callable[[], float]) -> None:
         self._stream = stream
         self._stop = stop
         self._beat = beat
@@ -92,8 +90,8 @@ class Outlet:
 
     def _wait_for_room(self, descriptor: int) -> None:
         while True:
-            self._beat()
-            stopped, ready, _ = select.select([self._stop], [descriptor], [], _BEAT_SECONDS)
+            patience = self._beat()
+            stopped, ready, _ = select.select([self._stop], [descriptor], [], patience)
             if stopped:
                 raise _InterruptedError
             if ready:
@@ -107,10 +105,9 @@ class Outlet:
                 if not unread(descriptor):
                     return
                 raise BrokenPipeError
-            if self._stop.wait(timedelta(seconds=pause)):
+            if self._stop.wait(timedelta(seconds=min(pause, self._beat()))):
                 raise _InterruptedError
             pause = min(2 * pause, _LONGEST_PAUSE)
-            self._beat()
 
 
 class _InterruptedError(Exception):

@@ -34,7 +34,7 @@ app = typer.Typer()
 
 #: Messages that are leased together to be printed.
 _TOGETHER = 1000
-#: For how long a call waits for messages; a signal is noticed after that.
+#: For how long a call waits for messages at the most; a signal is noticed after that.
 _PATIENCE = timedelta(seconds=1)
 #: Between two looks for messages while commands run.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
@@ -87,7 +87,10 @@ def receive(  # noqa: PLR0913 (one per option)
         bool, typer.Option("--ack", help="Ack messages once they are taken; the default.")
     ] = False,
     release: Annotated[
-        bool, typer.Option("--release", help="Release messages once they are taken.")
+        bool,
+        typer.Option(
+            "--release", help="Hold the messages until all are taken, and then release them."
+        ),
     ] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Hold the messages until their lease runs out.")
@@ -147,6 +150,11 @@ def receive(  # noqa: PLR0913 (one per option)
         raise OptionError("--parallel and --retry-after are for --exec: give a command")
     if execute is not None and (fate is not Fate.ACK or as_json):
         raise OptionError("--exec decides itself what becomes of messages, and prints none")
+    if follow and fate is Fate.RELEASE:
+        raise OptionError(
+            "--release gives messages back in the end, and --follow has none: leave out one of "
+            "them, or look at messages with 'cassieq peek'"
+        )
     validate_name("group", group)
     limit = most if most is not None or follow or execute else 1
     with closing(open_store(connection)) as store, stopped_by_signals() as stop:
@@ -192,7 +200,7 @@ class Held:
         self._lease = lease or definition.lease
         self._fate = fate
         self._open: dict[str, Message] = {}
-        self._done: list[Message] = []
+        self._done: dict[str, Message] = {}
         self._beats_at = 0.0
         self.order = definition.order
         #: How many messages were not held any more when they were to be settled.
@@ -203,7 +211,7 @@ class Held:
         found = self._client.receive(
             self._queue, self._group, max=most, wait=wait, lease=self._lease
         )
-        if not self._open:
+        if not self._open and not self._done:
             self._beats_at = time.monotonic() + self._lease.total_seconds() / 3
         self._open |= {each.receipt: each for each in found}
         return found
@@ -211,7 +219,7 @@ class Held:
     def done(self, message: Message) -> None:
         """Settle a message with the next ones."""
         if self._open.pop(message.receipt, None) is not None:
-            self._done.append(message)
+            self._done[message.receipt] = message
 
     def fail(self, messages: Sequence[Message], *, delay: timedelta) -> None:
         """Release messages that could not be processed. An LWT for each lease."""
@@ -220,22 +228,32 @@ class Held:
         self._count(self._client.release(*messages, delay=delay))
 
     def settle(self) -> None:
-        """Settle what is done. An LWT for each lease; none if nothing is."""
-        done, self._done = self._done, []
+        """Settle what is done. An LWT for each lease; none if nothing is.
+
+        What is to be released is held until `finish`: it would be received again.
+        """
+        if self._fate is Fate.RELEASE:
+            return
+        done, self._done = self._done, {}
         if self._fate is Fate.ACK:
             self._count(self._client.ack(*done))
-        elif self._fate is Fate.RELEASE:
-            self._count(self._client.release(*done))
 
-    def beat(self) -> None:
-        """After a third of the lease: settle what is done, and extend what is not."""
-        if time.monotonic() < self._beats_at:
-            return
-        self._beats_at = time.monotonic() + self._lease.total_seconds() / 3
-        self.settle()
-        for receipt in self._client.extend(*self._open, by=self._lease):
-            self._open.pop(receipt, None)
-            self.stale += 1
+    def beat(self) -> float:
+        """After a third of the lease: settle what is done, and extend what is held.
+
+        Returns:
+            After how many seconds to call it again; a second at the most.
+        """
+        if not self._open and not self._done:
+            return _PATIENCE.total_seconds()
+        if time.monotonic() >= self._beats_at:
+            self._beats_at = time.monotonic() + self._lease.total_seconds() / 3
+            self.settle()
+            for receipt in self._client.extend(*self._open, *self._done, by=self._lease):
+                self._open.pop(receipt, None)
+                self._done.pop(receipt, None)
+                self.stale += 1
+        return min(_PATIENCE.total_seconds(), max(0.0, self._beats_at - time.monotonic()))
 
     def fail_all(self, *, delay: timedelta) -> None:
         """Release all that is not done."""
@@ -248,6 +266,8 @@ class Held:
         """
         try:
             self.settle()
+            if self._fate is Fate.RELEASE:
+                self._count(self._client.release(*self._done))
         finally:
             back, self._open = by_lease(self._open), {}
             settle_all(self._store, back, lambda monotons: Settlement(unread=monotons))
@@ -292,7 +312,8 @@ class _Supply:
     def look(self, most: int, *, at_once: bool = False) -> list[Message]:
         """Lease messages, after a second at the most; none if the program is to end."""
         most = most if self._left is None else min(most, self._left)
-        patience = timedelta(0) if at_once else min(_PATIENCE, self._patience)
+        until_beat = timedelta(seconds=self.held.beat())
+        patience = timedelta(0) if at_once else min(until_beat, self._patience)
         found = self.held.receive(most, patience)
         if self.stop.is_set():
             # Nobody has seen them; they are given back in the end.
@@ -353,12 +374,11 @@ def _run_all(
                 continue
             # With room for more, it is time to look again soon.
             pause = _FIRST_PAUSE if messages else min(2 * pause, _LONGEST_PAUSE)
-            ended = commands.wait(pause)
+            ended = commands.wait(min(pause, held.beat()))
             count += len(ended)
             failed += _settle_ended(held, ended, retry_after)
             if ended:
                 supply.begin_to_wait()
-            held.beat()
             if supply.stop.is_set() and commands.count and not is_told:
                 is_told = True
                 _tell(f"waiting for {commands.count} command(s); Ctrl-C again ends them")

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import typer
 
-from cassieq_spark.cli import messages, put, receive
+from cassieq_spark.cli import execute, messages, put, receive
+from cassieq_spark.cli.execute import Commands
 from cassieq_spark.client import Client
 from cassieq_spark.queues import create_queue
 from cassieq_spark.signals import Stop
@@ -304,6 +305,50 @@ def test_what_becomes_of_messages_is_chosen(client: Client, how: str, left: int)
     assert depth(client) == left
 
 
+def test_messages_that_are_released_are_printed_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(receive, "_TOGETHER", 2)
+    client.put_many("orders", ["one", "two", "three", "four", "five"])
+
+    ended = cassieq("receive", "orders", "--group", "g", "--max", "100", "--release")
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.split() == ["one", "two", "three", "four", "five"]
+    again = [each for _ in range(5) for each in client.receive("orders", "g", max=100)]
+    assert [each.delivery_count for each in again] == [2] * 5
+
+
+def test_messages_that_are_to_be_released_are_held_until_the_end():
+    store, clock = make_clocked_store()
+    create_queue(store, "orders")
+    client = Client.from_store(store)
+    client.put("orders", "one")
+    held = receive.Held(
+        store, "orders", "g", lease=timedelta(seconds=60), fate=receive.Fate.RELEASE
+    )
+    (message,) = held.receive(1, timedelta(0))
+    held.done(message)
+    held.settle()
+
+    held._beats_at = 0.0
+    clock.advance(timedelta(seconds=50))
+    held.beat()
+    clock.advance(timedelta(seconds=50))
+    others = client.receive("orders", "g")
+    held.finish()
+
+    assert (others, held.stale) == ([], 0)
+    assert client.receive("orders", "g")
+
+
+def test_messages_are_not_released_without_an_end(client: Client):
+    ended = cassieq("receive", "orders", "--group", "g", "--release", "--follow")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "cassieq peek" in ended.err
+
+
 def test_receipts_are_printed_of_messages_that_are_held(client: Client):
     client.put_many("orders", ["one", "two"])
 
@@ -423,6 +468,29 @@ def test_a_lease_is_extended_while_a_message_is_not_done(
     held.settle()
 
     assert (held.stale, len(others)) == (stale, stale)
+
+
+def test_nothing_waits_longer_than_a_short_lease_lasts(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    waits: list[float] = []
+
+    class Watched(Commands):
+        def wait(self, seconds: float) -> list[execute.Ended]:
+            waits.append(seconds)
+            if len(waits) == 5:
+                (tmp_path / "end").touch()
+            return super().wait(seconds)
+
+    monkeypatch.setattr(receive, "Commands", Watched)
+    client.put("orders", "one")
+    script = f'while [ ! -e "{tmp_path}/end" ]; do sleep 0.05; done'
+
+    words = ["receive", "orders", "--group", "g", "--exec", script]
+    ended = cassieq(*words, "--lease", "300ms", "--max", "1")
+
+    assert ended.code == 0
+    assert max(waits) <= 0.1
 
 
 def test_a_command_that_cannot_be_started_has_failed(client: Client):

@@ -8,6 +8,8 @@ import select
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -29,7 +31,7 @@ def pipe() -> Iterator[tuple[int, Callable[[], Outlet]]]:
     reader, writer = os.pipe()
     stop = Stop()
     with os.fdopen(writer, "wb", buffering=0) as stream:
-        yield reader, lambda: Outlet(stream, stop, lambda: None)
+        yield reader, lambda: Outlet(stream, stop, lambda: 1.0)
     stop.close()
 
 
@@ -101,7 +103,7 @@ def test_a_reader_that_does_not_read_does_not_keep_a_signal_from_ending_it(stop:
         os.fdopen(writer, "wb", buffering=0) as stream,
         pytest.raises(NotTakenError),
     ):
-        Outlet(stream, stop, lambda: None).put(b"x" * size)
+        Outlet(stream, stop, lambda: 1.0).put(b"x" * size)
     os.close(reader)
 
 
@@ -109,16 +111,37 @@ def test_what_has_to_be_done_meanwhile_is_done(stop: Stop):
     reader, writer = os.pipe()
     beats: list[int] = []
 
-    def beat() -> None:
+    def beat() -> float:
         beats.append(1)
         if len(beats) == 3:
             os.read(reader, 100)
+        return 1.0
 
     with os.fdopen(writer, "wb", buffering=0) as stream:
         Outlet(stream, stop, beat).put(b"one\n")
     os.close(reader)
 
     assert len(beats) == 3
+
+
+def test_nothing_waits_longer_than_until_it_has_to_be_done(
+    stop: Stop, monkeypatch: pytest.MonkeyPatch
+):
+    reader, writer = os.pipe()
+    waits: list[float] = []
+
+    def wait(*arguments: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        waits.append(arguments[-1])
+        # The pipe has no room before it is looked at a third time.
+        return select.select(*arguments[:3], 0) if len(waits) > 2 else ([], [], [])
+
+    monkeypatch.setattr(module, "select", SimpleNamespace(select=wait))
+    monkeypatch.setattr(module, "_PIPE_GAUGES", ())
+    with os.fdopen(writer, "wb", buffering=0) as stream:
+        Outlet(stream, stop, lambda: 0.01).put(b"one\n")
+    os.close(reader)
+
+    assert waits == [0.01] * 3
 
 
 @pytest.mark.parametrize("data", [[b"one\n"] * 10, [b"x" * 40_000]], ids=["lines", "a long one"])
@@ -135,7 +158,7 @@ def test_it_is_done_as_well_while_the_reader_takes_each_part_at_once(
     thread = threading.Thread(target=read)
     thread.start()
     with os.fdopen(writer, "wb", buffering=0) as stream:
-        out = Outlet(stream, stop, lambda: beats.append(1))
+        out = Outlet(stream, stop, lambda: beats.append(1) or 1.0)
         for each in data:
             out.put(each)
     thread.join(20)
@@ -146,7 +169,7 @@ def test_it_is_done_as_well_while_the_reader_takes_each_part_at_once(
 
 def test_a_file_takes_what_is_written(stop: Stop, tmp_path: Path):
     with (tmp_path / "out").open("wb") as stream:
-        Outlet(stream, stop, lambda: None).put(b"x" * 100_000)
+        Outlet(stream, stop, lambda: 1.0).put(b"x" * 100_000)
 
     assert (tmp_path / "out").read_bytes() == b"x" * 100_000
 
@@ -155,7 +178,7 @@ def test_a_terminal_takes_what_is_written(stop: Stop):
     master, slave = pty.openpty()
 
     with os.fdopen(slave, "wb", buffering=0) as stream:
-        out = Outlet(stream, stop, lambda: None)
+        out = Outlet(stream, stop, lambda: 1.0)
         out.put(b"one\n")
         shown, is_terminal = os.read(master, 100), out.is_terminal
     os.close(master)
