@@ -83,7 +83,8 @@ def peek(
 def ack(receipts: _Receipts, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Ack messages by their receipts: they are done.
 
-    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before.
+    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before; or
+    if a line of standard input has no receipt. The others are settled all the same.
 
     Examples:
         cassieq ack 'orders@1/billing/0a3c5c1e-8f5f-4a0c-9c39-5d2f7c3a1b11/42'
@@ -104,7 +105,8 @@ def release(
 ) -> None:
     """Give messages back by their receipts: they are delivered again.
 
-    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before.
+    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before; or
+    if a line of standard input has no receipt. The others are settled all the same.
 
     Examples:
         cassieq release --delay 5m - < receipts.txt
@@ -126,7 +128,8 @@ def extend(
 ) -> None:
     """Hold messages longer by their receipts: nobody else gets them meanwhile.
 
-    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before.
+    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before; or
+    if a line of standard input has no receipt. The others are settled all the same.
 
     Examples:
         cassieq extend --by 10m 'orders@1/billing/0a3c5c1e-8f5f-4a0c-9c39-5d2f7c3a1b11/42'
@@ -152,7 +155,8 @@ def reject(
 ) -> None:
     """Dead-letter messages by their receipts, however often they were delivered.
 
-    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before.
+    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before; or
+    if a line of standard input has no receipt. The others are settled all the same.
 
     Examples:
         cassieq reject --reason 'no such customer' - < receipts.txt
@@ -198,22 +202,30 @@ def _settle(
     settle: Callable[[Client, Sequence[str]], list[str]],
     as_json: bool,
 ) -> None:
-    """Settle messages as their receipts come; then tell how many, and fail if some are stale."""
+    """Settle messages as their receipts come; then tell how many, and fail if some could not be.
+
+    A line without a receipt keeps no message of other lines from being settled.
+    """
     _check(receipts)
-    count, stale = 0, list[str]()
+    count, stale, malformed = 0, list[str](), list[str]()
     with client_of(connection) as client:
-        for given in _given(receipts):
+        for given in _given(receipts, malformed):
             stale += settle(client, given)
             count += len(given)
     if as_json:
-        print_json({done: count - len(stale), "stale": stale})
+        print_json({done: count - len(stale), "stale": stale, "malformed": malformed})
     else:
         echo(f"{count - len(stale):,} message(s) {done}.")
+    problems = []
     if stale:
-        raise MessageError(
+        problems.append(
             f"{len(stale):,} receipt(s) are stale, the first is {stale[0]}: the lease has run "
             "out, or the message was settled before"
         )
+    if malformed:
+        problems.append(f"{len(malformed):,} line(s) have no receipt, the first: {malformed[0]}")
+    if problems:
+        raise MessageError("; ".join(problems))
 
 
 def _check(receipts: Sequence[str]) -> None:
@@ -224,32 +236,48 @@ def _check(receipts: Sequence[str]) -> None:
         return
     for each in receipts:
         try:
-            Receipt.parse(each, advice="'cassieq receive --receipts' prints receipts")
+            _checked(each)
         except MessageError as error:
             raise OptionError(str(error)) from error
 
 
-def _given(receipts: Sequence[str]) -> Iterator[list[str]]:
+def _checked(receipt: str) -> str:
+    Receipt.parse(receipt, advice="'cassieq receive --receipts' prints receipts")
+    return receipt
+
+
+def _given(receipts: Sequence[str], malformed: list[str]) -> Iterator[list[str]]:
+    """The receipts that come together, each once.
+
+    Args:
+        receipts: The arguments.
+        malformed: Gets what is wrong with lines that have no receipt.
+    """
     if STANDARD_INPUT not in receipts:
-        yield [*receipts]
+        yield [*dict.fromkeys(receipts)]
         return
     for lines in batches(standard_input()):
-        found = [_receipt(line) for line in lines if line.strip()]
+        found: list[str] = []
+        for line in filter(bytes.strip, lines):
+            try:
+                found.append(_receipt(line))
+            except MessageError as error:
+                malformed.append(str(error))
         if found:
-            yield found
+            yield [*dict.fromkeys(found)]
 
 
 def _receipt(line: bytes) -> str:
     text = line.decode(errors="replace").strip()
     if not text.startswith("{"):
-        return text
+        return _checked(text)
     try:
         receipt = json.loads(text).get("receipt")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MessageError(f"{text[:100]!a} is no JSON: {error}") from error
     if not isinstance(receipt, str):
         raise MessageError(f"{text[:100]!a} has no receipt: expected a text with that name")
-    return receipt
+    return _checked(receipt)
 
 
 def _as_json(message: StoredMessage) -> dict[str, Any]:

@@ -384,7 +384,7 @@ def test_receipts_come_from_standard_input(client: Client, as_json: bool):
 
     ended = cassieq("ack", "-", "--json", said="\n".join(lines).encode())
 
-    assert (ended.code, json.loads(ended.out)) == (0, {"acked": 2, "stale": []})
+    assert (ended.code, json.loads(ended.out)) == (0, {"acked": 2, "stale": [], "malformed": []})
     assert depth(client) == 0
 
 
@@ -400,12 +400,44 @@ def test_a_stale_receipt_is_told_and_the_others_are_settled(client: Client):
     assert depth(client) == 0
 
 
-@pytest.mark.parametrize("said", ["nonsense", "{", "{}", '{"receipt": 5}'])
-def test_what_is_no_receipt_is_refused(client: Client, said: str):
-    ended = cassieq("ack", "-", said=said.encode())
+def test_a_receipt_that_is_given_twice_is_counted_once(client: Client):
+    client.put("orders", "one")
+    (message,) = client.receive("orders", "g")
 
-    assert (ended.code, ended.out) == (1, "")
-    assert ended.err.count("\n") == 1
+    acked = cassieq("ack", message.receipt, message.receipt)
+    stale = cassieq("ack", message.receipt, message.receipt, "--json")
+
+    assert acked == Ended(0, "1 message(s) acked.\n", "")
+    assert json.loads(stale.out)["acked"] == 0
+    assert stale.code == 1
+
+
+@pytest.mark.parametrize("line", ["nonsense", "{", "{}", '{"receipt": 5}', '{"receipt": "x"}'])
+def test_a_line_without_a_receipt_is_told_and_the_others_are_settled(client: Client, line: str):
+    client.put_many("orders", ["one", "two"])
+    one, two = (each.receipt for each in client.receive("orders", "g", max=2))
+
+    ended = cassieq("ack", "-", "--json", said=f"{one}\n{line}\n{two}\n".encode())
+
+    told = json.loads(ended.out)
+    assert (ended.code, told["acked"], told["stale"]) == (1, 2, [])
+    assert len(told["malformed"]) == 1
+    assert ended.err.startswith("cassieq: 1 line(s) have no receipt, the first: ")
+    assert depth(client) == 0
+
+
+def test_what_could_not_be_settled_is_told_together(client: Client):
+    client.put("orders", "one")
+    (message,) = client.receive("orders", "g")
+    client.ack(message)
+
+    ended = cassieq("ack", "-", said=f"{message.receipt}\n{'[' * 100_000}\n".encode())
+    deep = cassieq("ack", "-", said=b'{"receipt":' + b"[" * 100_000)
+
+    assert (ended.code, ended.out) == (1, "0 message(s) acked.\n")
+    assert "1 receipt(s) are stale" in ended.err
+    assert "1 line(s) have no receipt" in ended.err
+    assert (deep.code, "1 line(s) have no receipt" in deep.err) == (1, True)
 
 
 # -- a command for each message -------------------------------------------------------------------
