@@ -7,6 +7,7 @@ file, the node that runs in the background, 127.0.0.1:9042.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -121,11 +122,25 @@ def _build(*, context: typer.Context, **values: Any) -> ConnectionOptions:
     values = {**_DEFAULTS, **values}
     chosen, named_by = choose(values, lambda name: _named_by(context, name), find_running())
     if chosen["username"] is not None and chosen["password"] is None:
-        question = f"Password of {chosen['username']}"
-        chosen["password"] = typer.prompt(question, hide_input=True, err=True)
+        whose = chosen["username"]
+        if not _has_terminal():
+            raise OptionError(
+                f"there is no terminal to ask for the password of {whose} on: give --password "
+                "env:NAME or file:PATH"
+            )
+        chosen["password"] = typer.prompt(f"Password of {whose}", hide_input=True, err=True)
     target = Target(ConnectionOptions(**chosen), named_by)
     context.meta[_TARGET] = target
     return target.options
+
+
+def _has_terminal() -> bool:
+    """Whether a password can be asked for; without a terminal, standard input would answer."""
+    with suppress(OSError):
+        # As `getpass` does: there may be one although standard input is a pipe.
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+        return True
+    return sys.stdin.isatty()
 
 
 def _named_by(context: typer.Context, attribute: str) -> str | None:

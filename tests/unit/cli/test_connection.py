@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from cassieq_spark.cli import app as program
+from cassieq_spark.cli import connection
 from cassieq_spark.cli.connection import choose
 from cassieq_spark.cli.options import command
 from cassieq_spark.cli.repair import USAGE, main
@@ -78,8 +81,25 @@ def test_a_bundle_stands_alone():
     assert options == ConnectionOptions(secure_connect_bundle="b.zip")
 
 
-def test_a_password_is_asked_for_and_not_shown():
+def test_a_password_is_asked_for_and_not_shown(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connection, "_has_terminal", lambda: True)
+
     assert connection_of("--username", "ann", said="hunter2\n").password == "hunter2"
+
+
+def test_without_a_terminal_no_message_is_taken_for_a_password():
+    words = [sys.executable, "-m", "cassieq_spark.cli", "put", "orders", "-", "--username", "ann"]
+
+    ended = subprocess.run(
+        [*words, "--port", "1"],
+        input=b"one\n",
+        capture_output=True,
+        start_new_session=True,
+        check=False,
+    )
+
+    assert ended.returncode == 2
+    assert b"no terminal to ask for the password of ann on: give --password" in ended.stderr
 
 
 def test_a_weak_consistency_is_refused():
