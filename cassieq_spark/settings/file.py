@@ -18,6 +18,15 @@ CASSANDRA, GATEWAY, REPAIR = "cassandra", "gateway", "repair"
 #: What a setting may be.
 Setting = str | int | bool
 
+#: In errors.
+_KINDS: dict[type, str] = {
+    str: "text",
+    int: "a number",
+    float: "a fraction",
+    list: "an array",
+    dict: "a table",
+}
+
 
 def read_settings(path: Path, known: Mapping[str, Collection[str]]) -> dict[str, dict[str, Any]]:
     """Read a file of settings.
@@ -42,17 +51,23 @@ def read_settings(path: Path, known: Mapping[str, Collection[str]]) -> dict[str,
     for table, names in known.items():
         settings = content.get(table, {})
         if not isinstance(settings, dict):
-            problems.append(f"[{table}] must be a table, not {settings!r}")
+            problems.append(f"[{table}] must be a table, not {_kind(settings)}")
             continue
         problems += _unknown(f"setting of [{table}]", settings, names)
         problems += [
-            f"{name!r} of [{table}] must be text, a number, true or false, not {value!r}"
+            f"{name!r} of [{table}] must be text, a whole number, true or false, "
+            f"not {_kind(value)}"
             for name, value in settings.items()
             if not isinstance(value, Setting)
         ]
     if problems:
         raise OptionError(f"configuration {path}: " + "; ".join(problems))
     return {table: dict(content.get(table, {})) for table in known}
+
+
+def _kind(value: object) -> str:
+    """What a value of TOML is; not the value, which may be a password."""
+    return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 
 def _unknown(what: str, given: Mapping[str, object], known: Collection[str]) -> list[str]:

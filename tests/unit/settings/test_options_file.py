@@ -42,13 +42,16 @@ def test_tables_may_be_missing(config: Path):
     [
         ("[cassandra", "is not TOML"),
         ("[casandra]", "unknown table 'casandra'; did you mean 'cassandra'"),
-        ("cassandra = 3", r"\[cassandra\] must be a table, not 3"),
+        ("cassandra = 3", r"\[cassandra\] must be a table, not a number"),
         (
             "[cassandra]\nkeyspce = 'x'",
             "'keyspce'; did you mean 'keyspace'",
         ),
         ("[repair]\nkeyspace = 'x'", r"unknown setting of \[repair\] 'keyspace'; known: every"),
-        ("[repair]\nevery = ['x']", "must be text, a number, true or false, not"),
+        (
+            "[repair]\nevery = ['x']",
+            "must be text, a whole number, true or false, not an array",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_so(config: Path, text: str, complaint: str):
@@ -57,6 +60,25 @@ def test_what_is_wrong_with_a_file_is_said_so(config: Path, text: str, complaint
     with pytest.raises(OptionError, match=complaint) as caught:
         read_settings(config, KNOWN)
     assert str(config) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[cassandra]\nkeyspace = ['12.75']", "not an array"),
+        ("[cassandra]\nkeyspace = 12.75", "not a fraction"),
+        ("[cassandra]\nkeyspace = {it = '12.75'}", "not a table"),
+        ("cassandra = 'password=12.75'", "must be a table, not text"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_not_shown_as_it_may_be_a_password(
+    config: Path, text: str, complaint: str
+):
+    config.write_text(text)
+
+    with pytest.raises(OptionError, match=complaint) as caught:
+        read_settings(config, KNOWN)
+    assert "12.75" not in str(caught.value)
 
 
 def test_a_missing_file_is_named(config: Path):
