@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
@@ -26,8 +27,9 @@ from cassieq_spark.cli.messages import DURATION, client_of
 from cassieq_spark.cli.options import MESSAGES_PANEL, AsJson, QueueName, Value, command
 from cassieq_spark.cli.output import INTERRUPTED, tell, tell_rate
 from cassieq_spark.client import NewMessage
-from cassieq_spark.errors import MessageError, OptionError
+from cassieq_spark.errors import CassieqError, MessageError, OptionError
 from cassieq_spark.model import Positions, Range
+from cassieq_spark.schemas.from_rows import parse_json
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.signals import stopped_by_signals
 
@@ -130,9 +132,17 @@ def put(  # noqa: PLR0913 (one per option)
         if not follow:
             put.add(client.put_many(queue, made.messages(lines), delay=delay))
         else:
+            first = 1
             with stopped_by_signals() as stop:
                 for several in batches(source, stop):
-                    put.add(client.put_many(queue, made.messages(several), delay=delay))
+                    messages = made.messages(several, first=first)
+                    try:
+                        put.add(client.put_many(queue, messages, delay=delay))
+                    except CassieqError as error:
+                        tell(put.sentence, put.values, as_json=as_json)
+                        error.add_note(f"this is about the lines from {first:,} on")
+                        raise
+                    first += len(several)
                 is_stopped = stop.signal is signal.SIGINT
     tell(put.sentence, put.values, as_json=as_json)
     if source is not None:
@@ -194,9 +204,14 @@ class _Maker:
     headers: Mapping[str, str]
     reads_json: bool
 
-    def messages(self, lines: Iterable[bytes]) -> Iterator[NewMessage]:
-        """A message of each line; of JSON, empty lines are left out."""
-        for number, line in enumerate(lines, 1):
+    def messages(self, lines: Iterable[bytes], *, first: int = 1) -> Iterator[NewMessage]:
+        """A message of each line; of JSON, empty lines are left out.
+
+        Args:
+            lines: The lines.
+            first: The number of the first line, for errors.
+        """
+        for number, line in enumerate(lines, first):
             if not self.reads_json:
                 yield NewMessage(line, self.key, self.headers)
             elif line.strip():
@@ -204,9 +219,9 @@ class _Maker:
 
     def _read(self, line: bytes, where: str) -> NewMessage:
         try:
-            given = json.loads(line)
-        except ValueError as error:
-            raise MessageError(f"{where} is no JSON: {error}; nothing was put") from error
+            given = parse_json(line)
+        except MessageError as error:
+            raise MessageError(f"{where}: {error}") from error
         if not isinstance(given, dict):
             raise MessageError(f"{where} is no JSON object, but {type(given).__name__}")
         if unknown := sorted(given.keys() - _TAKEN - _LEFT_OUT):
@@ -217,8 +232,10 @@ class _Maker:
         value = given.get("value", _decoded(given, "value_base64", where))
         if not isinstance(value, (str, bytes, dict)):
             raise MessageError(f"{where} has no value: expected a text, an object or value_base64")
+        if isinstance(value, dict):
+            value = _json_text(value, where)
         key = given.get("key", _decoded(given, "key_base64", where))
-        headers = given.get("headers") or {}
+        headers = {} if given.get("headers") is None else given["headers"]
         if not isinstance(key, (str, bytes, type(None))) or not isinstance(headers, dict):
             raise MessageError(f"{where}: key must be a text, and headers an object of texts")
         return NewMessage(value, self.key if key is None else key, {**self.headers, **headers})
@@ -249,6 +266,25 @@ def _decoded(given: Mapping[str, Any], name: str, where: str) -> bytes | None:
         return b64decode(given[name], validate=True)
     except (TypeError, ValueError) as error:
         raise MessageError(f"{where}: {name} is not Base64") from error
+
+
+def _json_text(value: dict[str, Any], where: str) -> str:
+    """An object that `parse_json` returned, as JSON again, from which columns are read."""
+
+    def written(value: Any) -> str:
+        if isinstance(value, dict):
+            return (
+                f"{{{','.join(f'{json.dumps(key)}:{written(it)}' for key, it in value.items())}}}"
+            )
+        if isinstance(value, list):
+            return f"[{','.join(map(written, value))}]"
+        # With all of its digits.
+        return str(value) if isinstance(value, Decimal) else json.dumps(value)
+
+    try:
+        return written(value)
+    except RecursionError as error:
+        raise MessageError(f"{where}: its value is nested too deeply") from error
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -118,14 +119,61 @@ def test_what_peek_and_receive_print_as_json_can_be_put_again(client: Client, st
 
 
 @pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("binary", b"\xff\x00"),
+        ("decimal(38,3)", Decimal("12345678901234567890123456789012345.678")),
+        ("timestamp", datetime(2026, 11, 20, 12, tzinfo=UTC)),
+        ("date", date(2026, 11, 20)),
+        ("double", 0.1),
+        ("map<int,string>", {1: "a"}),
+        ("struct<a: array<string>>", {"a": ["x", None]}),
+    ],
+)
+def test_what_is_printed_of_a_queue_with_a_schema_can_be_put_again(
+    client: Client, store: MemoryStore, kind: str, value: Any
+):
+    for name in ("typed", "copies"):
+        create_queue(store, name, schema=f"it {kind}", dead_letter_queue=None)
+    client.put("typed", {"it": value})
+
+    printed = cassieq("peek", "typed", "--json").out
+    ended = cassieq("put", "copies", "--json-lines", "-", said=printed.encode())
+
+    assert ended.code == 0
+    assert values(client, "copies") == [{"it": value}]
+
+
+def test_an_object_is_its_text_in_a_queue_without_a_schema(client: Client):
+    cassieq("put", "orders", "--json-lines", "-", said=b'{"value": {"a": [1, null, "\\u00e9"]}}')
+
+    assert [json.loads(each) for each in values(client)] == [{"a": [1, None, "é"]}]
+
+
+def test_numbers_of_json_keep_their_digits(client: Client, store: MemoryStore):
+    create_queue(store, "typed", schema="it decimal(38,3), other double", dead_letter_queue=None)
+    line = b'{"value": {"it": 12345678901234567890.125, "other": 1e300}}'
+
+    cassieq("put", "typed", "--json-lines", "-", said=line)
+
+    assert values(client, "typed") == [{"it": Decimal("12345678901234567890.125"), "other": 1e300}]
+
+
+@pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("{", "line 2 is no JSON"),
+        ("{", "line 2: this is no JSON"),
+        ('{"value":' + "[" * 100_000, "line 2: this is no JSON"),
+        ('{"value":' + '{"a":' * 900 + "1" + "}" * 901, "line 2: "),
         ("[1]", "line 2 is no JSON object, but list"),
         ('{"vale": "x"}', "line 2 has unknown names: vale"),
         ("{}", "line 2 has no value"),
         ('{"value": 5}', "line 2 has no value"),
         ('{"value": "x", "key": 5}', "line 2: key must be a text"),
+        ('{"value": "x", "headers": 0}', "headers an object of texts"),
+        ('{"value": "x", "headers": ""}', "headers an object of texts"),
+        ('{"value": "x", "headers": false}', "headers an object of texts"),
+        ('{"value": "x", "headers": []}', "headers an object of texts"),
         ('{"value_base64": "!"}', "line 2: value_base64 is not Base64"),
     ],
 )
@@ -156,6 +204,21 @@ def test_lines_are_published_as_they_come_if_asked(
     assert ended.code == 0
     assert json.loads(ended.out) == {"queue": "orders", "count": 3, "publications": 2}
     assert values(client) == [b"one", b"two", b"three"]
+
+
+def test_a_line_that_is_no_message_ends_it_after_those_that_were_put(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    lines = [[b'{"value": "one"}', b""], [b'{"value": "two"}', b"{"]]
+    monkeypatch.setattr(put, "batches", lambda *_: lines)
+
+    ended = cassieq("put", "orders", "-", "--follow", "--json-lines")
+
+    assert (ended.code, ended.out) == (1, "Put 1 message(s) into queue orders: monotons [0, 1).\n")
+    assert "line 4: this is no JSON" in ended.err
+    assert "lines from 3 on" in ended.err
+    assert "nothing was put" not in ended.err
+    assert values(client) == [b"one"]
 
 
 def _write_when(writer: int, client: Client) -> None:
