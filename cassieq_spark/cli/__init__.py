@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -113,6 +115,17 @@ def cassieq(
     del config, verbose, version
 
 
+def _check_streams() -> None:
+    """Stand in for standard streams that are closed, which Python sets to None."""
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open()  # noqa: SIM115 (for the rest of the process)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (for the rest of the process)
+    if sys.stdout is None:
+        # Messages that are printed nowhere would be acked.
+        raise OptionError("standard output is closed: open it, if only as > /dev/null")
+
+
 def main() -> None:
     """Run the command that the arguments name.
 
@@ -120,6 +133,7 @@ def main() -> None:
     130 Ctrl-C; some commands have others, and say so.
     """
     try:
+        _check_streams()
         app(prog_name="cassieq")
     except (CassieqError, OSError) as error:
         complain("cassieq", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -74,9 +75,14 @@ def peek(
     """
     out = typer.get_binary_stream("stdout")
     with client_of(connection) as client:
-        for message in client.peek(queue, max=most, start=start):
+        found = client.peek(queue, max=most, start=start)
+    try:
+        for message in found:
             out.write(line_of(message, as_json=as_json, for_people=out.isatty()))
-    out.flush()
+        out.flush()
+    except BrokenPipeError:
+        # The reader has what it wants. Python would try to write the rest as the program ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
 
 @command(app, panel=MESSAGES_PANEL)

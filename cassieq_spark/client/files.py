@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,7 +65,7 @@ def export_queue(
         raise ExistsError(f"{path} exists already: name another file, or give --force")
     parts = [(each, *_stored_in(store, each)) for each in queue.by_partition]
     total = sum(len(monotons) for _, monotons, _ in parts)
-    part = path.with_name(f"{path.name}.part")
+    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     open_writer, _ = _FORMATS[path.suffix]
     done = 0
     try:

@@ -295,6 +295,14 @@ def test_what_the_reader_of_a_pipe_has_not_read_is_not_acked(client: Client, pip
     assert {each.delivery_count for each in again} == {1}, "nobody had seen them"
 
 
+def test_a_reader_of_a_peek_may_go_when_it_has_enough(client: Client, piped: Run):
+    client.put_many("orders", ["x" * 1000] * 100)
+
+    ended = piped(lambda reader: os.read(reader, 100), "peek", "orders", "--max", "100")
+
+    assert ended == Ended(0, "", "")
+
+
 def test_a_reader_that_reads_all_gets_all(client: Client, piped: Run):
     client.put_many("orders", [f"message {number}" for number in range(100)])
     read: list[bytes] = []

@@ -96,6 +96,17 @@ def test_a_file_that_is_there_is_left_alone(client: Client, store: CountingStore
     assert pq.read_table(file).column_names == ["key", "value", "headers"]
 
 
+def test_a_copy_touches_no_other_file(client: Client, store: CountingStore, tmp_path: Path):
+    client.put("q", b"x")
+    own = tmp_path / "x.arrow.part"
+    own.write_text("mine")
+
+    export_queue(store, read_queue(store, "q"), tmp_path / "x.arrow", force=False, watch=untold)
+
+    assert own.read_text() == "mine"
+    assert {each.name for each in tmp_path.iterdir()} == {"x.arrow", "x.arrow.part"}
+
+
 def test_a_copy_that_breaks_off_leaves_no_file(
     client: Client, store: CountingStore, tmp_path: Path
 ):
