@@ -139,7 +139,7 @@ def test_the_bytes_of_forms_count_until_they_are_answered():
         assert refused.startswith(b"HTTP/1.1 429 ")
         assert b"retry-after: 1\r\n" in refused.lower()
         assert b"the limit is 10; try again in 1 s" in refused
-        assert b">Too much at a time</h1>" in refused
+        assert b">Too many at a time</h1>" in refused
         assert taken.startswith(b"HTTP/1.1 401 ")
         assert door.connections.forms.taken == 0
         refusals = 'cassieq_gateway_refused_total{of="all",quota="formBytes"} 1.0'
