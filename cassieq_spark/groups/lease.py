@@ -118,7 +118,6 @@ class Lease(Displayed):
         settled: The messages that are acked by receipts, by slot as it was read.
         skipped: How many messages were too old, and count as settled.
         dead: Rows to dead-letter after ``ops`` are applied.
-        due: How many messages stay behind that are due again, or for the first time after a delay.
     """
 
     request: LeaseRequest
@@ -132,7 +131,6 @@ class Lease(Displayed):
     settled: BySlot = field(default_factory=dict)
     skipped: int = 0
     dead: tuple[Waiting, ...] = ()
-    due: int = 0
 
     @property
     def token(self) -> UUID:

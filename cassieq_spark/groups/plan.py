@@ -109,7 +109,6 @@ def plan_lease(
         settled=settled,
         skipped=lookahead.skipped,
         dead=(*dead_of(left), *dead),
-        due=_count(alive) - sum(_count_below(state.head.pointer, each) for each in leased),
     )
 
 
@@ -435,11 +434,6 @@ def _replayed(slot: Slot, request: LeaseRequest) -> tuple[Ranges, timedelta]:
     if request.max_messages is not None and request.max_deliveries and not first_replay:
         most = min(most, request.max_messages)
     return slot.monotons.split(most)[0], _NO_TIME
-
-
-def _count_below(pointer: int, leased: LeasedSlot) -> int:
-    """How many of the messages were offered before."""
-    return (leased.monotons & Ranges.of(Range(0, pointer))).count
 
 
 def _monotons(rows: Iterable[Slot | Waiting]) -> Ranges:

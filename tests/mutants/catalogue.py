@@ -1737,22 +1737,6 @@ MUTANTS = (
         _PARTITIONS,
     ),
     Mutant(
-        "messages that are due have to be enough in one partition",
-        "liveness",
-        "spark/source/queue_reader.py",
-        "(each or 0) + self._readers[at].due for",
-        "(each or 0) for",
-        _PARTITIONS,
-    ),
-    Mutant(
-        "messages that wait for those of other partitions are not looked at again",
-        "liveness",
-        "spark/source/idle_backoff.py",
-        " and not waits",
-        "",
-        _PARTITIONS,
-    ),
-    Mutant(
         "readers that have left count",
         "shares",
         "groups/presence.py",

@@ -48,8 +48,7 @@ class IdleBackoff:
         """Record the result of a poll.
 
         If it leased nothing, but has changed something (by an ack, or by stepping over delayed
-        messages), or was to lease nothing, the reader polls again at the next look. So it does if
-        messages are due and, with those of other partitions, may be enough by then.
+        messages), or was to lease nothing, the reader polls again at the next look.
         """
         if lease.leased:
             self._began = self._lease = None
@@ -57,8 +56,7 @@ class IdleBackoff:
         self._look()
         # Dead messages at which the group stops stay where they are.
         changed = bool(lease.ops) if self._stops_on_dead else lease.changed
-        waits = self.partitions > 1 and lease.due and lease.request.min_messages
-        tells = not changed and not waits and lease.request.max_messages != 0
+        tells = not changed and lease.request.max_messages != 0
         self._lease, self._read_at = (lease if tells else None), self._looked_at
 
     def is_over(self, done: object, stop: int) -> bool:

@@ -62,8 +62,6 @@ class PartitionReader:
         self._leased: tuple[LeasedSlot, ...] = ()
         self._target: int | None = None
         self._pointer: int | None = None
-        #: Messages that were due when it last looked, and were not leased.
-        self.due = 0
         self.idle = IdleBackoff(stops_on_dead=self.queue.on_dead is OnDead.STOP)
         self.metrics = SourceMetrics(self.group.ledger)
 
@@ -128,7 +126,7 @@ class PartitionReader:
         """
         lease = self._consumer.poll(request, head, stop=self._target)
         known = () if self._pointer is None else lease.state.waiting
-        self._pointer, self.due = lease.pointer, lease.due
+        self._pointer = lease.pointer
         self._report_lost(before, lease.acked_slots)
         self.metrics.observe(lease, head.next)
         self._hold(lease.token if lease.leased else None, lease.leased)

@@ -241,8 +241,7 @@ class QueueReader:
         if self.queue.partitions == 1:
             return dict.fromkeys(heads, request)
         fresh = {number: self._readers[number].fresh(head) for number, head in heads.items()}
-        available = sum((each or 0) + self._readers[at].due for at, each in fresh.items())
-        if None in fresh.values() or available >= least:
+        if None in fresh.values() or sum(each or 0 for each in fresh.values()) >= least:
             request = replace(request, min_messages=0)
         if request.max_bytes is not None:
             request = replace(request, max_bytes=-(-request.max_bytes // max(1, len(heads))))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -394,30 +393,6 @@ def test_fresh_messages_and_those_due_again_take_turns_and_never_share_a_batch()
     assert [each.monotons for each in again] == [Ranges.parse("30-40")]
     assert [each.monotons for each in fresh] == [Ranges.parse("100-1000")]
     assert nothing_fresh == again
-
-
-@pytest.mark.parametrize(
-    ("request_", "due"),
-    [
-        ({"min_messages": 1000}, 16),
-        ({"max_messages": 4}, 12),
-        ({}, 6),
-        ({"prefer_fresh": True, "stop": 120}, 15),
-        ({"max_deliveries": 2}, 0),
-    ],
-)
-def test_it_tells_how_many_messages_are_due_and_stay_behind(request_: dict[str, Any], due: int):
-    state = make_state(
-        make_slot(0, "30-40", due_at=PAST),
-        make_slot(1, "40-50"),
-        waiting=(
-            Waiting(10, Ranges.parse("50-55"), 2),
-            Waiting(10, Ranges.parse("60-61"), 0),
-            Waiting(NOW_MS + 1, Ranges.parse("70-80"), 2),
-        ),
-    )
-
-    assert plan_lease(state, make_request(**{"stop": 100, **request_})).due == due
 
 
 def test_an_ack_goes_with_a_takeover():

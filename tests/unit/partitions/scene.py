@@ -11,7 +11,6 @@ import pytest
 
 from cassieq_spark import Client, NewMessage
 from cassieq_spark.client import Message
-from cassieq_spark.consumer import consumer
 from cassieq_spark.consumer.message import StoredMessage, stored_messages
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups import presence
@@ -103,7 +102,6 @@ class Time:
         self.ahead = self.tick = timedelta(0)
         for module in (idle_backoff, queue_reader, presence):
             monkeypatch.setattr(module, "time", self)
-        monkeypatch.setattr(consumer, "monotonic", self.monotonic)
 
     def sleep(self, seconds: float) -> None:
         self._queue.clock.advance(timedelta(seconds=seconds))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cassieq_spark import NewMessage, parallel
+from cassieq_spark import parallel
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError, QueueStateError
@@ -238,84 +238,6 @@ def test_the_messages_of_partitions_that_are_looked_at_at_different_times_are_co
         assert time.monotonic() < began + 2
 
     assert sum(len(task) for task in queue.batch(reader, end)) == 16
-    reader.stop()
-
-
-def batch_within(
-    time: Time, reader: QueueReader, done: Mapping[str, Any], seconds: float
-) -> Mapping[str, Any]:
-    """The end of the next batch; ``done`` if there is none for so long."""
-    began = time.monotonic()
-    while (end := reader.next_batch(done, limit=None)) is done:
-        if time.monotonic() >= began + seconds:
-            break
-    return end
-
-
-def test_messages_that_are_due_again_count_together_with_those_of_other_partitions(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    queue = PartitionedQueue()
-    time = Time(monkeypatch, queue)
-    queue.put(*ALL)
-    reader = queue.reader(min_messages=5)
-    done = reader.next_batch(FIRST, limit=None)
-    queue.put(*KEYS[0], *KEYS[1], of="again")
-    messages = queue.receive()
-    time.sleep(1)
-    # Due one after the other, and too few each time until the last ones.
-    for message in messages:
-        queue.client.release(message)
-        time.sleep(0.4)
-    assert batch_within(time, reader, done, 60) is done
-
-    queue.put(KEYS[2][0], of="fresh")
-    end = batch_within(time, reader, done, 5)
-
-    assert end is not done
-    # Of each partition it leases those that are due together; here, each is by itself.
-    assert sum(len(task) for task in queue.batch(reader, end)) == 3
-    reader.stop()
-
-
-def test_messages_that_are_due_after_a_delay_count_together_with_those_of_other_partitions(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    queue = PartitionedQueue()
-    time = Time(monkeypatch, queue)
-    queue.put(*ALL)
-    reader = queue.reader(min_messages=4)
-    done = reader.next_batch(FIRST, limit=None)
-    for number, key in enumerate([*KEYS[0], *KEYS[1]]):
-        delay = timedelta(seconds=30 + number)
-        queue.client.put_many("orders", [NewMessage(key, key)], delay=delay)
-    assert batch_within(time, reader, done, 31) is done
-
-    end = batch_within(time, reader, done, 10)
-
-    assert sorted(each for task in queue.batch(reader, end) for each in task) == sorted(
-        [*KEYS[0], *KEYS[1]]
-    )
-    reader.stop()
-
-
-def test_a_reader_that_waits_for_more_than_what_is_due_makes_no_lwt(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    queue = PartitionedQueue()
-    time = Time(monkeypatch, queue)
-    queue.put(*ALL)
-    reader = queue.reader(min_messages=5)
-    done = reader.next_batch(FIRST, limit=None)
-    queue.put(*KEYS[0])
-    queue.client.release(*queue.receive())
-    assert batch_within(time, reader, done, 60) is done
-    queue.store.reset()
-
-    assert batch_within(time, reader, done, 100) is done
-
-    assert queue.store.cas_count == 0
-    assert queue.store.read_count <= 2000
     reader.stop()
 
 
