@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -199,15 +200,13 @@ class Consumer:
     def _stop_at(self, dead: Sequence[Waiting], known: Sequence[Waiting]) -> None:
         """Log dead rows, each of them once."""
         for each in dead:
-            # Without a reason it was released at its last delivery, and nobody has marked it yet.
-            try:
-                is_new = self.group.mark_dead(each) if each.reason is None else each not in known
-            except CassieqError as error:
-                text = "%s: could not mark messages %s as dead, the next reader tries again: %s"
-                logger.warning(
-                    text, self.group, each.monotons.short, error, extra=dict(self.log_fields)
-                )
-                continue
+            is_new = each not in known
+            if each.reason is None:
+                # It was released at its last delivery, and nobody has marked it yet. If that fails
+                # now, the next reader tries again.
+                is_new = False
+                with suppress(CassieqError):
+                    is_new = self.group.mark_dead(each)
             if not is_new:
                 continue
             logger.error(
