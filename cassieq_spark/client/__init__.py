@@ -10,7 +10,8 @@
 | the answer to a put is lost | a serial read tells whether it went in; then it is tried again |
 | a producer's publish fails | every future of that batch has the error |
 | the program dies with messages | they are due again when their lease runs out |
-| a receive fails, or is cancelled, after its lease | what was leased is due again at once |
+| a receive can't read what it leased | it is due again in a minute, and counts as delivered |
+| a receive is cancelled after its lease | what was leased is due again at once, uncounted |
 | a receipt whose lease is over | returned as stale; nothing changes |
 """
 

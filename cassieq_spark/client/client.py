@@ -342,8 +342,10 @@ class Client:
         Raises:
             OptionError: A value is out of range.
             QueueStateError: There is no such queue or group, or the group was deleted meanwhile.
-            StoreError: Cassandra failed. Messages that were leased are due again, at once if
-                possible.
+            StoreError: Cassandra failed. Messages that were leased are due again: in a minute, and
+                count as delivered, if they could not be read; otherwise at once if possible. If
+                only one of several partitions failed, messages of the others are returned
+                instead.
         """
         request = lease_request(max, wait, lease, max_bytes)
         with self._calls:

@@ -32,6 +32,7 @@ from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.partitions import ensure_groups
 from cassieq_spark.groups.presence import Presences
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, validate_name
 from cassieq_spark.queues import ledgers_of, read_queue
@@ -42,6 +43,13 @@ logger = logging.getLogger(__name__)
 
 #: Messages were leased, but neither handed over nor released; they are due when the lease ends.
 GIVE_BACK_FAILED = "receive.give_back_failed"
+
+#: A partition failed, and the messages of others were handed over.
+PARTITION_FAILED = "receive.partition_failed"
+
+#: Messages whose read failed wait for this, and it counts as a delivery: so those that can never
+#: be read die and stop nobody, and no outage of seconds kills others.
+READ_AGAIN_AFTER = timedelta(minutes=1)
 
 #: How long a receiver uses what it has read of the ledger and the group.
 CACHED_FOR = timedelta(milliseconds=100)
@@ -126,7 +134,9 @@ class QueueReceiver:
         The first look of a client for a group takes two reads more for each partition, or creates
         the group there. If there are several partitions, it leases from one after the other until
         there are enough messages: first from its share (see `Presence`), and each time beginning
-        with another one. That takes an LWT for each partition that has messages.
+        with another one. That takes an LWT for each partition that has messages. If a partition
+        fails, it returns what it has of the others, and logs the error; if that is nothing, it
+        raises it.
         """
         return [message for each in self._gather(request, Receiver.look) for message in each]
 
@@ -141,7 +151,7 @@ class QueueReceiver:
         return pauses_within(wait, first=_FIRST_PAUSE, longest=longest, shortest_part=1)
 
     def give_back(self, handed: Sized) -> None:
-        """Release the messages of the last look, which nobody got. Never raises."""
+        """Give back the messages of the last look, which nobody got. Never raises."""
         for receiver in self._receivers:
             receiver.give_back(handed)
 
@@ -157,9 +167,23 @@ class QueueReceiver:
             receiver = self._receivers[number]
             try:
                 handed = look(receiver, replace(request, max_messages=left))
+            except CassieqError as error:
+                if not any(map(len, gathered)):
+                    raise
+                logger.warning(
+                    "queue %s failed, so group %r gets messages of other partitions only: %s",
+                    receiver.queue.queue_id,
+                    self._member.group,
+                    error,
+                    extra={
+                        "action": PARTITION_FAILED,
+                        "queue": receiver.queue.queue_id,
+                        "group": self._member.group,
+                    },
+                )
+                break
             except BaseException:
-                for each in self._receivers:
-                    each.give_back([*gathered])
+                self.give_back(gathered)
                 raise
             gathered.append(handed)
             left -= len(handed)
@@ -207,8 +231,7 @@ class Receiver:
 
         Raises:
             QueueStateError: The queue was purged or deleted, or there is no such group.
-            StoreError: Cassandra failed. Messages that were leased are due again, at once if
-                possible.
+            StoreError: Cassandra failed. Messages that were leased are due again; see `fetch`.
         """
         return self.fetch(self._lease_anew(request))
 
@@ -234,7 +257,8 @@ class Receiver:
         """Fetch messages that are leased, and dead-letter those that were leased too often.
 
         Raises:
-            StoreError: Cassandra failed. The messages are due again, at once if possible.
+            StoreError: Cassandra failed. The messages are due again: in a minute, and count as
+                delivered, if they could not be read; otherwise at once if possible, uncounted.
         """
         take: Callable[[Unreadable], list[Message]] = partial(self._messages, lease)
         return self._hand_over(lease, take)
@@ -245,20 +269,20 @@ class Receiver:
         return self.lease(request)
 
     def _hand_over(self, lease: Lease, take: Callable[[Unreadable], Handed]) -> Handed:
+        unreadable, is_read = Unreadable(), False
         try:
-            unreadable = Unreadable()
             handed = take(unreadable)
+            is_read = True
             self._consumer.return_unread(lease, _monotons_of(handed), unreadable.by_reason())
             self._consumer.dead_letter(lease.dead, known=lease.state.waiting)
-        except BaseException:
-            if lease.leased:
-                self._give_back(lease)
+        except BaseException as error:
+            self._give_back(lease, read_failed=not is_read and isinstance(error, Exception))
             raise
         self._given = lease
         return handed
 
     def give_back(self, handed: Sized) -> None:
-        """Release the messages of the last look, which nobody got. Never raises.
+        """Give back the messages of the last look, which nobody got, uncounted. Never raises.
 
         One LWT and two reads; nothing if there are no messages.
         """
@@ -329,9 +353,17 @@ class Receiver:
             stored = read_stored(store, self.queue, monotons, on_unreadable)
         return list(within(stored, most_bytes))
 
-    def _give_back(self, lease: Lease) -> None:
+    def _give_back(self, lease: Lease, *, read_failed: bool = False) -> None:
+        if not lease.leased:
+            return
+        monotons = Ranges.union(each.monotons for each in lease.leased)
+        back = (
+            Settlement(released={READ_AGAIN_AFTER: monotons})
+            if read_failed
+            else Settlement(unread=monotons)
+        )
         try:
-            self._consumer.group.release(lease.token, lease.leased)
+            self._consumer.group.settle(lease.token, back)
         except CassieqError as error:
             logger.warning(
                 "%s: messages were leased, but neither handed over nor released; they "

@@ -4,21 +4,33 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from cassieq_spark import Client, Message
-from cassieq_spark.errors import NotAppliedError, NotFoundError, OptionError, QueueStateError
+from cassieq_spark.client.receiver import READ_AGAIN_AFTER
+from cassieq_spark.errors import (
+    NotAppliedError,
+    NotFoundError,
+    OptionError,
+    QueueStateError,
+    StoreError,
+)
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, resume_queue
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.faults import Fault, FaultyStore
-from cassieq_spark.testing.stores import CountingStore
+from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.faults import FakeClock
 
 LEASE = timedelta(seconds=60)
@@ -228,7 +240,7 @@ def test_a_lease_whose_answer_is_lost_leases_nothing_twice(
     assert monotons(client.receive("q", "g")) == [0]
 
 
-def test_what_could_not_be_fetched_is_due_again_at_once(
+def test_what_could_not_be_fetched_is_due_in_a_minute_and_counts(
     client: Client, trouble: FaultyStore, clock: FakeClock
 ):
     client.put("q", "v")
@@ -244,9 +256,97 @@ def test_what_could_not_be_fetched_is_due_again_at_once(
     with pytest.raises(NotAppliedError):
         client.receive("q", "g")
 
-    clock.advance(MOMENT)
+    assert client.receive("q", "g") == []
+    clock.advance(READ_AGAIN_AFTER)
     (message,) = client.receive("q", "g")
     assert (message.value, message.delivery_count) == (b"w", 2)
+
+
+class UnreadStore(WrappedStore):
+    """Refuses all reads of chunks of the queue ``q``, or those of one block."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.is_down = True
+        self.block: UUID | None = None
+
+    def read_chunks(
+        self, queue_id: QueueId, slices: Iterable[BucketSlice]
+    ) -> Iterator[tuple[BucketSlice, Chunk]]:
+        wanted = list(slices)
+        blocks = {each.block for each in wanted}
+        if self.is_down and queue_id == "q@1" and self.block in {None, *blocks}:
+            raise StoreError("the read failed")
+        return super().read_chunks(queue_id, wanted)
+
+
+def receive_in_vain(client: Client, times: int, **options: Any) -> None:
+    for _ in range(times):
+        with suppress(StoreError):
+            assert client.receive("q", "g", **options) == []
+
+
+@pytest.mark.parametrize("most", [1, 100])
+def test_a_short_outage_of_reads_kills_no_message_however_often_programs_try(
+    client: Client, store: CountingStore, clock: FakeClock, most: int
+):
+    client.put_many("q", map(str, range(10)))
+    unread = UnreadStore(store)
+    broken = Client.from_store(unread)
+
+    for _ in range(2):
+        receive_in_vain(broken, 30, max=most)
+        clock.advance(READ_AGAIN_AFTER - MOMENT)
+        receive_in_vain(broken, 30, max=most)
+        clock.advance(MOMENT)
+    unread.is_down = False
+
+    received = [each for _ in range(10) for each in client.receive("q", "g", max=most)]
+    assert sorted(monotons(received)) == [*range(10)]
+    assert client.ack(*received) == []
+    assert client.peek("q.dead") == []
+
+
+def test_a_message_that_can_never_be_read_stops_no_other_and_is_dead_in_the_end(
+    client: Client, store: CountingStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
+):
+    client.put("q", "bad")
+    client.put("q", "good")
+    unread = UnreadStore(store)
+    unread.block = Ledger(store, client.queue("q").queue_id).read_block_of(0).block
+    broken = Client.from_store(unread)
+
+    with pytest.raises(StoreError):
+        broken.receive("q", "g")
+    (message,) = broken.receive("q", "g")
+    assert message.value == b"good"
+    assert broken.ack(message) == []
+    for _ in range(3):
+        clock.advance(READ_AGAIN_AFTER)
+        receive_in_vain(broken, 2)
+
+    assert "dead.failed" in {each.action for each in caplog.records}
+    clock.advance(READ_AGAIN_AFTER)
+    unread.is_down = False
+    assert broken.receive("q", "g") == []
+    assert [each.value for each in client.peek("q.dead")] == [b"bad"]
+
+
+def test_what_is_interrupted_while_it_is_fetched_is_due_at_once_and_does_not_count(
+    client: Client, trouble: FaultyStore, clock: FakeClock
+):
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    client.receive("q", "g")
+    client.put("q", "v")
+    trouble.interrupt(interrupt, after=5)
+    with pytest.raises(KeyboardInterrupt):
+        client.receive("q", "g")
+
+    clock.advance(MOMENT)
+    (message,) = client.receive("q", "g")
+    assert message.delivery_count == 1
 
 
 def test_what_can_not_even_be_given_back_is_due_when_its_lease_runs_out(

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
+from itertools import count
 
 import pyarrow as pa
 import pytest
 
+from cassieq_spark import Client
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import LeaseRequest
-from cassieq_spark.errors import MessageError
+from cassieq_spark.client import LeaseRequest, Message
+from cassieq_spark.client.receiver import PARTITION_FAILED, READ_AGAIN_AFTER, Receiver
+from cassieq_spark.errors import MessageError, NotAppliedError
 from cassieq_spark.spark.sink.receipt_rows import Defaults, read_outcomes
+from tests.support.partly_down import PartlyDownStore
 from tests.unit.partitions.scene import KEYS, PARTITIONS, PartitionedQueue, by_key, text
 
 ALL = [key for keys in KEYS.values() for key in keys]
@@ -63,6 +68,60 @@ def test_a_table_has_the_messages_of_all_partitions(queue: PartitionedQueue):
     assert sorted(table.column("partition").to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert queue.client.ack(*table.column("receipt").to_pylist()) == []
     assert queue.client.stats("orders").groups[0].depth == 0
+
+
+@pytest.mark.parametrize("call", ["cas", "read_chunks"])
+@pytest.mark.parametrize("as_table", [False, True])
+def test_when_a_partition_fails_messages_of_others_are_handed_over_once(
+    call: str, caplog: pytest.LogCaptureFixture, *, as_table: bool
+):
+    queue = PartitionedQueue(max_deliveries=3)
+    queue.put(*ALL)
+    store = PartlyDownStore(queue.store)
+    client = Client.from_store(store)
+    client.create_group("orders", "billing")
+    store.down = {(call, "orders@1.1")}
+    receive = client.receive_table if as_table else client.receive
+    got: list[tuple[int, int]] = []
+
+    for _ in range(24):
+        with suppress(NotAppliedError):
+            handed = receive("orders", "billing", max=100)
+            if as_table:
+                columns = [handed.column(name) for name in ("partition", "delivery_count")]
+                got += zip(*(each.to_pylist() for each in columns), strict=True)
+            else:
+                got += [(each.partition, each.delivery_count) for each in handed]
+
+    assert sorted(got) == [(partition, 1) for partition in (0, 2, 3) for _ in KEYS[partition]]
+    told = [each for each in caplog.records if getattr(each, "action", "") == PARTITION_FAILED]
+    assert {each.queue for each in told} <= {"orders@1.1"}
+    store.down.clear()
+    queue.clock.advance(READ_AGAIN_AFTER)
+    assert {each.partition for each in client.receive("orders", "billing", max=100)} == {1}
+    assert client.peek("orders.dead") == []
+
+
+def test_when_a_receive_is_interrupted_what_it_had_is_given_back_and_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    queue = PartitionedQueue(max_deliveries=1)
+    queue.put(*ALL)
+    queue.client.create_group("orders", "billing")
+    look, looks = Receiver.look, count(1)
+
+    def interrupted(receiver: Receiver, request: LeaseRequest) -> list[Message]:
+        if next(looks) == 3:
+            raise KeyboardInterrupt
+        return look(receiver, request)
+
+    monkeypatch.setattr(Receiver, "look", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        queue.receive()
+
+    queue.clock.advance(timedelta(milliseconds=1))
+    messages = queue.receive()
+    assert [each.delivery_count for each in messages] == [1] * len(ALL)
 
 
 def test_a_key_waits_for_its_message_before_and_no_other_partition_does():

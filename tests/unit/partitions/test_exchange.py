@@ -14,6 +14,7 @@ from cassieq_spark import Client
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Exchanged, LeaseRequest, Message
 from cassieq_spark.client.exchange import Exchange
+from cassieq_spark.client.receiver import READ_AGAIN_AFTER
 from cassieq_spark.errors import NotAppliedError, NotFoundError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.presence import Presence
@@ -173,7 +174,7 @@ def test_acks_of_other_partitions_are_done_when_messages_of_one_cannot_be_fetche
     assert isinstance(told.error, NotAppliedError)
     assert depth(scene.queue) == 1
     scene.store.down.clear()
-    scene.queue.clock.advance(timedelta(milliseconds=1))
+    scene.queue.clock.advance(READ_AGAIN_AFTER)
     (again,) = scene.queue.receive()
     assert (again.partition, again.delivery_count) == (0, 2)
 
@@ -230,6 +231,23 @@ def test_messages_of_other_partitions_are_handed_over_when_one_fails():
 
     assert {each.partition: each.delivery_count for each in got} == {0: 1, 1: 1, 2: 1}
     assert scene.exchange.turn(receipts(*got), NOTHING).stale == frozenset()
+
+
+def test_messages_of_other_partitions_are_handed_over_once_when_those_of_one_cannot_be_read():
+    scene = Scene(PartitionedQueue(max_deliveries=3))
+    scene.queue.put(*(KEYS[each][0] for each in range(PARTITIONS)))
+    scene.store.down = ids(3, call="read_chunks")
+    got: list[Message] = []
+
+    for _ in range(2 * PARTITIONS):
+        with suppress(NotAppliedError):
+            got += scene.exchange.turn([], LeaseRequest(max_messages=100)).messages
+
+    assert {each.partition: each.delivery_count for each in got} == {0: 1, 1: 1, 2: 1}
+    assert scene.exchange.turn(receipts(*got), NOTHING).stale == frozenset()
+    scene.store.down.clear()
+    scene.queue.clock.advance(READ_AGAIN_AFTER)
+    assert [(each.partition, each.delivery_count) for each in scene.queue.receive()] == [(3, 2)]
 
 
 def test_a_turn_of_which_nothing_is_done_fails(scene: Scene):
