@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from threading import get_ident
 
 from cassieq_spark.errors import CassieqError
 
@@ -13,34 +15,57 @@ class _Process:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.count = 0
+        #: How many calls each thread is in: one may begin within another.
+        self.calls: dict[int, int] = {}
+        #: How many threads wait in `Calls.close`.
+        self.closing = 0
         self.closed = False
+        self.ended = False
+
+    def end(self) -> bool:
+        """Whether this is the end, and nobody else has met it."""
+        is_first, self.ended = not self.ended, True
+        return is_first
 
 
 class Calls:
     """A context manager for calls. A forked process begins without calls under way.
 
+    A signal handler may close them at any moment, also between two steps of these methods.
+
     Args:
         owner: What the calls belong to, for the error after it is closed.
+        disconnect: Called once, after `close` and the last call.
     """
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, disconnect: Callable[[], None]) -> None:
         self._owner = owner
+        self._disconnect = disconnect
         # One for each process: a lock that is held during a fork is never released in the child.
         self._processes: dict[int, _Process] = {}
 
     def __enter__(self) -> None:
-        here = self._here
+        here, me = self._here, get_ident()
         with here.changed:
-            if here.closed:
-                raise CassieqError(f"this {self._owner} is closed: create another one")
-            here.count += 1
+            here.calls[me] = here.calls.get(me, 0) + 1
+            is_refused = here.closed
+        if is_refused:
+            self.__exit__()
+            raise CassieqError(f"this {self._owner} is closed: create another one")
 
     def __exit__(self, *_: object) -> None:
-        here = self._here
+        here, me = self._here, get_ident()
         with here.changed:
-            here.count -= 1
+            # A call that began before a fork is not counted in the child.
+            left = here.calls.get(me, 1) - 1
+            if left:
+                here.calls[me] = left
+            else:
+                here.calls.pop(me, None)
             here.changed.notify_all()
+            is_end = here.closed and not here.calls and not here.closing and here.end()
+        if is_end:
+            self._disconnect()
 
     def pause(self, seconds: float) -> bool:
         """Wait within a call; returns False, and at once, if `close` is called."""
@@ -48,15 +73,25 @@ class Calls:
         with here.changed:
             return not here.changed.wait_for(lambda: here.closed, seconds)
 
-    def close(self) -> bool:
-        """Refuse new calls and wait until all have ended; False if it was closed before."""
+    def close(self) -> None:
+        """Refuse new calls, wait until all have ended, and disconnect.
+
+        Within a call it does not wait, as it would wait for itself: the last call disconnects.
+        """
         here = self._here
         with here.changed:
-            first = not here.closed
             here.closed = True
             here.changed.notify_all()
-            here.changed.wait_for(lambda: not here.count)
-            return first
+            if get_ident() in here.calls:
+                return
+            here.closing += 1
+            try:
+                here.changed.wait_for(lambda: not here.calls)
+            finally:
+                here.closing -= 1
+            is_end = here.end()
+        if is_end:
+            self._disconnect()
 
     @property
     def _here(self) -> _Process:

@@ -141,7 +141,7 @@ class Client:
     def _begin(self, store: Store, *, closes_store: bool) -> None:
         self._store = store
         self._closes_store = closes_store
-        self._calls = Calls("client")
+        self._calls = Calls("client", self._disconnect)
         self._commits = GroupCommit(store)
         self._turns: Turns = {}
         self._known: KnownGroups = set()
@@ -859,11 +859,17 @@ class Client:
     # -- the client itself ------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Refuse new calls, wait for those under way, and disconnect; `receive` stops waiting."""
-        if self._calls.close():
-            self._presences.leave()
-            if self._closes_store:
-                self._store.close()
+        """Refuse new calls, wait for those under way, and disconnect; `receive` stops waiting.
+
+        Within a call of the same thread, as in a signal handler, it does not wait: the client
+        disconnects when the last call has ended.
+        """
+        self._calls.close()
+
+    def _disconnect(self) -> None:
+        self._presences.leave()
+        if self._closes_store:
+            self._store.close()
 
     def __enter__(self) -> Self:
         return self
