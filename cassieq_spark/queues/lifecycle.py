@@ -77,7 +77,7 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
 ) -> QueueDefinition:
     """Create a queue. An LWT, and one for each partition.
 
-    And some reads if there was such a queue, and the repair has not retired it.
+    And some reads if there was such a queue; more if the repair has not retired it.
 
     Args:
         name: See `validate_name`.
@@ -100,8 +100,10 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
             None: its messages are bytes.
 
     Raises:
-        OptionError: A value is out of range, or the schema is not valid.
-        SchemaError: The messages do not fit the dead-letter queue.
+        OptionError: A value is out of range, or the schema is not valid; or queues that are left
+            from before send their dead messages to this one, and it has several partitions.
+        SchemaError: The messages do not fit the dead-letter queue; or those of such queues do not
+            fit this one.
         ExistsError: There is a queue of that name.
         ContentionError: No answer, again and again.
     """
@@ -129,11 +131,11 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
         )
     )
     if dead_letter_queue is not None:
-        _refuse_if_there(name, read_record(store, name))
+        _check_free(store, read_record(store, name), wanted)
         make_dead_letter_queue(store, dead_letter_queue, wanted)
 
     def create(found: QueueRecord | None) -> Values:
-        _refuse_if_there(name, found)
+        _check_free(store, found, wanted)
         version = _FIRST_VERSION
         counts: Counts = ()
         if found is not None:
@@ -199,8 +201,8 @@ def _check_taken(source: QueueDefinition, target: QueueDefinition) -> None:
     """
     if target.partitions > 1:
         raise OptionError(
-            f"queue {target.name!r} has {target.partitions} partitions, so it can't be a "
-            "dead-letter queue: name one with one partition"
+            f"queue {target.name!r} has {target.partitions} partitions, so it can't be the "
+            f"dead-letter queue of {source.name!r}, which needs one partition; name another queue"
         )
     if (source.schema is None) != (target.schema is None):
         has, lacks = (source, target) if source.schema else (target, source)
@@ -449,9 +451,25 @@ def mark_retired(store: Store, name: str, version: int) -> None:
     change(store, name, retire)
 
 
-def _refuse_if_there(name: str, found: QueueRecord | None) -> None:
-    if found is not None and not found.is_gone:
+def _check_free(store: Store, found: QueueRecord | None, wanted: QueueDefinition) -> None:
+    """Refuse a queue that exists, or can't take the dead messages that others send there."""
+    if found is None:
+        # A queue that is named as dead-letter queue has existed.
+        return
+    name = wanted.name
+    if not found.is_gone:
         raise ExistsError(f"queue {name!r} exists already: cassieq queue show {name}")
+    for source in _sources_of(store, name):
+        _check_taken(source, wanted)
+
+
+def _sources_of(store: Store, name: str) -> list[QueueDefinition]:
+    """The queues that send their dead messages to a queue, whether it exists or not."""
+    return [
+        each.definition
+        for each in list_records(store)
+        if not each.is_gone and each.definition.dead_letter_queue == name
+    ]
 
 
 def _finish(store: Store, record: QueueRecord) -> QueueDefinition:
@@ -486,11 +504,7 @@ def _close(
 
 
 def _refuse_users(store: Store, record: QueueRecord) -> None:
-    users = [
-        each.name
-        for each in list_records(store)
-        if not each.is_gone and each.definition.dead_letter_queue == record.name
-    ]
+    users = [each.name for each in _sources_of(store, record.name)]
     if users:
         raise QueueStateError(
             f"queue {record.name!r} is the dead-letter queue of {', '.join(users)}; alter or "

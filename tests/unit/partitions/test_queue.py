@@ -135,7 +135,9 @@ def test_a_queue_of_partitions_can_t_be_a_dead_letter_queue():
     store = MemoryStore()
     create_queue(store, "many", partitions=2)
 
-    with pytest.raises(OptionError, match="has 2 partitions, so it can't be a dead-letter queue"):
+    with pytest.raises(
+        OptionError, match="has 2 partitions, so it can't be the dead-letter queue"
+    ):
         create_queue(store, "q", max_deliveries=3, dead_letter_queue="many")
 
 

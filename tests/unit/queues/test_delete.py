@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from cassieq_spark.errors import InvariantError, QueueStateError
+from cassieq_spark.errors import InvariantError, OptionError, QueueStateError, SchemaError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueId
@@ -121,6 +122,37 @@ def test_a_dead_letter_queue_that_was_deleted_is_made_anew_for_its_next_queue(sc
     create_queue(scene.store, "b", max_deliveries=3, dead_letter_queue="d")
 
     assert read_queue(scene.store, "d").version == 2
+
+
+@pytest.mark.parametrize("is_retired", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "error", "told"),
+    [
+        ({"partitions": 4}, OptionError, "'d' has 4 partitions, so it can't be the .* of 'a'"),
+        ({"schema": "a int"}, SchemaError, "'d' has a schema and 'a' has none"),
+    ],
+)
+def test_a_dead_letter_queue_is_not_made_anew_so_that_dead_messages_do_not_fit(
+    scene: Scene, settings: dict[str, Any], error: type[Exception], told: str, *, is_retired: bool
+):
+    create_queue(scene.store, "a", max_deliveries=3, dead_letter_queue="d")
+    delete_queue(scene.store, "d", force=True)
+    if is_retired:
+        retire(scene.store)
+
+    with pytest.raises(error, match=told):
+        create_queue(scene.store, "d", max_deliveries=3, dead_letter_queue="e", **settings)
+
+    assert {each.name for each in list_queues(scene.store)} == {"a", "q"}
+    assert create_queue(scene.store, "d").version == 2
+
+
+def test_a_queue_that_took_dead_letters_is_made_anew_as_it_likes_once_none_come(scene: Scene):
+    create_queue(scene.store, "a", max_deliveries=3, dead_letter_queue="d")
+    delete_queue(scene.store, "d", force=True)
+    alter_queue(scene.store, "a", dead_letter_queue="")
+
+    assert create_queue(scene.store, "d", partitions=4).partitions == 4
 
 
 @pytest.mark.parametrize("before_call", range(CALLS))
