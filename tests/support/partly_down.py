@@ -6,15 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
-from cassieq_spark.store.protocol import Op, Partition, Store
+from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Rows, Slice, Store
 from cassieq_spark.testing.stores import WrappedStore
 
 
 class PartlyDownStore(WrappedStore):
-    """Refuses compare-and-sets, or reads of chunks, of some queue ids.
+    """Refuses compare-and-sets, or reads of rows or chunks, by the keys of their partitions.
 
     Attributes:
-        down: Which calls are refused, by method and queue id: ``("cas", "orders@1.3")``.
+        down: Which calls are refused, by method and a key, such as a queue id:
+            ``("cas", "orders@1.3")``.
     """
 
     def __init__(self, store: Store) -> None:
@@ -24,6 +25,12 @@ class PartlyDownStore(WrappedStore):
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
         self._check("cas", *partition.key)
         return super().cas(partition, ops)
+
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        self._check("read_rows", *partition.key)
+        return super().read_rows(partition, which, serial=serial)
 
     def read_chunks(
         self, queue_id: QueueId, slices: Iterable[BucketSlice]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
@@ -122,19 +122,21 @@ async def create_queue(call: Call) -> Response:
     name = call.queue_named(given.queue_name, 422)
     await call.gateway.storage.check_queues(call.account, [name, dead] if dead else [name])
     try:
-        await call.gateway.client.create_queue(
-            name,
-            lease=timedelta(seconds=given.lease_seconds),
-            max_deliveries=given.max_delivery_count,
-            dead_letter_queue=dead,
-            drop_dead=given.drop_dead,
-            order=_order_of(given),
-            partitions=given.partitions,
-            on_dead=given.on_dead,
-            expire_after=_period(given.expire_after_seconds),
-            keep_settled=_period(given.keep_settled_seconds),
-            schema=given.columns,
-        )
+        # Without errorIfExists, a call that is repeated completes what broke off.
+        with _in_steps() if call.query.error_if_exists else nullcontext():
+            await call.gateway.client.create_queue(
+                name,
+                lease=timedelta(seconds=given.lease_seconds),
+                max_deliveries=given.max_delivery_count,
+                dead_letter_queue=dead,
+                drop_dead=given.drop_dead,
+                order=_order_of(given),
+                partitions=given.partitions,
+                on_dead=given.on_dead,
+                expire_after=_period(given.expire_after_seconds),
+                keep_settled=_period(given.keep_settled_seconds),
+                schema=given.columns,
+            )
     except ExistsError:
         if call.query.error_if_exists:
             raise
@@ -211,7 +213,8 @@ async def create_group(call: Call) -> Response:
             f"the queue has {len(groups)} consumer groups; the limit is {limit}: delete those "
             "that nobody reads for",
         )
-    await client.create_group(call.queue, group, start)
+    with _in_steps():
+        await client.create_group(call.queue, group, start)
     return Response(status_code=201)
 
 

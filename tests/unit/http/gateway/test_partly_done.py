@@ -99,3 +99,38 @@ def test_a_queue_whose_deletion_breaks_off_may_be_deleted(
 
     # A client that took the first for not done, and repeated it, would hear of no such queue.
     assert (broken_off.status_code, again.status_code) == (504, 404)
+
+
+@pytest.mark.parametrize("down", ["audit", "shop:q@1.1"])
+def test_a_group_whose_creation_breaks_off_may_be_created(
+    gateway: InProcess, store: PartlyDownStore, down: str
+):
+    store.down = {("cas", down)}
+
+    broken_off = gateway.ask("PUT", "/q/groups/audit", json={"start": "earliest"})
+    store.down = set()
+    there = [each["group"] for each in gateway.ask("GET", "/q/groups").json()]
+
+    assert (broken_off.status_code, there) == (504, ["audit"])
+
+
+def test_a_group_is_not_created_while_cassandra_is_down(
+    gateway: InProcess, store: PartlyDownStore
+):
+    store.down = {("read_rows", "shop:q")}
+
+    answer = gateway.ask("PUT", "/q/groups/audit", json={"start": "earliest"})
+
+    assert answer.status_code == 503
+
+
+@pytest.mark.parametrize(("must_be_new", "status"), [(True, 504), (False, 503)])
+def test_a_queue_that_must_be_new_and_whose_creation_breaks_off_may_be_created(
+    gateway: InProcess, store: PartlyDownStore, *, must_be_new: bool, status: int
+):
+    query = "?errorIfExists=true" if must_be_new else ""
+    store.down = {("cas", "shop:new")}
+
+    broken_off = gateway.ask("POST", query, json={"queueName": "new"})
+
+    assert broken_off.status_code == status
