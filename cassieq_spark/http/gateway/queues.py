@@ -256,6 +256,8 @@ async def stopped(call: Call) -> Response:
 async def resume_group(call: Call) -> Response:
     """Let a consumer group continue that has stopped at a dead message."""
     given = call.json(GroupResume)
+    # While Cassandra does not answer at all, nothing is resumed.
+    await call.gateway.client.queue(call.queue)
     with _in_steps():
         count = await call.gateway.client.resume_group(
             call.queue, call.names["group"], given.how, partition=given.partition
@@ -341,7 +343,8 @@ async def purge_dead_letters(call: Call) -> Response:
 def _in_steps() -> Iterator[None]:
     """Let Cassandra's error in a call of several steps be an unknown outcome.
 
-    Some of the steps may be done, and a call that is repeated does not tell of those.
+    Some of the steps may be done, and a call that is repeated does not tell of those. So an error
+    that says that its own step was not applied, such as `ContentionError`, is one of these, too.
     """
     try:
         yield

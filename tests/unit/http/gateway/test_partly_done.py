@@ -134,3 +134,13 @@ def test_a_queue_that_must_be_new_and_whose_creation_breaks_off_may_be_created(
     broken_off = gateway.ask("POST", query, json={"queueName": "new"})
 
     assert broken_off.status_code == status
+
+
+def test_a_group_is_not_resumed_while_cassandra_is_down(
+    gateway: InProcess, store: PartlyDownStore
+):
+    store.down = {("read_rows", "shop:q")}
+
+    answer = gateway.ask("POST", "/q/groups/default/resume", json={"how": "retry"})
+
+    assert answer.status_code == 503
