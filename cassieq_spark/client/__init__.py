@@ -20,6 +20,7 @@ from __future__ import annotations
 from cassieq_spark.client.async_client import AsyncClient, AsyncExchange, AsyncProducer
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchanged
+from cassieq_spark.client.settling import Action
 from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.stopped import Stopped
 from cassieq_spark.dead_letters.survey import Survey
@@ -28,6 +29,7 @@ from cassieq_spark.producer.new_message import Headers, NewMessage
 from cassieq_spark.producer.producer import Producer
 
 __all__ = [
+    "Action",
     "AsyncClient",
     "AsyncExchange",
     "AsyncProducer",

@@ -233,6 +233,7 @@ class AsyncClient(InThreads[Client]):
     release = in_thread(Client.release)
     extend = in_thread(Client.extend)
     reject = in_thread(Client.reject)
+    settle = in_thread(Client.settle)
     replace = in_thread(Client.replace)
 
     create_queue = in_thread(Client.create_queue)

@@ -10,7 +10,6 @@ from typing import Protocol, Self, Unpack, overload
 import pyarrow as pa
 
 from cassieq_spark.arguments import (
-    A_MOMENT,
     AT_ONCE,
     check_count,
     check_duration,
@@ -31,7 +30,16 @@ from cassieq_spark.client.receiver import (
     peek_messages,
     read_message,
 )
-from cassieq_spark.client.settling import LeaseKey, by_lease, settle_all, settle_each
+from cassieq_spark.client.settling import (
+    Action,
+    LeaseKey,
+    Outcome,
+    by_lease,
+    settle_all,
+    settle_apart,
+    settle_each,
+    settling,
+)
 from cassieq_spark.consumer.consumer import Consumer, Replacements
 from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.letters import Filter
@@ -44,7 +52,6 @@ from cassieq_spark.errors import CassieqError, OptionError, SchemaError
 from cassieq_spark.groups.partitions import create_groups, delete_groups, seek_groups
 from cassieq_spark.groups.presence import Presences
 from cassieq_spark.groups.settle import Settled
-from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once, once_of_key
 from cassieq_spark.model import (
@@ -100,7 +107,6 @@ from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 
 DEFAULT_MAX_DELIVERIES = 5
-_REASON_LENGTH = 1000
 
 
 class Client:
@@ -465,7 +471,7 @@ class Client:
             QueueStateError: One of the queues or groups does not exist.
             StoreError: Cassandra failed; it does no harm to repeat the call.
         """
-        return self._settle(messages, lambda monotons: Settlement(acked=monotons))
+        return self._settle(messages, Action("ack"))
 
     def release(self, *messages: Message | str, delay: timedelta = AT_ONCE) -> list[str]:
         """Release messages: they are delivered again, after ``delay`` at the earliest; see `ack`.
@@ -473,8 +479,7 @@ class Client:
         Raises:
             OptionError: The delay is out of range.
         """
-        check_duration("delay", delay)
-        return self._settle(messages, lambda monotons: Settlement(released={delay: monotons}))
+        return self._settle(messages, Action("release", delay))
 
     def extend(self, *messages: Message | str, by: timedelta) -> list[str]:
         """Extend leases: they end ``by`` from now; see `ack`.
@@ -482,8 +487,7 @@ class Client:
         Raises:
             OptionError: ``by`` is out of range.
         """
-        check_duration("by", by, least=A_MOMENT)
-        return self._settle(messages, lambda monotons: Settlement(extended={by: monotons}))
+        return self._settle(messages, Action("extend", by))
 
     def reject(self, *messages: Message | str, reason: str) -> list[str]:
         """Dead-letter messages, however often they were delivered. Three LWTs for each lease.
@@ -494,11 +498,23 @@ class Client:
         Raises:
             OptionError: The reason is empty.
         """
-        reason = check_text("reason", reason)
-        if not reason.strip():
-            raise OptionError("a rejected message needs a reason: say what is wrong with it")
-        reason = reason[:_REASON_LENGTH]
-        return self._settle(messages, lambda monotons: Settlement(rejected={reason: monotons}))
+        return self._settle(messages, Action("reject", reason=reason))
+
+    def settle(self, *messages: Message | str, action: Action) -> Outcome:
+        """Settle messages, and tell of each receipt what became of it; see `ack`.
+
+        If a lease fails, the others are settled all the same, and the result tells.
+
+        Raises:
+            MessageError: An argument is neither a message nor a receipt; nothing is settled.
+            NotFoundError: One of the queues does not exist; nothing is settled.
+            StoreError: One of the queues could not be read; nothing is settled.
+        """
+        if not isinstance(action, Action):
+            raise OptionError(f"action must be an Action, not {shown(action)}")
+        leases = by_lease(messages)
+        with self._calls:
+            return settle_apart(self._store, leases, settling(action.settlement_of))
 
     def replace(
         self,
@@ -883,12 +899,10 @@ class Client:
         with self._calls:
             return put_messages(self._store, queue, messages, self._commits.publish)
 
-    def _settle(
-        self, messages: Iterable[Message | str], settlement_of: Callable[[Ranges], Settlement]
-    ) -> list[str]:
+    def _settle(self, messages: Iterable[Message | str], action: Action) -> list[str]:
         leases = by_lease(messages)
         with self._calls:
-            return settle_all(self._store, leases, settlement_of)
+            return settle_all(self._store, leases, action.settlement_of)
 
 
 class ArrowRows(Protocol):

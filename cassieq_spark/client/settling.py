@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
 from uuid import UUID
 
-from cassieq_spark.arguments import shown
+from cassieq_spark.arguments import A_MOMENT, AT_ONCE, check_duration, check_text, shown
 from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import Message
-from cassieq_spark.errors import CassieqError, MessageError
+from cassieq_spark.errors import CassieqError, MessageError, OptionError
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueId, Range, Ranges, name_of, partition_of_id
@@ -19,6 +21,59 @@ from cassieq_spark.queues import read_queue
 from cassieq_spark.store.protocol import Store
 
 _ADVICE = "give a message that was received, or its receipt (Message.receipt)"
+_REASON_LENGTH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What to do with messages.
+
+    Attributes:
+        kind: Ack, release, extend or reject them.
+        time: The delay of a release, or the new duration of the lease.
+        reason: Why they are rejected.
+
+    Raises:
+        OptionError: The time is out of range, or the reason is empty.
+    """
+
+    kind: Literal["ack", "release", "extend", "reject"]
+    time: timedelta = AT_ONCE
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind == "release":
+            check_duration("delay", self.time)
+        elif self.kind == "extend":
+            check_duration("by", self.time, least=A_MOMENT)
+        elif self.kind == "reject" and not check_text("reason", self.reason).strip():
+            raise OptionError("a rejected message needs a reason: say what is wrong with it")
+
+    def settlement_of(self, monotons: Ranges) -> Settlement:
+        """The settlement of messages of one lease."""
+        match self.kind:
+            case "ack":
+                return Settlement(acked=monotons)
+            case "release":
+                return Settlement(released={self.time: monotons})
+            case "extend":
+                return Settlement(extended={self.time: monotons})
+            case "reject":
+                return Settlement(rejected={self.reason[:_REASON_LENGTH]: monotons})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of messages. Those whose receipts are neither stale nor failed are settled.
+
+    Attributes:
+        stale: The receipts that were stale: settled before, or not under their lease any more.
+        failed: Why receipts were not settled, at least not for certain: repeat these, which does
+            no harm.
+    """
+
+    stale: list[str]
+    failed: Mapping[str, CassieqError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +126,28 @@ def settle_each(
         StoreError: Cassandra failed for a lease, and the others are settled. It does no harm to
             repeat the call.
     """
+    outcome = settle_apart(store, leases, settle)
+    errors = list(dict.fromkeys(outcome.failed.values()))
+    if errors:
+        for other in errors[1:]:
+            errors[0].add_note(f"and of another lease: {other}")
+        raise errors[0]
+    return outcome.stale
+
+
+def settle_apart(
+    store: Store,
+    leases: Mapping[LeaseKey, Ranges],
+    settle: Callable[[Consumer, LeaseKey, Ranges], Settled],
+) -> Outcome:
+    """Settle one lease after the other, as `settle_each`; tell of each what became of it.
+
+    Raises:
+        CassieqError: A queue does not exist, or could not be read: nothing is settled.
+    """
     queues = {name: read_queue(store, name) for name in sorted({key.queue for key in leases})}
     stale: list[str] = []
-    errors: list[CassieqError] = []
+    failed: dict[str, CassieqError] = {}
     for key, monotons in leases.items():
         queue = partition_of_id(queues[key.queue], key.queue_id)
         if queue is None:
@@ -84,24 +158,30 @@ def settle_each(
             consumer = Consumer(store, queue, key.group)
             stale += key.receipts(settle(consumer, key, monotons).stale)
         except CassieqError as error:
-            errors.append(error)
-    if errors:
-        for other in errors[1:]:
-            errors[0].add_note(f"and of another lease: {other}")
-        raise errors[0]
-    return stale
+            failed |= dict.fromkeys(key.receipts(monotons), error)
+    return Outcome(stale, failed)
 
 
 def settle_all(
     store: Store, leases: Mapping[LeaseKey, Ranges], settlement_of: Callable[[Ranges], Settlement]
 ) -> list[str]:
-    """Settle messages in the same way. One LWT and two reads for each lease; see `settle_each`."""
+    """Settle messages in the same way; see `settle_each`.
+
+    A read for each queue, and for each lease an LWT and two reads.
+    """
+    return settle_each(store, leases, settling(settlement_of))
+
+
+def settling(
+    settlement_of: Callable[[Ranges], Settlement],
+) -> Callable[[Consumer, LeaseKey, Ranges], Settled]:
+    """Let `settle_each` or `settle_apart` settle all messages in the same way."""
 
     def settle(consumer: Consumer, key: LeaseKey, monotons: Ranges) -> Settled:
         asked = settlement_of(monotons)
         return consumer.settle(key.lease, asked, deliveries=key.deliveries)
 
-    return settle_each(store, leases, settle)
+    return settle
 
 
 def _receipt_of(item: object) -> str:

@@ -19,7 +19,7 @@ import pytest
 import cassieq_spark
 from cassieq_spark import AsyncClient, CassieqError, Client, NewMessage, Producer, Progress
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import AsyncProducer, LeaseRequest
+from cassieq_spark.client import Action, AsyncProducer, LeaseRequest
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue, HttpSurvey
 from cassieq_spark.http.gateway.responses import queue_json
@@ -109,6 +109,7 @@ class Scene:
         self.client.put("q", "first")
         (self.held,) = self.client.receive("q", "g")
         self.good: dict[str, Any] = {
+            "action": Action("release"),
             "across_accounts": True,
             "by": SECOND,
             "dead_letter_queue": "d",
@@ -167,7 +168,7 @@ class Scene:
         good = {each: self.good[each] for each in parameters(method)}
         if name == "create_queue":
             good |= {"queue": "new"}
-        if name in {"ack", "extend", "reject", "release"}:
+        if name in {"ack", "extend", "reject", "release", "settle"}:
             good["messages"] = [self.held]
         if name == "redrive":
             good |= {"to": None}

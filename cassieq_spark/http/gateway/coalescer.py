@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
-from uuid import UUID
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import AsyncClient, AsyncExchange, Exchanged, LeaseRequest, Message
+from cassieq_spark.client import (
+    Action,
+    AsyncClient,
+    AsyncExchange,
+    Exchanged,
+    LeaseRequest,
+    Message,
+)
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
 from cassieq_spark.http import DEFAULT_GROUP
 
@@ -398,24 +403,8 @@ class Coalescer:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
-    """What to do with messages.
-
-    Attributes:
-        kind: Release, extend or reject them.
-        time: The delay of a release, or the new duration of the lease.
-        reason: Why they are rejected.
-    """
-
-    kind: Literal["release", "extend", "reject"]
-    time: timedelta = timedelta(0)
-    reason: str = ""
-
-
 _Key = tuple[str, str, Action]
 _Waiting = list[tuple[Receipt, asyncio.Future[bool]]]
-_Call = Callable[[Iterable[str]], Awaitable[list[str]]]
 
 
 class Settlements:
@@ -457,7 +446,7 @@ class Settlements:
 
         Raises:
             OutcomeUnknownError: Cassandra failed, and some of them may be settled.
-            CassieqError: See `AsyncClient.release`; if it is a `StoreError`, none is settled.
+            CassieqError: See `AsyncClient.settle`; if it is a `StoreError`, none is settled.
         """
         loop = asyncio.get_running_loop()
         futures = []
@@ -480,38 +469,26 @@ class Settlements:
             await asyncio.gather(*self._tasks.values())
 
     async def _run(self, key: _Key) -> None:
-        call = self._call(key[2])
         while waiting := self._waiting.pop(key, None):
-            of_lease: defaultdict[tuple[UUID, int | None], _Waiting] = defaultdict(list)
-            for receipt, future in waiting:
-                of_lease[receipt.lease, receipt.deliveries].append((receipt, future))
-            # One after the other: at the same time, their LWTs would compete.
-            for each in of_lease.values():
-                await self._settle(call, each, is_once=key[2].kind != "extend")
+            await self._settle(key[2], waiting)
         del self._tasks[key]
 
-    async def _settle(self, call: _Call, waiting: _Waiting, *, is_once: bool) -> None:
-        """Settle messages of one lease; ``is_once``: a receipt is good once."""
+    async def _settle(self, action: Action, waiting: _Waiting) -> None:
         texts = [str(receipt) for receipt, _ in waiting]
+        stale: set[str] = set()
+        failed: Mapping[str, Exception] = {}
         try:
-            stale = set(await call(dict.fromkeys(texts)))
+            outcome = await self._client.settle(*dict.fromkeys(texts), action=action)
+            stale, failed = set(outcome.stale), outcome.failed
         except Exception as error:  # noqa: BLE001 (the requests get it, whatever it is)
-            for _, future in waiting:
-                if not future.done():
-                    future.set_exception(error)
-            return
+            failed = dict.fromkeys(texts, error)
         for text, (_, future) in zip(texts, waiting, strict=True):
-            if not future.done():
+            if future.done():
+                pass
+            elif text in failed:
+                future.set_exception(failed[text])
+            else:
                 future.set_result(text not in stale)
-            if is_once:
+            if action.kind != "extend":
+                # Good once.
                 stale.add(text)
-
-    def _call(self, action: Action) -> _Call:
-        client = self._client
-        match action.kind:
-            case "release":
-                return lambda receipts: client.release(*receipts, delay=action.time)
-            case "extend":
-                return lambda receipts: client.extend(*receipts, by=action.time)
-            case "reject":
-                return lambda receipts: client.reject(*receipts, reason=action.reason)

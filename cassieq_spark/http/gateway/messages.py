@@ -14,10 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Message, NewMessage, StoredMessage
+from cassieq_spark.client import Action, Message, NewMessage, StoredMessage
 from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.http.accounts import Right
-from cassieq_spark.http.gateway.coalescer import Action
 from cassieq_spark.http.gateway.formats import (
     ARROW,
     LINES,

@@ -35,6 +35,7 @@ NOT_BY_HTTP = {
     "queues": "of all queues, not of one",
     "receive_table": "needs Arrow, which POST messages/receive answers with",
     "receiver": "for commands",
+    "settle": "for the gateway itself",
     "stored": "a part of stats",
 }
 #: Arguments of `Client` that HTTP has not, and the other way round.

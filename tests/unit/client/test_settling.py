@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark import Client
+from cassieq_spark.client import Action
 from cassieq_spark.errors import (
     MessageError,
     NotAppliedError,
@@ -227,6 +228,22 @@ def test_a_group_that_is_gone_does_not_keep_others_from_being_settled(
 
     (figures,) = client.stats("q").groups
     assert (figures.group, figures.depth) == ("kept", 0)
+
+
+def test_of_each_receipt_a_settlement_tells_what_became_of_it(
+    client: Client, store: CountingStore
+):
+    client.put_many("q", ["a", "b"])
+    done, late = client.receive("q", "kept", max=2)
+    (failed,) = client.receive("q", "gone")
+    client.ack(late)
+    delete_group(ConsumerGroup(Ledger(store, client.queue("q").queue_id), "gone"), force=True)
+
+    outcome = client.settle(failed, done, late, action=Action("release", SECOND))
+
+    assert outcome.stale == [late.receipt]
+    assert list(outcome.failed) == [failed.receipt]
+    assert "group 'gone'" in str(outcome.failed[failed.receipt])
 
 
 @pytest.mark.parametrize("fault", Fault)

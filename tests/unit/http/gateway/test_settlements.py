@@ -8,6 +8,7 @@ import pytest
 
 from cassieq_spark import AsyncClient, Client
 from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.client import Action
 from cassieq_spark.errors import (
     CassieqError,
     NotAppliedError,
@@ -15,7 +16,7 @@ from cassieq_spark.errors import (
     QueueStateError,
     StoreError,
 )
-from cassieq_spark.http.gateway.coalescer import Action, Coalescer, Settlements
+from cassieq_spark.http.gateway.coalescer import Coalescer, Settlements
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
 
@@ -122,6 +123,22 @@ def test_of_a_call_only_what_has_failed_is_told_as_failed(
     assert isinstance(failed, NotAppliedError)
     assert done == [True]
     assert isinstance(partly, OutcomeUnknownError)
+
+
+def test_messages_of_many_leases_are_settled_by_one_call(store: CountingStore, sync: Client):
+    receipts = [leased(sync, 1)[0] for _ in range(5)]
+    store.reset()
+
+    async def program() -> list[bool]:
+        async with AsyncClient.from_store(store) as client:
+            settlements = Settlements(client, Coalescer(client, 1000, timedelta(0)))
+            done = await settlements.settle(receipts, Action("extend", MINUTE))
+            await settlements.close()
+            return done
+
+    assert asyncio.run(program()) == [True] * 5
+    # The queue is read once.
+    assert (store.cas_count, store.read_count) == (5, 11)
 
 
 @pytest.mark.parametrize(
