@@ -473,7 +473,7 @@ class HttpQueue:
     ) -> T:
         """Send a request, and read the answer with ``parse``; ``more`` are parts of the request.
 
-        Retry while the gateway says that it did nothing (429, 503). ``rest`` is the path below
+        Retry while the gateway says that this is safe (429, 503). ``rest`` is the path below
         that of the queue; None: the path of all queues. Methods return what this returns, which is
         a coroutine if `AsyncHttpQueue` calls them.
         """

@@ -37,7 +37,7 @@ STORE_FAILED = "gateway.store_failed"
 _RETRY_AFTER = {"Retry-After": "1"}
 _SOON = timedelta(seconds=1)
 _OF_STORE = {
-    503: "Cassandra does not answer, or refuses: nothing was put; try again in a moment",
+    503: "Cassandra does not answer, or refuses: repeat the request in a moment",
     504: "the outcome is unknown: all or a part of it may have been done, or may be yet",
 }
 _REASONS = {404: "NotFound", 409: "Conflict"}

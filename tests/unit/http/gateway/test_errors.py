@@ -48,6 +48,12 @@ def test_each_error_has_its_status(error: type[Exception]):
     assert status_of(error("why")) == STATUSES[error]
 
 
+def test_an_answer_503_says_that_the_request_can_be_repeated_and_not_that_nothing_was_done():
+    message = json.loads(answer_to(errors.ConnectError("no node"), "put", {}).body)["message"]
+
+    assert message == "Cassandra does not answer, or refuses: repeat the request in a moment"
+
+
 def test_no_error_of_ours_is_forgotten():
     ours = {
         each
