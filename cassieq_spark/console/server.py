@@ -46,7 +46,7 @@ def serve(
         on_start: Called with the URL when it listens.
 
     Raises:
-        SetupError: The address cannot be listened on.
+        SetupError: The address cannot be listened on, or the certificate cannot be read.
     """
     listening = _listen(serving.host, serving.port)
     port = listening.getsockname()[1]

@@ -77,7 +77,7 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
 
     Raises:
         OptionError: A proxy is neither an address nor a network.
-        SetupError: The address cannot be listened on.
+        SetupError: The address cannot be listened on, or the certificate cannot be read.
     """
     limiter = ConnectionLimiter(serving.limits, serving.proxies)
     box: list[Gateway] = []

@@ -21,6 +21,9 @@ class Server(uvicorn.Server):
     Args:
         config: What is served, where, and with which limits.
         on_start: Called with the URL, without a path, when it listens.
+
+    Raises:
+        SetupError: The certificate or its private key cannot be read.
     """
 
     config: Config
@@ -28,6 +31,14 @@ class Server(uvicorn.Server):
     def __init__(self, config: Config, on_start: Callable[[str], object]) -> None:
         super().__init__(config)
         self._on_start = on_start
+        try:
+            config.load()
+        except OSError as error:
+            key = config.ssl_keyfile or "in the same file"
+            raise SetupError(
+                f"certificate {config.ssl_certfile} and its private key, {key}, cannot be used: "
+                f"{error.strerror or error}; give PEM files that belong together"
+            ) from error
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application and listen: on the given socket, or where the config says.
