@@ -183,7 +183,7 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer with the reason why the parser was stopped."""
-        self._answer_last(self._refusal or RefusedError(f"{msg} See /openapi.json."))
+        self._answer_last(self._refusal or RefusedError(msg))
 
     def _wait_for_client(self) -> None:
         self._unsent = self.transport.get_write_buffer_size()
@@ -223,8 +223,7 @@ class Connection(HttpToolsProtocol):
     def _too_long(self) -> RefusedError:
         limit = self._limits.head_bytes
         return RefusedError(
-            f"request line and headers have more than {limit} bytes, which is the limit; keys and "
-            "headers of messages may be longer in a batch",
+            f"request line and headers have more than {limit} bytes, which is the limit",
             431,
             quota=Quota("headBytes", "request", limit),
         )

@@ -55,7 +55,19 @@ def test_headers_that_do_not_end_are_refused_in_time(port: int):
 
 
 def test_headers_without_end_are_refused(port: int):
-    assert answer_to(port, GET + b"X: " + b"x" * (40 << 10)).startswith(b"HTTP/1.1 431 ")
+    answer = answer_to(port, GET + b"X: " + b"x" * (40 << 10))
+
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert b"which is the limit" in answer
+    # It has neither keys nor batches.
+    assert b"batch" not in answer
+
+
+def test_a_request_that_is_malformed_is_not_sent_to_a_description_of_the_gateway(port: int):
+    answer = answer_to(port, b"GARBAGE\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"openapi" not in answer
 
 
 def test_a_form_that_stops_is_refused_in_time(port: int):
