@@ -184,6 +184,10 @@ class HttpQueue:
         """Delete the queue and its messages; see `Client.delete_queue`.
 
         With ``force``, also if readers hold messages, or other queues send dead letters to it.
+
+        Raises:
+            HttpError: The gateway refused. With status 504 the queue may be deleted: a repeated
+                call may raise `NotFoundError`.
         """
         return self._ask("DELETE", "", answers.nothing, query=_force(force))
 
@@ -324,7 +328,8 @@ class HttpQueue:
         """Ack messages of this queue; return the stale receipts, of messages that were not acked.
 
         Raises:
-            HttpError: The gateway refused; it does no harm to repeat the call.
+            HttpError: The gateway refused; it does no harm to repeat the call. After status 504 a
+                repeated call reports what it had settled itself as stale.
         """
         return self._settle("ack", messages)
 
@@ -367,7 +372,12 @@ class HttpQueue:
         return self._ask("GET", "/groups", answers.groups_of)
 
     def create_group(self, group: str, start: StartingPosition = "earliest") -> None:
-        """Create a consumer group before its first reader does; see `Client.create_group`."""
+        """Create a consumer group before its first reader does; see `Client.create_group`.
+
+        Raises:
+            HttpError: The gateway refused. With status 504 the group may be created: a repeated
+                call may raise `HttpStateError`, as it exists.
+        """
         body = json_of({"start": _position(start)})
         return self._ask("PUT", _group(group), answers.nothing, content=body)
 
@@ -394,6 +404,10 @@ class HttpQueue:
 
         See `Client.resume_group`. ``how`` is "retry" or "dead-letter"; to drop messages takes a
         `Client`.
+
+        Raises:
+            HttpError: The gateway refused. With status 504 it may be resumed, in all partitions or
+                in some: repeat the call, which counts the rest.
         """
         body = json_of({"how": how, **_partition(partition)})
         return self._ask(
@@ -430,6 +444,10 @@ class HttpQueue:
         """Publish dead letters again, each once, and settle them; see `Client.redrive`.
 
         They are those that `dead_letters` found. ``to`` is a queue of the same account.
+
+        Raises:
+            HttpError: The gateway refused. With status 504 some may be redriven: find the dead
+                letters again, and redrive those.
         """
         query = _force(force)
         if to is not None:
@@ -440,7 +458,12 @@ class HttpQueue:
         return self._ask("POST", "/dead/redrive", answers.redriven_of, query=query, content=body)
 
     def purge_dead_letters(self, found: HttpSurvey) -> PurgeReport:
-        """Settle dead letters, as `dead_letters` found them, for good."""
+        """Settle dead letters, as `dead_letters` found them, for good.
+
+        Raises:
+            HttpError: The gateway refused. With status 504 some may be settled: find the dead
+                letters again, and purge those.
+        """
         body = _selection(found)
         if not found.groups:
             return PurgeReport(0, 0, is_stopped=False)
