@@ -38,7 +38,7 @@ def minutes_from_utc(minutes: int) -> timezone:
 
 
 LONGEST = timedelta(days=30)
-NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}", fullmatch=True)
+NAMES = st.from_regex(r"[A-Za-z0-9](?!.*:\.+$)[A-Za-z0-9._:-]{0,199}", fullmatch=True)
 KINDS_AND_VALUES: list[tuple[Kind[Any], st.SearchStrategy[Any]]] = [
     (BOOLEAN, st.booleans()),
     (
