@@ -1716,8 +1716,8 @@ MUTANTS = (
         "what is there at its start is left behind what a query with availableNow finds dead",
         "liveness",
         "spark/source/partition_reader.py",
-        "        while not lease.leased and self._target is not None and self._is_any",
-        "        while not lease.leased and self._target is None and self._is_any",
+        "        while not lease.leased and self._target is not None:\n",
+        "        while not lease.leased and self._target is None:\n",
         ("../unit/spark/source/test_available_now.py",),
     ),
     Mutant(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -16,7 +16,7 @@ from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import is_dead
 from cassieq_spark.groups.state import Waiting
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import OnDead, Order, id_of
+from cassieq_spark.model import OnDead, Order, Ranges, id_of
 from cassieq_spark.spark.source.idle_backoff import IdleBackoff
 from cassieq_spark.spark.source.metrics import SourceMetrics
 from cassieq_spark.spark.source.offsets import Offset, decode, encode
@@ -101,8 +101,14 @@ class PartitionReader:
         request = self._acking(request, before.lease if before else None)
         request = replace(request, prefer_fresh=before is not None and before.is_redelivery)
         lease = self._poll(before, request, head)
+        seen = Ranges()
         # A query that is aimed ends if it is given nothing, and what was behind these is left.
-        while not lease.leased and self._target is not None and self._is_any_gone(lease.dead):
+        while not lease.leased and self._target is not None:
+            # What failed is only put off, and may be due again at once: it counts once.
+            gone = self._gone(each for each in lease.dead if each.monotons - seen)
+            if not gone:
+                break
+            seen = Ranges.union([seen, gone])
             lease = self._poll(before, request, head)
         if not lease.leased:
             return done
@@ -138,9 +144,9 @@ class PartitionReader:
         self.idle.record(lease)
         return lease
 
-    def _is_any_gone(self, dead: Sequence[Waiting]) -> bool:
-        """Whether dead messages are out of the way, whoever has seen to that. One read each."""
-        return any(not self.group.has_waiting(each) for each in dead)
+    def _gone(self, dead: Iterable[Waiting]) -> Ranges:
+        """Dead messages that are out of the way, whoever has seen to that. One read each."""
+        return Ranges.union(each.monotons for each in dead if not self.group.has_waiting(each))
 
     def tasks(
         self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from cassieq_spark import Client, NewMessage
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import stored_messages
+from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import Settlement, Waiting
@@ -84,6 +86,28 @@ class Scene:
             done = end
         return values
 
+    def reject(self, end: Mapping[str, Any], *monotons: str) -> None:
+        """Have messages of the batch that ends at ``end`` rejected with its ack."""
+        queue = read_queue(self.store, "orders")
+        offset = decode(end, queue_id=queue.queue_id, group="billing")
+        assert offset is not None
+        rejected = {f"bad {each}": Ranges.parse(each) for each in monotons}
+        consumer = Consumer(self.store, queue, "billing")
+        consumer.settle(offset.lease, Settlement(rejected=rejected), with_batch=True)
+
+    def note_deferrals(self, monkeypatch: pytest.MonkeyPatch, takes: timedelta) -> list[Waiting]:
+        """What is deferred from now on; it ends a test that defers without an end."""
+        defer, deferrals = ConsumerGroup.defer_dead, []
+
+        def noted(group: ConsumerGroup, dead: Waiting, *, by: timedelta) -> bool:
+            deferrals.append(dead)
+            assert len(deferrals) < 20, "it tries again and again"
+            self.clock.advance(takes)
+            return defer(group, dead, by=by)
+
+        monkeypatch.setattr(ConsumerGroup, "defer_dead", noted)
+        return deferrals
+
     def dead(self) -> list[str]:
         return [bytes(each.value).decode() for each in self.client.peek("orders.dead", max=100)]
 
@@ -107,11 +131,7 @@ def test_what_is_behind_a_message_that_is_rejected_is_delivered(make: Any):
     values = scene.put(10)
     reader = scene.aimed()
     end = reader.next_batch(FIRST, limit=3)
-    queue = read_queue(scene.store, "orders")
-    offset = decode(end, queue_id=queue.queue_id, group="billing")
-    assert offset is not None
-    rejected = Settlement(rejected={"bad": Ranges.parse("1-2")})
-    Consumer(scene.store, queue, "billing").settle(offset.lease, rejected, with_batch=True)
+    scene.reject(end, "1-2")
 
     assert scene.drain(reader, end, limit=3) == values[3:]
     assert scene.dead() == [values[1]]
@@ -163,12 +183,8 @@ def test_so_is_what_is_behind_one_whose_removal_loses_a_race(
     values = scene.put(10)
     reader = scene.aimed()
     end = reader.next_batch(FIRST, limit=4)
-    queue = read_queue(scene.store, "orders")
-    offset = decode(end, queue_id=queue.queue_id, group="billing")
-    assert offset is not None
-    rejected = {"bad": Ranges.parse("1-2"), "worse": Ranges.parse("2-3")}
-    consumer = Consumer(scene.store, queue, "billing")
-    consumer.settle(offset.lease, Settlement(rejected=rejected), with_batch=True)
+    scene.reject(end, "1-2", "2-3")
+    consumer = Consumer(scene.store, read_queue(scene.store, "orders"), "billing")
     remove = ConsumerGroup.remove_dead
 
     def in_a_race(group: ConsumerGroup, dead: Waiting) -> bool:
@@ -199,6 +215,56 @@ def test_a_message_that_cannot_be_dead_lettered_holds_what_is_behind_it_and_the_
     scene.clock.advance(2 * LEASE)
     assert scene.drain(reader) == []
     assert scene.client.stats("orders").groups[0].depth == 10
+
+
+def test_a_query_ends_although_the_clock_of_the_server_makes_a_deferred_message_due_at_once(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+):
+    scene = make()
+    scene.clock.ahead = timedelta(minutes=5)
+    scene.put(10)
+    scene.wear_out()
+    scene.client.delete_queue("orders.dead", force=True)
+    deferrals = scene.note_deferrals(monkeypatch, takes=timedelta(milliseconds=5))
+
+    assert scene.drain(scene.aimed()) == []
+    assert len(deferrals) == 2
+
+
+def test_a_query_ends_although_dead_lettering_takes_longer_to_fail_than_it_is_deferred(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+):
+    scene = make()
+    scene.put(10)
+    reader = scene.aimed()
+    end = reader.next_batch(FIRST, limit=4)
+    scene.reject(end, "1-2", "2-3", "3-4")
+    scene.client.delete_queue("orders.dead", force=True)
+    deferrals = scene.note_deferrals(monkeypatch, takes=timedelta(seconds=35))
+
+    assert scene.drain(reader, end, limit=4) == []
+    assert 3 < len(deferrals) <= 6
+
+
+def test_what_is_behind_a_dead_message_that_is_removed_at_the_second_attempt_is_delivered(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+):
+    scene = make()
+    values = scene.put(10)
+    reader = scene.aimed()
+    end = reader.next_batch(FIRST, limit=4)
+    scene.reject(end, "1-2", "2-3")
+    remove, failures = ConsumerGroup.remove_dead, [NotAppliedError("of a node that is busy")]
+
+    def at_last(group: ConsumerGroup, dead: Waiting) -> bool:
+        if dead.monotons == Ranges.parse("2-3") and failures:
+            raise failures.pop()
+        return remove(group, dead)
+
+    monkeypatch.setattr(ConsumerGroup, "remove_dead", at_last)
+    monkeypatch.setattr(ConsumerGroup, "defer_dead", not_deferred)
+
+    assert scene.drain(reader, end, limit=4) == values[4:]
 
 
 def not_deferred(group: ConsumerGroup, dead: Waiting, **_: Any) -> bool:
