@@ -20,7 +20,7 @@ import pyarrow as pa
 from cassieq_spark.arguments import RESERVED
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.dead_letters.copies import check_takes_all, copies_of, letter_of_bytes
-from cassieq_spark.errors import CassieqError, InvariantError, QueueStateError
+from cassieq_spark.errors import CassieqError, ContentionError, InvariantError, QueueStateError
 from cassieq_spark.fetch.find import Piece, find_pieces
 from cassieq_spark.fetch.read import Damage, Decoder, read_pieces
 from cassieq_spark.groups.group import ConsumerGroup
@@ -57,24 +57,29 @@ def dead_letter_messages(
 
     Two LWTs and a few reads for each waiting row. An error is logged, not raised, as the group
     must get its other messages: the dead ones stay in the queue, and are tried again a minute
-    later.
+    later. If the group changes too fast for a removal, the rest is left, and is due as before.
 
     Returns:
         How many messages were dead-lettered.
     """
     count = 0
     for each in dead:
+        is_copied = False
         try:
             if queue.dead_letter_queue is not None:
                 # The dead-letter queue gets new columns before the queue does: read it second.
                 source = _definition_now(store, queue)
                 target = read_queue(store, queue.dead_letter_queue)
                 _publish_copies(store, source, target, group, each)
+            is_copied = True
             if group.remove_dead(each):
                 count += each.monotons.count
                 _log_done(queue, group, each)
         except CassieqError as error:
             _log_failure(group, each, error)
+            if is_copied and isinstance(error, ContentionError):
+                # To defer it, or to remove the next one, has to win the same races.
+                break
             with suppress(CassieqError):
                 group.defer_dead(each, by=RETRY_AFTER)
     return count

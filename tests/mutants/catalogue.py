@@ -1716,8 +1716,8 @@ MUTANTS = (
         "what is there at its start is left behind what a query with availableNow finds dead",
         "liveness",
         "spark/source/partition_reader.py",
-        "        while not lease.leased and self._target is not None:\n",
-        "        while not lease.leased and self._target is None:\n",
+        "        while not lease.leased and self._target is not None and",
+        "        while not lease.leased and self._target is None and",
         ("../unit/spark/source/test_available_now.py",),
     ),
     Mutant(

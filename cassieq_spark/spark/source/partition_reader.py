@@ -62,7 +62,8 @@ class PartitionReader:
         self._leased: tuple[LeasedSlot, ...] = ()
         self._target: int | None = None
         self._pointer: int | None = None
-        self.idle = IdleBackoff(stops_on_dead=self.queue.on_dead is OnDead.STOP)
+        self._goes_past_dead = self.queue.on_dead is not OnDead.STOP
+        self.idle = IdleBackoff(stops_on_dead=not self._goes_past_dead)
         self.metrics = SourceMetrics(self.group.ledger)
 
     def aim(self) -> None:
@@ -103,7 +104,7 @@ class PartitionReader:
         lease = self._poll(before, request, head)
         seen = Ranges()
         # A query that is aimed ends if it is given nothing, and what was behind these is left.
-        while not lease.leased and self._target is not None:
+        while not lease.leased and self._target is not None and self._goes_past_dead:
             # What failed is only put off, and may be due again at once: it counts once.
             gone = self._gone(each for each in lease.dead if each.monotons - seen)
             if not gone:

@@ -8,6 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
+from cassieq_spark import backoff
 from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.dead_letters import dead_letter
 from cassieq_spark.dead_letters.dead_letter import (
@@ -17,7 +18,7 @@ from cassieq_spark.dead_letters.dead_letter import (
     RETRY_AFTER,
     dead_letter_messages,
 )
-from cassieq_spark.errors import NotAppliedError
+from cassieq_spark.errors import ContentionError, NotAppliedError
 from cassieq_spark.fetch.find import Piece, bucket_slices
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
@@ -525,6 +526,46 @@ def test_a_dead_lettering_that_was_deferred_still_makes_one_copy(
 
 def failing(group: ConsumerGroup, dead: Waiting) -> bool:
     raise NotAppliedError(f"{group}: {dead.monotons} can't be removed")
+
+
+def test_while_others_win_each_race_one_removal_is_tried_and_all_stays_due(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(backoff, "ATTEMPTS", 3)
+    scene = Scene(count=0)
+    rejected = {"bad": Ranges.parse("0-6"), "worse": Ranges.parse("6-9")}
+    dead = scene.group.settle(scene.hand_out(9), Settlement(rejected=rejected)).dead
+    races = []
+
+    def lose(*_: object) -> bool:
+        races.append("lost")
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumerGroup, "carry_out", lose)
+        scene.dead_letter(dead)
+
+    assert len(races) == backoff.ATTEMPTS
+    assert told(caplog) == [(logging.ERROR, DEAD_LETTERING_FAILED, 6)]
+    assert scene.group.read().waiting == dead
+    scene.dead_letter(dead)
+    assert scene.values() == numbers(9)
+
+
+def test_while_others_win_each_race_for_the_dead_letter_queue_messages_wait(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    def lose(*_: object, **__: object) -> None:
+        raise ContentionError("too many publish")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letter, "publish", lose)
+        scene.dead_letter()
+
+    assert scene.dead() == ()
+    scene.clock.advance(RETRY_AFTER)
+    scene.dead_letter()
+    assert scene.values() == numbers(6)
 
 
 def test_a_reader_dead_letters_what_it_finds_and_goes_on_with_what_is_alive(

@@ -280,3 +280,17 @@ def test_a_group_that_stops_at_a_dead_message_is_given_nothing_behind_it(make: A
 
     assert scene.drain(scene.aimed()) == []
     assert scene.dead() == []
+
+
+def test_a_group_that_stops_reads_none_of_its_dead_messages_one_by_one(make: Any):
+    scene = make(on_dead="stop")
+    scene.put(30)
+    reader = scene.aimed()
+    end = reader.next_batch(FIRST, limit=30)
+    scene.reject(end, *(f"{at}-{at + 1}" for at in range(20)))
+    reader.next_batch(end, limit=30)
+    later = scene.aimed()
+    scene.store.reset()
+
+    assert scene.drain(later) == []
+    assert scene.store.serial_read_count <= 2
