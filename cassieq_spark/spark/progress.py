@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 from cassieq_spark.display import Displayed, Listing, View
@@ -21,7 +22,8 @@ class Progress(Displayed):
 
     All attributes below ``messages`` are None if Spark replayed the batch after a restart.
     If queries and clients share the partitions of a queue, ``backlog`` to ``oldest_age`` are of
-    those that this query reads.
+    ``partitions``. A query whose share has nothing may take a batch from the share of another: its
+    messages are ``borrowed``, and not in these figures.
 
     Attributes:
         queue: Name of the queue.
@@ -36,6 +38,8 @@ class Progress(Displayed):
         next: Monoton that the next published message gets; of several partitions, added up.
         pointer: First monoton never offered to the group; of several partitions, added up.
         oldest_age: Age of the oldest message owed, this batch included; also None if unknown.
+        partitions: Numbers of the query's share of the partitions; also None if the queue has one.
+        borrowed: Messages of this batch from other partitions.
         lost_leases: Messages whose lease ran out in this run of the query and went to others.
         dead: Messages that this run of the query dead-lettered, or dropped.
         skipped: Messages that were too old when their turn came in this run of the query.
@@ -51,6 +55,8 @@ class Progress(Displayed):
     next: int | None = None
     pointer: int | None = None
     oldest_age: timedelta | None = None
+    partitions: tuple[int, ...] | None = None
+    borrowed: int | None = None
     lost_leases: int | None = None
     dead: int | None = None
     skipped: int | None = None
@@ -72,8 +78,10 @@ class Progress(Displayed):
             "batch": ", ".join(map(str, self.batch)),
             "next": None if self.next is None else str(self.next),
             "pointer": None if self.pointer is None else str(self.pointer),
+            "partitions": None if self.partitions is None else str(list(self.partitions)),
+            "borrowed": self.borrowed,
         }
-        usual = {"lost_leases": 0, "dead": 0, "skipped": 0, "batch": ""}
+        usual = {"lost_leases": 0, "dead": 0, "skipped": 0, "batch": "", "borrowed": 0}
         return View("sources", "", facts, details, usual)
 
 
@@ -97,10 +105,14 @@ def _progress_of(source: object) -> Progress | None:
     if not {"group", "v"} <= end.keys() or not end.keys() & {"queue", "queue_id"}:
         return None
     queue_id, group = QueueId(str(end.get("queue_id") or f"{end['queue']}@1")), str(end["group"])
-    batch = _batch_of(end, queue_id, group)
     if end == _json(_get(source, "startOffset")):
-        batch = _NO_RANGES  # There is no new batch: Spark still shows the one before.
+        batches = {}  # There is no new batch: Spark still shows the one before.
+    else:
+        batches = _batches_of(end, queue_id, group)
+    batch = tuple(chain.from_iterable(batches.values()))
     metrics = _json(_get(source, "latestOffset"))
+    own = metrics.get("partitions")
+    others = () if own is None else batches.keys() - set(own)
     age = metrics.get("oldest_age_ms")
     names = ("backlog", "leased", "waiting", "next", "pointer", "lost_leases", "dead", "skipped")
     return Progress(
@@ -109,24 +121,32 @@ def _progress_of(source: object) -> Progress | None:
         batch=batch,
         messages=sum(map(len, batch)),
         oldest_age=None if age is None else timedelta(milliseconds=age),
+        partitions=None if own is None else tuple(own),
+        borrowed=sum(len(part) for each in others for part in batches[each]) if metrics else None,
         **{name: metrics.get(name) for name in names},
     )
 
 
-def _batch_of(end: Mapping[str, Any], queue_id: QueueId, group: str) -> tuple[Range, ...]:
+def _batches_of(
+    end: Mapping[str, Any], queue_id: QueueId, group: str
+) -> dict[int, tuple[Range, ...]]:
+    """The messages of the batch in each partition."""
     if not is_of_several(end):
-        offset = decode(end, queue_id=queue_id, group=group)
-        leased = offset.leased if offset else ()
-        return tuple(sorted(monotons for each in leased for monotons in each.monotons))
+        return {0: _batch_of(end, queue_id, group)}
     name, version, _ = parts_of_id(queue_id)
     count = 1 + max((int(number) for number, _ in end["partitions"]), default=1)
     queue = QueueDefinition(name, version, partitions=count)
     parts = split_partitions(end, queue, group)
-    return tuple(
-        monotons
+    return {
+        number: _batch_of(parts[number], queue.of_partition(number).queue_id, group)
         for number in sorted(parts)
-        for monotons in _batch_of(parts[number], queue.of_partition(number).queue_id, group)
-    )
+    }
+
+
+def _batch_of(end: Mapping[str, Any], queue_id: QueueId, group: str) -> tuple[Range, ...]:
+    offset = decode(end, queue_id=queue_id, group=group)
+    leased = offset.leased if offset else ()
+    return tuple(sorted(monotons for each in leased for monotons in each.monotons))
 
 
 def _get(what: object, name: str) -> Any:

@@ -143,10 +143,14 @@ class _Reading:
 
 @dataclass(slots=True)
 class History:
-    """The figures of a query's batches, as far back as the rates look."""
+    """The figures of a query's batches, as far back as the rates look.
+
+    Those of other partitions do not compare: when the query's share changes, its sources have
+    other peaks and rates.
+    """
 
     readings: list[_Reading] = field(default_factory=list)
-    peaks: dict[int, int] = field(default_factory=dict)
+    peaks: dict[tuple[int, tuple[int, ...] | None], int] = field(default_factory=dict)
     batch: int | None = None
 
     def add(self, last: object) -> None:
@@ -168,7 +172,8 @@ class History:
             return
         self.batch = _get(last, "batchId")
         for number, each in enumerate(sources):
-            self.peaks[number] = max(self.peaks.get(number, 0), each.backlog or 0)
+            of = (number, each.partitions)
+            self.peaks[of] = max(self.peaks.get(of, 0), each.backlog or 0)
         self.readings.append(_Reading(at, sources))
         # One that is older than the window stays: the rates begin there.
         while len(self.readings) > 1 and at - self.readings[1].at >= _WINDOW.total_seconds():
@@ -186,23 +191,24 @@ class History:
         return any(each.backlog is None for each in self.gauges)
 
     def _gauge(self, number: int, now: Progress) -> Gauge:
-        rate_in, rate_out = self._rates(number)
+        rate_in, rate_out = self._rates(number, now)
         return Gauge(
             queue=now.queue,
             group=now.group,
             backlog=now.backlog,
-            peak=self.peaks[number],
+            peak=self.peaks[number, now.partitions],
             rate_in=rate_in,
             rate_out=rate_out,
             oldest_age=now.oldest_age,
             messages=now.messages,
         )
 
-    def _rates(self, number: int) -> tuple[float | None, float | None]:
+    def _rates(self, number: int, latest: Progress) -> tuple[float | None, float | None]:
         known = [
             (each.at, *figures)
             for each in self.readings
-            if (figures := _counts(each.sources[number])) is not None
+            if each.sources[number].partitions == latest.partitions
+            and (figures := _counts(each.sources[number])) is not None
         ]
         if len(known) < 2:  # noqa: PLR2004 (two readings make a rate)
             return None, None
@@ -280,7 +286,8 @@ def _counts(source: Progress) -> tuple[int, int] | None:
     """How many messages were published, and are owed no more; None if that is not known."""
     if source.next is None or source.backlog is None:
         return None
-    return source.next, source.next - source.backlog - source.messages
+    own = source.messages - (source.borrowed or 0)
+    return source.next, source.next - source.backlog - own
 
 
 def _get(what: Any, name: str) -> Any:

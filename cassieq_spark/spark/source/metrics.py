@@ -87,8 +87,8 @@ class SourceMetrics:
         read. It is left out if it is not known.
 
         Args:
-            is_own: Whether the run still reads the partition. If not, its figures are old, and
-                only what the run has done there is told.
+            is_own: Whether the partition is in the share of the run. If not, another run reports
+                its figures, and only what this run has done there is told.
         """
         lease = self._lease
         if lease is None:

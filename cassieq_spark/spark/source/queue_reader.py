@@ -97,7 +97,7 @@ class QueueReader:
         self._presence = Presence(store, queue, group, lease=request.lease or queue.lease)
         #: Partitions whose part of the last batch is settled.
         self._settled: set[int] = set()
-        #: Partitions that it reads: its share, and those of which it has a batch in hand.
+        #: Its share when it leased last: its figures are of these partitions.
         self._own: frozenset[int] = frozenset()
         self._others_at = _next_look_at_others()
         self._is_aimed = False
@@ -129,7 +129,7 @@ class QueueReader:
             # A query that is aimed ends here if it is given nothing, so it leaves none out.
             others = set(parts) - share - (set() if self._is_aimed else held)
             ends = self._lease(sorted(others), parts, limit)
-        self._own = share | ends.keys()
+        self._own = share
         if not ends:
             return done
         self._settled.clear()
@@ -159,10 +159,11 @@ class QueueReader:
         found = in_parallel(find, sorted(parts))
         return pack(self.queue, chain.from_iterable(found), messages_per_task)
 
-    def report(self) -> dict[str, int] | None:
+    def report(self) -> dict[str, Any] | None:
         """The metrics of the run, of all partitions together; see `SourceMetrics.report`.
 
-        Of partitions that other readers have taken over, only what this run has done counts.
+        Of partitions that are not its share, only what this run has done counts. If there are
+        several, ``partitions`` tells of which the other figures are.
         """
 
         def report(number: int) -> dict[str, int] | None:
@@ -170,7 +171,12 @@ class QueueReader:
 
         found = in_parallel(report, range(len(self._readers)))
         reports = [each for each in found if each is not None]
-        return sum_of_reports(reports) if reports else None
+        if not reports:
+            return None
+        told: dict[str, Any] = sum_of_reports(reports)
+        if self.queue.partitions > 1:
+            told["partitions"] = [at for at, each in enumerate(found) if each and "next" in each]
+        return dict(sorted(told.items()))
 
     def stop(self) -> None:
         """Give up the batch in hand; never raises. See `PartitionReader.stop`."""

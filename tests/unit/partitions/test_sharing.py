@@ -21,6 +21,7 @@ from cassieq_spark.groups.presence import (
     share_of,
 )
 from cassieq_spark.model import QueueDefinition
+from cassieq_spark.spark.progress import progress
 from cassieq_spark.spark.source.queue_reader import LOOK_AT_OTHERS, QueueReader
 from cassieq_spark.store.protocol import EVERYTHING, Partition, Rows, Slice
 from cassieq_spark.testing.stores import WrappedStore
@@ -367,6 +368,7 @@ def test_of_partitions_that_are_anothers_now_a_query_reports_no_old_figures(
     (billing,) = queue.client.stats("orders").groups
     assert total("next") == 2 * len(ALL)
     assert total("pointer") == billing.pointer
+    assert {tuple(each["partitions"]) for each in told if each} == {(0, 2), (1, 3)}
     # The messages of the two batches in hand are no backlog.
     assert total("backlog") == billing.depth - 4
     assert len(theirs) == PARTITIONS // 2
@@ -411,28 +413,35 @@ def test_a_query_that_has_no_partition_any_more_reports_only_what_it_has_done(
     time.sleep(LATEST.total_seconds())
     assert query.batch() == set()
 
-    assert query.reader.report() == {"dead": 0, "lost_leases": 0, "skipped": 0, "v": 1}
+    assert query.reader.report() == {
+        "dead": 0,
+        "lost_leases": 0,
+        "partitions": [],
+        "skipped": 0,
+        "v": 1,
+    }
 
 
-def test_figures_of_a_partition_of_anothers_count_while_its_messages_are_in_hand(
+def test_figures_are_those_of_the_share_also_while_messages_of_another_one_are_in_hand(
     queue: PartitionedQueue, time: Time
 ):
     make_presence(queue).share()
     other = Query(queue)
     partition = min(ANY - other.reader._presence.share())
     queue.put(*KEYS[partition])
+    before = other.done
     while not other.batch():
         pass
 
     told = other.reader.report()
     assert told is not None
-    assert told["next"] == told["leased"] == 2
-
-    while other.batch():
-        pass
-    told = other.reader.report()
-    assert told is not None
+    assert told["partitions"] == sorted(other.reader._presence.share())
     assert told["next"] == told["leased"] == 0
+    (found,) = progress(
+        {"sources": [{"startOffset": before, "endOffset": other.done, "latestOffset": told}]}
+    )
+    assert found.partitions == tuple(told["partitions"])
+    assert (found.messages, found.borrowed) == (2, 2)
 
 
 def test_a_query_that_stops_leaves(queue: PartitionedQueue, time: Time):

@@ -12,7 +12,7 @@ from cassieq_spark import Progress, progress
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueId, Range, Ranges
-from cassieq_spark.spark.source.offsets import Offset, encode, initial_offset
+from cassieq_spark.spark.source.offsets import Offset, encode, initial_offset, join_partitions
 
 FIRST = initial_offset("q", "g")
 REPORT = {
@@ -56,8 +56,18 @@ def test_figures_and_batch_are_read_from_offsets_as_json_as_spark_has_them():
         next=20,
         pointer=5,
         oldest_age=timedelta(seconds=1.5),
+        borrowed=0,
         lost_leases=3,
     )
+
+
+def test_messages_of_partitions_beyond_the_share_are_told_apart():
+    parts = {0: end_of("0-3"), 2: end_of("4-5")}
+    end = join_partitions(parts, queue_id=QueueId("q@1"), group="g")
+
+    (found,) = progress(progress_of(source(FIRST, end, REPORT | {"partitions": [0, 1]})))
+
+    assert (found.messages, found.borrowed, found.partitions) == (4, 1, (0, 1))
 
 
 def test_offsets_may_be_dicts_and_progress_an_object():

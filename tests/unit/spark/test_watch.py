@@ -9,12 +9,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from cassieq_spark import watch
 from cassieq_spark.errors import OptionError
+from cassieq_spark.groups.lease import LeasedSlot
+from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.spark import watch as module
+from cassieq_spark.spark.source.offsets import Offset, encode, join_partitions
 from cassieq_spark.terminal import Console
 
 SOON = timedelta(milliseconds=100)
@@ -22,7 +26,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CODES = "\x1b[2J<script>"
 
 
-def source(queue: str = "visits", *, replayed: bool = False, **figures: int) -> dict[str, Any]:
+def source(queue: str = "visits", *, replayed: bool = False, **figures: Any) -> dict[str, Any]:
     end = json.dumps({"v": 1, "queue": queue, "group": "daily"})
     known = {"backlog": 0, "next": 0} | figures
     return {
@@ -295,6 +299,37 @@ def test_a_count_that_goes_back_has_no_rate(
     watch(query, every=SOON)
 
     assert "out -/s" in lines_of(capsys)[-1]
+
+
+def test_rates_and_peak_are_of_the_partitions_that_the_query_has_now():
+    history = module.History()
+    history.add(batch(0, source(next=1000, backlog=900, partitions=[0, 1])))
+    history.add(batch(1, source(next=1100, backlog=800, partitions=[0, 1]), after=10))
+    history.add(batch(2, source(next=500, backlog=100, partitions=[0]), after=12))
+
+    (alone,) = history.gauges
+    assert (alone.rate_in, alone.rate_out, alone.peak) == (None, None, 100)
+
+    history.add(batch(3, source(next=520, backlog=20, partitions=[0]), after=14))
+
+    (later,) = history.gauges
+    assert (later.rate_in, later.rate_out, later.peak) == (10, 50, 100)
+
+
+def test_messages_that_a_query_borrows_are_no_part_of_its_rates():
+    start = {"v": 1, "queue": "visits", "group": "daily"}
+    slots = (LeasedSlot(0, Ranges.parse("0-50"), 1),)
+    part = encode(Offset(QueueId("visits@1"), "daily", uuid4(), 50, slots))
+    end = join_partitions({1: part}, queue_id=QueueId("visits@1"), group="daily")
+    history = module.History()
+    history.add(batch(0, source(next=100, partitions=[0])))
+    borrowing = source(next=100, partitions=[0]) | {"startOffset": start, "endOffset": end}
+
+    history.add(batch(1, borrowing, after=10))
+
+    (gauge,) = history.gauges
+    assert gauge.messages == 50
+    assert (gauge.rate_in, gauge.rate_out) == (0, 0)
 
 
 def test_a_query_that_reads_no_queue_is_refused():
