@@ -1732,7 +1732,7 @@ MUTANTS = (
         "figures of partitions that are another's now are reported",
         "shares",
         "spark/source/queue_reader.py",
-        "report(is_own=number in self._own)",
+        "report(is_own=number in own)",
         "report()",
         _PARTITIONS,
     ),

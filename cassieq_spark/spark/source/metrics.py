@@ -17,6 +17,20 @@ AGE_PAUSE = timedelta(seconds=5)
 _VERSION = 1
 _MILLISECOND = timedelta(milliseconds=1)
 
+#: The metrics of a run without a share of the partitions.
+NO_FIGURES = {
+    "backlog": 0,
+    "dead": 0,
+    "leased": 0,
+    "lost_leases": 0,
+    "next": 0,
+    "oldest_age_ms": 0,
+    "pointer": 0,
+    "skipped": 0,
+    "v": _VERSION,
+    "waiting": 0,
+}
+
 
 def count_metrics(lease: Lease, end: int) -> dict[str, int]:
     """The group's figures after a batch was leased; ``end`` is the ledger's ``next``. Pure.

@@ -21,6 +21,7 @@ from cassieq_spark.parallel import in_parallel
 from cassieq_spark.queues import ledgers_of
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.spark.source import idle_backoff
+from cassieq_spark.spark.source.metrics import NO_FIGURES
 from cassieq_spark.spark.source.offsets import join_partitions, split_partitions
 from cassieq_spark.spark.source.partition_reader import PartitionReader
 from cassieq_spark.spark.source.tasks import TaskPart, pack
@@ -97,8 +98,8 @@ class QueueReader:
         self._presence = Presence(store, queue, group, lease=request.lease or queue.lease)
         #: Partitions whose part of the last batch is settled.
         self._settled: set[int] = set()
-        #: Its share when it leased last: its figures are of these partitions.
-        self._own: frozenset[int] = frozenset()
+        #: Its share when it leased last: its figures are of these partitions. None: before that.
+        self._own: frozenset[int] | None = None
         self._others_at = _next_look_at_others()
         self._is_aimed = False
         self._leased_at = -math.inf
@@ -163,14 +164,19 @@ class QueueReader:
         """The metrics of the run, of all partitions together; see `SourceMetrics.report`.
 
         Of partitions that are not its share, only what this run has done counts. If there are
-        several, ``partitions`` tells of which the other figures are.
+        several, ``partitions`` tells of which the other figures are; without a share, these are 0.
         """
+        own = self._own
+        if own is None:
+            return None
 
         def report(number: int) -> dict[str, int] | None:
-            return self._readers[number].metrics.report(is_own=number in self._own)
+            return self._readers[number].metrics.report(is_own=number in own)
 
         found = in_parallel(report, range(len(self._readers)))
         reports = [each for each in found if each is not None]
+        if not own:
+            reports.append(NO_FIGURES)
         if not reports:
             return None
         told: dict[str, Any] = sum_of_reports(reports)

@@ -22,7 +22,9 @@ from cassieq_spark.groups.presence import (
 )
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.spark.progress import progress
+from cassieq_spark.spark.source.metrics import NO_FIGURES
 from cassieq_spark.spark.source.queue_reader import LOOK_AT_OTHERS, QueueReader
+from cassieq_spark.spark.watch import History
 from cassieq_spark.store.protocol import EVERYTHING, Partition, Rows, Slice
 from cassieq_spark.testing.stores import WrappedStore
 from tests.support.builders import LEASE
@@ -401,7 +403,7 @@ def test_a_query_counts_what_it_has_dead_lettered_in_partitions_that_are_another
     first.reader.stop()
 
 
-def test_a_query_that_has_no_partition_any_more_reports_only_what_it_has_done(
+def test_a_query_that_has_no_partition_any_more_reports_no_figures_of_others(
     queue: PartitionedQueue, time: Time
 ):
     query = Query(queue)
@@ -413,13 +415,26 @@ def test_a_query_that_has_no_partition_any_more_reports_only_what_it_has_done(
     time.sleep(LATEST.total_seconds())
     assert query.batch() == set()
 
-    assert query.reader.report() == {
-        "dead": 0,
-        "lost_leases": 0,
-        "partitions": [],
-        "skipped": 0,
-        "v": 1,
-    }
+    assert query.reader.report() == NO_FIGURES | {"partitions": []}
+
+
+def test_a_query_that_never_had_a_partition_is_not_said_to_be_replayed(
+    queue: PartitionedQueue, time: Time
+):
+    for _ in range(PARTITIONS):
+        make_presence(queue).share()
+    query = Query(queue)
+    query.reader._presence._reader = UUID(int=2**128 - 1)
+    assert query.reader.report() is None
+
+    assert query.batch() == set()
+
+    told = query.reader.report()
+    source = {"startOffset": FIRST, "endOffset": FIRST, "latestOffset": told}
+    history = History()
+    history.add({"batchId": 7, "timestamp": "2026-11-20T12:00:00", "sources": [source]})
+    (gauge,) = history.gauges
+    assert (gauge.backlog, gauge.oldest_age, history.lacks_figures) == (0, timedelta(0), False)
 
 
 def test_figures_are_those_of_the_share_also_while_messages_of_another_one_are_in_hand(
