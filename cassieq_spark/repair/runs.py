@@ -20,7 +20,7 @@ from cassieq_spark.model import to_millis
 from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.signals import Stop
-from cassieq_spark.store.decoded import decoded, demand
+from cassieq_spark.store.decoded import decoded, demand, demand_counts
 from cassieq_spark.store.protocol import Row, Slice, Store, Value, partition_of_history
 
 logger = logging.getLogger(__name__)
@@ -247,9 +247,12 @@ def _readable(rows: Iterable[Row]) -> Iterator[PastRun]:
 
 @decoded
 def _run_of(row: Any) -> PastRun:
-    demand(row, "runner", "started_at", "queues")
-    took, alarms = row["duration_ms"], row["alarms"]
-    problems = tuple(json.loads(row["problems"]))
+    demand(row, "runner", "started_at")
+    took, left_out, alarms = row["duration_ms"], row["left_out"], row["alarms"]
+    given = {"duration_ms": took, "left_out": left_out, "alarms": alarms}
+    demand_counts(row, "queues", *(name for name, count in given.items() if count is not None))
+    counts, problems = json.loads(row["counts"]), tuple(json.loads(row["problems"]))
+    demand_counts(counts, *counts)
     return PastRun(
         epoch=row["epoch"],
         runner=row["runner"],
@@ -258,9 +261,9 @@ def _run_of(row: Any) -> PastRun:
         steps=tuple(row["steps"].split(",")),
         duration=None if took is None else timedelta(milliseconds=took),
         queues=row["queues"],
-        counts=json.loads(row["counts"]),
+        counts=counts,
         problems=problems,
         # An earlier release told neither: of its problems, any may be a loss.
-        left_out=row["left_out"] or 0,
+        left_out=left_out or 0,
         alarms=len(problems) if alarms is None else alarms,
     )

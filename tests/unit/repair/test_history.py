@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from cassieq_spark.lock.bakery import Bakery, Held
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.diagnosis import Finding, Problem
 from cassieq_spark.repair.report import Counts, Outcome, QueueReport, Report
-from cassieq_spark.repair.runs import REPAIR, PastRun, Recorder, read_history
+from cassieq_spark.repair.runs import NOT_READ, REPAIR, PastRun, Recorder, read_history
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import partition_of_history
 from tests.support.faults import FakeClock
@@ -168,3 +169,26 @@ def test_of_a_run_of_an_earlier_release_every_problem_may_be_a_loss(runs: Runs):
     (run,) = runs.read()
 
     assert (run.alarms, run.left_out) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"alarms": -5},
+        {"left_out": -3},
+        {"queues": -1},
+        {"duration_ms": -2},
+        {"counts": '{"expired": -4}'},
+    ],
+    ids=str,
+)
+def test_a_row_of_another_program_with_negative_counts_is_left_out(
+    runs: Runs, foreign: dict[str, Any], caplog: pytest.LogCaptureFixture
+):
+    runs.begin(runs.take()).end(make_report(Finding(Problem.MISSING, Range(3, 5), None)))
+    for row in runs.store._rows[partition_of_history(REPAIR)].values():
+        row.update(foreign)
+
+    assert runs.read() == []
+    (told,) = [each for each in caplog.records if getattr(each, "action", None) == NOT_READ]
+    assert "epoch 1 can't be read" in told.getMessage()
