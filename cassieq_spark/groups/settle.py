@@ -29,9 +29,10 @@ BySlot = Mapping[Slot, Ranges]
 
 #: Most different delays and reasons of one batch. Each is a row of the LWT that carries them out.
 MOST_OUTCOMES = 10_000
-#: Most bytes that are recorded for a batch. Its ack has them twice, in a condition and in its
-#: rows, and must stay below the 16 MiB that Cassandra takes at once.
-MOST_TEXT_BYTES = 5 << 20
+#: Most bytes of the ack of a batch for which something is recorded. It has that text twice, in a
+#: condition and in its rows, and the numbers of its messages once, in a condition. Cassandra takes
+#: 16 MiB at once; the other half is for what is leased with it.
+MOST_ACK_BYTES = 8 << 20
 
 _ADVICE = (
     "nothing was changed: round the delays, give fewer or shorter reasons, or read smaller "
@@ -315,10 +316,11 @@ def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
     if text == encode_outcomes(slot.outcomes, slot.lease, slot.deliveries):
         return None
     _check_count(outcomes, slot.lease)
-    if (size := len(text.encode())) > MOST_TEXT_BYTES:
+    size = 2 * len(text.encode()) + len(str(slot.monotons))
+    if text and size > MOST_ACK_BYTES:
         raise TooLargeError(
-            f"what is recorded for the batch of lease {slot.lease} has {size} bytes, and "
-            f"{MOST_TEXT_BYTES} is the most that its ack can carry out; {_ADVICE}"
+            f"the delays and reasons of the batch of lease {slot.lease}, with the numbers of its "
+            f"messages, take {size} bytes of its ack, and {MOST_ACK_BYTES} is the most; {_ADVICE}"
         )
     still = (as_read(slot, "monotons"), as_read(slot, "deliveries"), as_read(slot, "recorded"))
     changes.change_slot(slot, slot_values(recorded=text), *still)

@@ -11,17 +11,33 @@ from uuid import UUID
 import pytest
 
 from cassieq_spark.errors import TooLargeError
+from cassieq_spark.groups import settle
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot
+from cassieq_spark.groups.plan import plan_lease
 from cassieq_spark.groups.seek import seek_group
-from cassieq_spark.groups.settle import MOST_OUTCOMES, MOST_TEXT_BYTES, Settled, kept_token
-from cassieq_spark.groups.state import GroupState, Settlement, decode_outcomes, encode_outcomes
+from cassieq_spark.groups.settle import (
+    MOST_ACK_BYTES,
+    MOST_OUTCOMES,
+    Settled,
+    kept_token,
+    plan_settle,
+)
+from cassieq_spark.groups.state import (
+    GroupState,
+    Head,
+    Settlement,
+    Slot,
+    decode_outcomes,
+    encode_outcomes,
+)
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Range, Ranges, to_millis
-from cassieq_spark.store.protocol import MOST_OPS
+from cassieq_spark.store.protocol import MOST_OPS, Insert, Update
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_request
+from tests.support.faults import FakeClock
 
 MOMENT = timedelta(milliseconds=1)
 MINUTE = timedelta(minutes=1)
@@ -287,13 +303,71 @@ def test_so_are_those_that_are_settled_at_once():
 
 def test_longer_reasons_than_one_ack_carries_out_are_refused(scene: Scene):
     scene.release("3-5")
-    reason = "ß" * (MOST_TEXT_BYTES // 2)
+    reason = "ß" * (MOST_ACK_BYTES // 4)
 
-    with pytest.raises(TooLargeError, match=rf"52\d{{5}} bytes, and {MOST_TEXT_BYTES} .*shorter"):
+    with pytest.raises(
+        TooLargeError, match=rf"8388\d{{3}} bytes of its ack, and {MOST_ACK_BYTES} .*shorter"
+    ):
         scene.record(rejected={reason: ranges("7-8")})
 
     scene.ack()
     assert scene.waiting == [(MINUTE, "3-5", None)]
+
+
+class Scattered:
+    """A batch of every second message, so that the numbers of its messages are a long text."""
+
+    def __init__(self, count: int) -> None:
+        start = 10**9
+        parts = (Range(at, at + 1) for at in range(start, start + 2 * count, 2))
+        now = FakeClock()()
+        self.slot = Slot(0, Ranges.of(*parts), LEASE_1, now + LEASE, 1, now, now)
+        self.state = GroupState(Head(start + 2 * count, 0, 0), (self.slot,), (), now)
+
+    def has_recorded(self, text: str) -> None:
+        self.slot = replace(self.slot, recorded=text)
+        self.state = replace(self.state, slots=(self.slot,))
+
+    def record(self, **what: Any) -> str:
+        """The text that is recorded."""
+        asked = Settlement(**what)
+        plan = plan_settle(self.state, LEASE_1, asked, LEASE_2, deliveries=1, with_batch=True)
+        return plan.texts[self.slot]
+
+    def ack_bytes(self, recorded: str) -> int:
+        """The bytes of text in the ack, with its conditions."""
+        self.has_recorded(recorded)
+        texts = []
+        for op in plan_lease(self.state, make_request(held=LEASE_1, stop=0)).ops:
+            assert isinstance(op, Insert | Update)
+            texts += op.values.values()
+            texts += [when.value for when in op.when] if isinstance(op, Update) else []
+        return sum(len(text.encode()) for text in texts if isinstance(text, str))
+
+
+def test_the_numbers_of_the_messages_of_a_scattered_batch_count_as_its_ack_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(settle, "MOST_ACK_BYTES", most := 1 << 16)
+    fits, too_large = Scattered(980), Scattered(1000)
+
+    text = fits.record(released={MINUTE: fits.slot.monotons})
+
+    assert 0.95 * most < fits.ack_bytes(text) < most
+    with pytest.raises(TooLargeError, match=rf"66\d{{3}} bytes of its ack, and {most} "):
+        too_large.record(released={MINUTE: too_large.slot.monotons})
+    assert too_large.record(released={MINUTE: ranges("1000000000-1000000001")})
+
+
+def test_of_a_scattered_batch_of_any_size_what_was_recorded_can_be_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(settle, "MOST_ACK_BYTES", 1000)
+    scattered = Scattered(100)
+    first = Ranges.of(Range(10**9, 10**9 + 1))
+    scattered.has_recorded(encode_outcomes(Settlement(released={MINUTE: first}), LEASE_1, 1))
+
+    assert scattered.record(acked=first) == ""
 
 
 # -- what drops it --------------------------------------------------------------------------------
