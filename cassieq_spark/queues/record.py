@@ -113,8 +113,7 @@ class QueueRecord:
 
     def has_left(self, version: int) -> bool:
         """Whether a purge or a deletion has left this version, or is about to."""
-        is_last = version == self.version
-        return version < self.version or (is_last and self.status is not Status.ACTIVE)
+        return version < self.version or (version == self.version and self.is_gone)
 
     @property
     def to_retire(self) -> tuple[QueueId, ...]:

@@ -183,7 +183,7 @@ class Context:
         is_retiring = "retire" in self.report.steps and name in self.report.queues
         if record is None or not is_retiring or not record.has_left(version):
             return False
-        # A purge under way still needs the versions from here on, or makes them.
+        # A purge under way still needs the last of them.
         if version <= record.obsolete:
             self.leftover.setdefault(name, {}).setdefault(version, []).append(run)
         return True

@@ -394,7 +394,8 @@ def _is_obsolete(run: Run, before: Mapping[str, QueueRecord]) -> bool:
 def _is_foreign(run: Run, before: Mapping[str, QueueRecord], now: Records) -> bool:
     """Whether a block that is not obsolete is of no queue.
 
-    Not if its queue was made or purged during the scan, or if the row of its queue can't be read.
+    Not if its version was made during the scan, or by a purge that was under way, or if the row of
+    its queue can't be read.
     """
     try:
         name, version, _ = parts_of_id(run.queue_id)
@@ -402,8 +403,9 @@ def _is_foreign(run: Run, before: Mapping[str, QueueRecord], now: Records) -> bo
         return True
     if name in now.unreadable:
         return False
-    was_there = name in before and version <= before[name].version
-    return was_there or name not in now.readable or version > now.readable[name].version
+    record = before.get(name)
+    was_open = record is not None and version == record.version and record.status is Status.ACTIVE
+    return was_open or name not in now.readable or version > now.readable[name].version
 
 
 def _count_blocks(runs: Iterable[Run]) -> dict[str, int]:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from cassieq_spark.client import Client
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import ensure_group
@@ -23,6 +25,7 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.repair.diagnosis import Belonging
 from cassieq_spark.repair.report import Counts, Report
+from cassieq_spark.repair.scan import DriverScan, Run
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.store.protocol import partition_of_ledger
 from cassieq_spark.store.tables import Table
@@ -271,6 +274,27 @@ def test_blocks_that_a_purge_under_way_still_needs_are_not_called_strange(scene:
 
     assert (report.foreign, report.obsolete) == ({}, {"orders@1": 3})
     assert not [each for each in report.orphans if "by hand" in str(each)]
+
+
+@pytest.mark.parametrize("steps", [(Step.AUDIT,), (Step.AUDIT, Step.RETIRE)])
+def test_blocks_of_a_version_that_a_purge_opens_during_the_scan_are_not_told(
+    scene: Scene, steps: tuple[Step, ...]
+):
+    scene.trouble.interrupt(crash, after=12)
+    with suppress(Crash):
+        purge_queue(scene.trouble, "orders", force=True)
+    assert scene.status[0] is Status.PURGING
+
+    def scan(bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
+        purge_queue(scene.store, "orders", force=True)
+        Client.from_store(scene.store).put("orders", "live")
+        return list(DriverScan(scene.store)(bucket_sizes))
+
+    report = scene.repair(*steps, scan=scan, explain=True)
+
+    assert report.foreign == {}
+    assert "orders@2" not in report.obsolete
+    assert "orders@2" not in {each.queue_id for each in report.orphans}
 
 
 def test_a_run_of_one_queue_does_not_call_blocks_of_a_deleted_one_strange(scene: Scene):
