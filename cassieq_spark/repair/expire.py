@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 _ROWS_AT_ONCE = 500
 #: Blocks that are read at once.
 _BLOCKS_READ = 500
+#: Most compare-and-sets for a group in one run. Before each, all that is too old is read again, so
+#: without a limit the reads would grow with the square of the delayed blocks and waiting rows.
+_MOST_PASSES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ class Expire:
     before messages that are too old, go to waiting rows, as if a reader had stepped over them.
 
     An LWT and some reads for up to 500 waiting rows that are deleted, and 500 blocks of delayed
-    messages that are stepped over, whatever the number of messages.
+    messages that are stepped over, whatever the number of messages. After 20 of these, the next
+    repair run continues.
 
     Attributes:
         queue: Which queue.
@@ -88,11 +92,15 @@ class Expire:
             ContentionError: Lost to readers again and again.
             InvariantError: The ledger has a hole there (I1).
         """
-        expired = 0
+        expired, is_left = 0, True
         ledger = Ledger(store, self.queue.queue_id)
-        while (count := _expire_some(ledger, self.queue, self.group)) is not None:
-            expired += count
-        return Counts(expired=expired)
+        for _ in range(_MOST_PASSES):
+            done = _expire_some(ledger, self.queue, self.group)
+            expired += done.count if done is not None else 0
+            is_left = done is not None and done.count < done.too_old
+            if not is_left:
+                break
+        return Counts(expired=expired, postponed=int(is_left))
 
 
 def expire_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> list[Expire]:
@@ -175,7 +183,7 @@ def _plan(  # noqa: PLR0913 (what is there, what is too old, and for whom)
     return _Expiry(too_old, count, pointer, changes.ops())
 
 
-def _expire_some(ledger: Ledger, queue: QueueDefinition, known: Group) -> int | None:
+def _expire_some(ledger: Ledger, queue: QueueDefinition, known: Group) -> _Expiry | None:
     """Let messages expire by one compare-and-set; None if there are none."""
     group = ConsumerGroup(ledger, known.name)
     for _ in attempts():
@@ -189,7 +197,7 @@ def _expire_some(ledger: Ledger, queue: QueueDefinition, known: Group) -> int | 
         if is_applied:
             if found.count:
                 _tell(group, queue, found)
-            return found.count
+            return found
     raise ContentionError(f"{group}: its readers were faster again and again")
 
 

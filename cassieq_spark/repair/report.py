@@ -51,7 +51,8 @@ class Counts:
         unpublished_blocks: Deleted blocks that could never be published.
         unpublished_buckets: Their buckets.
         audited_messages: Messages that were compared with what is stored.
-        postponed: Queues in which another repair run or a new group interfered.
+        postponed: How often work was left to the next run: another repair run or a new group
+            interfered, an answer was lost, or very much was to expire.
         dead_lettered: Messages that the repair has dead-lettered, as no reader had.
         not_dead_lettered: Dead messages that could not be copied, or that a reader took.
         expired: Messages that nobody had consumed within the limit of their queue.
@@ -276,8 +277,11 @@ class Report:
             yield from (Text(f"{name}: {text}") for text in _upkeep(queue.counts))
         for name, queue in self.queues.items():
             if queue.counts.postponed:
-                text = f"{name}: another run or a new group interfered; the next run continues"
-                yield Text(text, style="yellow")
+                yield Text(
+                    f"{name}: something is left, because another run or a new group interfered, "
+                    "or because very much was to expire; the next run continues",
+                    style="yellow",
+                )
         if self.outcome is Outcome.SOME_FAILED:
             yield Text(
                 f"{len(_queues_of(self.failed)):,} queue(s) failed; the others are done",

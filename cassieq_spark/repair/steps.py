@@ -55,7 +55,8 @@ logger = logging.getLogger(__name__)
 
 #: The repair of a queue has failed; the run continues with the others.
 QUEUE_FAILED = "repair.queue_failed"
-#: Another repair run or a new group interfered, or an answer was lost; the next run continues.
+#: Another repair run or a new group interfered, an answer was lost, or very much was to expire;
+#: the next run continues.
 POSTPONED = "repair.postponed"
 #: The survey could not read all queues at once, so it reads them one by one.
 SURVEY_FAILED = "repair.survey_failed"
@@ -300,10 +301,16 @@ def _apply(context: Context, report: QueueReport, actions: Iterable[Action]) -> 
             _postpone(report, action.queue_id, str(action))
             return
         report.counts += done
+        if done.postponed:
+            _tell_postponed(action.queue_id, f"the rest of: {action}")
 
 
 def _postpone(report: QueueReport, queue_id: QueueId, what: str) -> None:
     report.counts += Counts(postponed=1)
+    _tell_postponed(queue_id, what)
+
+
+def _tell_postponed(queue_id: QueueId, what: str) -> None:
     logger.info(
         "queue %s: left to the next run: %s",
         queue_id,

@@ -22,7 +22,7 @@ from cassieq_spark.repair.actions import EXPIRED
 from cassieq_spark.repair.expire import Expire
 from cassieq_spark.repair.report import Counts, Report
 from cassieq_spark.repair.scan import DriverScan
-from cassieq_spark.repair.steps import Step, run_once
+from cassieq_spark.repair.steps import POSTPONED, Step, run_once
 from cassieq_spark.store.protocol import Store, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -179,6 +179,51 @@ def test_what_lies_behind_many_delayed_blocks_expires_and_nothing_else_is_lost(
     assert scene.taken() == "8-9"
     scene.clock.advance(30 * HOUR - EXPIRE_AFTER)
     assert scene.taken(prefer_fresh=True) == "0-5"
+
+
+def test_what_lies_behind_very_many_delayed_blocks_expires_with_a_later_run(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(expire_module, "_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(expire_module, "_MOST_PASSES", 3)
+    for _ in range(9):
+        scene.publish(1, delay=30 * HOUR)
+        scene.clock.advance(MOMENT)
+    scene.publish(1)
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
+    scene.publish(1)
+    store = CountingStore(scene.store)
+
+    with caplog.at_level(logging.INFO):
+        first = scene.repair(store=store)
+
+    assert (first.totals.expired, first.totals.postponed) == (0, 1)
+    assert (store.cas_count, scene.pointer) == (3, 6)
+    (told,) = [each for each in caplog.records if getattr(each, "action", None) == POSTPONED]
+    assert told.getMessage().endswith(
+        "left to the next run: the rest of: let 1 message(s) of group 'g' expire"
+    )
+
+    second = scene.repair()
+
+    assert (second.totals.expired, second.totals.postponed) == (1, 0)
+    assert scene.pointer == 10
+
+
+def test_so_do_very_many_waiting_rows_and_the_last_ones_leave_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(expire_module, "_ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(expire_module, "_MOST_PASSES", 3)
+    scene.publish(6)
+    lease = scene.take().token
+    released = {each * HOUR: Ranges.parse(f"{each}-{each + 1}") for each in range(6)}
+    scene.group.settle(lease, Settlement(released=released))
+    scene.clock.advance(EXPIRE_AFTER + MOMENT)
+
+    reports = [scene.repair().totals for _ in range(3)]
+
+    assert [(each.expired, each.postponed) for each in reports] == [(3, 1), (3, 0), (0, 0)]
 
 
 def test_delayed_blocks_with_nothing_too_old_behind_them_are_not_stepped_over(
