@@ -135,8 +135,8 @@ class QueueReceiver:
         the group there. If there are several partitions, it leases from one after the other until
         there are enough messages: first from its share (see `Presence`), and each time beginning
         with another one. That takes an LWT for each partition that has messages. If a partition
-        fails, it returns what it has of the others, and logs the error; if that is nothing, it
-        raises it.
+        fails, it returns what the others have, and logs the error. It raises the error if that is
+        nothing; after a second one fails, it looks no further.
         """
         return [message for each in self._gather(request, Receiver.look) for message in each]
 
@@ -162,26 +162,18 @@ class QueueReceiver:
         self._member.ensure_group(self.queue)
         share = self._member.presences.share(self.queue, self._member.group)
         gathered: list[Handed] = []
+        failed: tuple[QueueId, CassieqError] | None = None
         left = request.max_messages or 0
         for number in own_first(share, len(self._receivers), turn=self._first):
             receiver = self._receivers[number]
             try:
                 handed = look(receiver, replace(request, max_messages=left))
             except CassieqError as error:
-                if not any(map(len, gathered)):
-                    raise
-                logger.warning(
-                    "queue %s failed, so group %r gets messages of other partitions only: %s",
-                    receiver.queue.queue_id,
-                    self._member.group,
-                    error,
-                    extra={
-                        "action": PARTITION_FAILED,
-                        "queue": receiver.queue.queue_id,
-                        "group": self._member.group,
-                    },
-                )
-                break
+                if failed is not None:
+                    # It is not one partition only: the others would be waited for in vain.
+                    break
+                failed = receiver.queue.queue_id, error
+                continue
             except BaseException:
                 self.give_back(gathered)
                 raise
@@ -190,6 +182,13 @@ class QueueReceiver:
             # A limit of bytes is that of one lease.
             if left <= 0 or (len(handed) and request.max_bytes is not None):
                 break
+        if failed is not None:
+            queue_id, reason = failed
+            if not any(map(len, gathered)):
+                raise reason
+            text = "queue %s failed, so group %r gets messages of other partitions only: %s"
+            extra = {"action": PARTITION_FAILED, "queue": queue_id, "group": self._member.group}
+            logger.warning(text, queue_id, self._member.group, reason, extra=extra)
         return gathered
 
 

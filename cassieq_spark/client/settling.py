@@ -6,10 +6,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, get_args
 from uuid import UUID
 
-from cassieq_spark.arguments import A_MOMENT, AT_ONCE, check_duration, check_text, shown
+from cassieq_spark.arguments import (
+    A_MOMENT,
+    AT_ONCE,
+    check_choice,
+    check_duration,
+    check_text,
+    shown,
+)
 from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import Message
@@ -23,6 +30,8 @@ from cassieq_spark.store.protocol import Store
 _ADVICE = "give a message that was received, or its receipt (Message.receipt)"
 _REASON_LENGTH = 1000
 
+Kind = Literal["ack", "release", "extend", "reject"]
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -34,14 +43,15 @@ class Action:
         reason: Why they are rejected.
 
     Raises:
-        OptionError: The time is out of range, or the reason is empty.
+        OptionError: There is no such kind, the time is out of range, or the reason is empty.
     """
 
-    kind: Literal["ack", "release", "extend", "reject"]
+    kind: Kind
     time: timedelta = AT_ONCE
     reason: str = ""
 
     def __post_init__(self) -> None:
+        check_choice("kind", self.kind, get_args(Kind))
         if self.kind == "release":
             check_duration("delay", self.time)
         elif self.kind == "extend":

@@ -199,16 +199,14 @@ class Consumer:
 
     def _stop_at(self, dead: Sequence[Waiting], known: Sequence[Waiting]) -> None:
         """Log dead rows, each of them once."""
-        for each in dead:
-            is_new = each not in known
-            if each.reason is None:
-                # It was released at its last delivery, and nobody has marked it yet. If that fails
-                # now, the next reader tries again.
-                is_new = False
-                with suppress(CassieqError):
-                    is_new = self.group.mark_dead(each)
-            if not is_new:
-                continue
+        told = [each for each in dead if each.reason is not None and each not in known]
+        # Those without a reason were released at their last delivery, and nobody has marked them
+        # yet. If that fails now, the next reader tries again.
+        with suppress(CassieqError):
+            for each in dead:
+                if each.reason is None and self.group.mark_dead(each):
+                    told.append(each)  # noqa: PERF401 (those before a failure are told, too)
+        for each in told:
             logger.error(
                 "%s stops at the dead messages %s (%s), and is given nothing behind them: deliver "
                 "them again, or let them go to the dead-letter queue: cassieq group resume %s %s "

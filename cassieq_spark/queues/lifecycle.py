@@ -102,8 +102,8 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
     Raises:
         OptionError: A value is out of range, or the schema is not valid; or queues that are left
             from before send their dead messages to this one, and it has several partitions.
-        SchemaError: The messages do not fit the dead-letter queue; or those of such queues do not
-            fit this one.
+        SchemaError: The messages do not fit the dead-letter queue; or those of such queues have a
+            schema where this one has none, or none where it has one.
         ExistsError: There is a queue of that name.
         ContentionError: No answer, again and again.
     """

@@ -127,7 +127,7 @@ def parse_json(text: str | bytes) -> Any:
             parse_constant=_refuse_constant,
             object_pairs_hook=_object,
         )
-    except (ValueError, RecursionError) as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise MessageError(f"this is no JSON: {str(error)[:200]}") from error
 
 

@@ -1811,8 +1811,8 @@ MUTANTS = (
         "nobody sees that a group stops at a message that was released too often",
         "on_dead",
         "consumer/consumer.py",
-        "            if each.reason is None:\n",
-        "            if False:\n",
+        "                if each.reason is None and self.group.mark_dead(each):\n",
+        "                if False:\n",
         ("test_key_order_property.py",),
     ),
     Mutant(

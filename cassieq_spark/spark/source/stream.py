@@ -92,7 +92,7 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return cast("dict[str, Any]", self._open().next_batch(start, limit=most))
 
-    def reportLatestOffset(self) -> dict[str, int] | None:
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """Metrics for the query's progress; never raises. See `cassieq_spark.spark.progress`."""
         try:
             return self._reader.report() if self._reader else None

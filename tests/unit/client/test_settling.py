@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -193,6 +194,12 @@ def test_durations_out_of_range_are_refused(client: Client, bad: timedelta):
     with pytest.raises(OptionError, match="needs a reason"):
         client.reject(message, reason=" ")
     assert client.ack(message) == []
+
+
+@pytest.mark.parametrize("kind", ["nack", "", None])
+def test_there_are_four_actions(kind: Any):
+    with pytest.raises(OptionError, match="ack, release, extend"):
+        Action(kind)
 
 
 def test_nothing_to_settle_costs_nothing(client: Client, store: CountingStore):

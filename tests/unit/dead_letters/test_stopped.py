@@ -222,19 +222,22 @@ def test_a_lost_answer_leaves_a_message_that_was_released_too_often_marked_and_l
     assert len(records) == 1
 
 
-def test_a_reader_that_cannot_mark_a_message_as_dead_goes_on_and_the_next_one_marks_it():
-    queue = StoppingQueue()
-    queue.put("a", "b")
-    for _ in range(3):
-        queue.client.release(*queue.receive())
+def test_a_reader_that_cannot_mark_messages_as_dead_tries_one_and_the_next_reader_marks_all():
+    queue = StoppingQueue(max_deliveries=1)
+    queue.put("a", "b", "c")
+    for delay, message in enumerate(queue.receive(3)):
+        queue.client.release(message, delay=timedelta(seconds=delay))
+    queue.clock.advance(timedelta(seconds=5))
 
+    lost = Mock(side_effect=ContentionError("lost"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ConsumerGroup, "mark_dead", Mock(side_effect=ContentionError("lost")))
+        patch.setattr(ConsumerGroup, "mark_dead", lost)
         assert queue.receive(10) == []
+    assert lost.call_count == 1
     assert queue.client.stopped("orders", "billing") == []
 
     assert queue.receive(10) == []
-    assert len(queue.client.stopped("orders", "billing")) == 1
+    assert len(queue.client.stopped("orders", "billing")) == 3
 
 
 @pytest.mark.parametrize("how", list(Resume))

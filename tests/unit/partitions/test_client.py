@@ -102,6 +102,20 @@ def test_when_a_partition_fails_messages_of_others_are_handed_over_once(
     assert client.peek("orders.dead") == []
 
 
+def test_a_partition_that_fails_keeps_no_receive_from_the_others():
+    for _ in range(8):  # Each client begins with another partition.
+        queue = PartitionedQueue()
+        queue.put(*ALL)
+        store = PartlyDownStore(queue.store)
+        client = Client.from_store(store)
+        client.create_group("orders", "billing")
+        store.down = {("cas", "orders@1.1")}
+
+        received = client.receive("orders", "billing", max=100)
+
+        assert {each.partition for each in received} == {0, 2, 3}
+
+
 def test_when_a_receive_is_interrupted_what_it_had_is_given_back_and_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ):

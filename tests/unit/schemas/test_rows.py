@@ -254,6 +254,7 @@ def test_json_that_does_not_fit_is_refused(ddl, text, told):
         ('{"a": NaN}', 'write it as the text "NaN"'),
         ('{"a": 1, "a": 2}', "the name 'a' is there twice"),
         ("1" * 5000, "this is no JSON"),
+        ("1e99999999999999999999", "this is no JSON"),
     ],
 )
 def test_what_is_no_json_is_refused(text, told):
