@@ -28,7 +28,6 @@ from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import BucketSlice, Chunk, PendingBlock, QueueDefinition, QueueId
-from cassieq_spark.monitoring.snapshot import read_snapshot
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.repair.runs import read_history
 from cassieq_spark.settings.connection import ConnectionOptions
@@ -46,6 +45,7 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import Table
 from tests.support.command_line import cassieq
 from tests.support.secure_cluster import SecureCluster, secure_cluster
+from tests.support.snapshots import read_snapshot
 
 PASSWORDS = {user: f"{user} hunter2 ☂" for user in User}
 WRITERS = 8
