@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from typing import NamedTuple
+from urllib.parse import quote
 from uuid import UUID
 
 import pyarrow as pa
@@ -36,7 +37,7 @@ def look_up(location: str, lease: UUID, queue_id: QueueId) -> Told:
 
     Args:
         location: The query's ``checkpointLocation``: a path of this machine, or a URI that
-            `pyarrow.fs` knows.
+            `pyarrow.fs` knows. Its path is not percent-encoded, as Spark takes it.
         lease: The token of the batch.
         queue_id: The queue that the query reads.
     """
@@ -68,5 +69,11 @@ def _open(location: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), "/" + rest.lstrip("/")
     # Hadoop has names of its own for the scheme that others call s3.
     scheme = "s3" if scheme in {"s3a", "s3n"} else scheme
-    files, path = fs.FileSystem.from_uri(f"{scheme}:{rest}")
+    # Hadoop takes the path as it is written, and pyarrow decodes it. What follows a question mark
+    # is for pyarrow, as in `?region=...`; the authority may hold a password that is encoded.
+    written, mark, parameters = rest.partition("?")
+    slashes = "//" if written.startswith("//") else ""
+    authority, slash, path = written.removeprefix(slashes).partition("/")
+    uri = f"{scheme}:{slashes}{authority}{slash}{quote(path)}{mark}{parameters}"
+    files, path = fs.FileSystem.from_uri(uri)
     return files, path

@@ -7,15 +7,17 @@ import logging
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import QueueDefinition, Ranges
+from cassieq_spark.model import QueueDefinition, QueueId, Ranges
 from cassieq_spark.queues import alter_queue, read_queue
 from cassieq_spark.queues.stats import GroupStats, queue_stats
+from cassieq_spark.spark.source.checkpoint import look_up
 from cassieq_spark.spark.source.offsets import Offset, decode, initial_offset
 from cassieq_spark.spark.source.partition_reader import (
     ACKED_AT_LAST,
@@ -178,6 +180,22 @@ def test_a_path_may_be_written_as_for_spark(scene: Scene, form: str):
     reader.stop()
 
     assert scene.stats().depth == 15
+
+
+@pytest.mark.parametrize("authority", ["", "//", "//a%2Fb:c@[::1]:80"])
+@pytest.mark.parametrize(
+    "path", ["my checkpoints/q", "per%20cent/q", "a#b/q", "ü/q", "day=1/a:b@c+d&e,[f]/q"]
+)
+def test_the_path_of_a_uri_is_taken_as_it_is_written(path: str, authority: str):
+    told = look_up(f"mock:{authority}/{path}", UUID(int=1), QueueId("q@1"))
+
+    assert f"'{path}/offsets'" in told.trouble
+
+
+def test_what_follows_a_question_mark_is_for_pyarrow():
+    told = look_up("s3a://bucket/a b?regoin=x%20y", UUID(int=1), QueueId("q@1"))
+
+    assert told.trouble == "ArrowInvalid: Unexpected query parameter in S3 URI: 'regoin'"
 
 
 def test_a_relative_path_is_one_of_the_working_directory(
