@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import tee
+from itertools import chain, tee
 from typing import Any
 
 import pyarrow as pa
@@ -75,6 +75,14 @@ class Outcomes:
             self._by[key] += monotons
         for delay, new in other._new.items():
             self._new[delay] += new
+
+    def replaced_and_named_again(self) -> Ranges:
+        """The messages that one row replaces, and that another row names as well."""
+        parts = chain.from_iterable(self._new.values())
+        replaced = Counter(monoton for part in parts for monoton in part.monotons)
+        again = {monoton for monoton, rows in replaced.items() if rows > 1}
+        again |= replaced.keys() & chain.from_iterable(self._by.values())
+        return Ranges.of(*(Range(each, each + 1) for each in again))
 
     def settlement(self) -> Settlement | None:
         """What to do with the messages that are not replaced; None if there are none."""

@@ -15,7 +15,7 @@ from cassieq_spark.arrow.chunks import PLAIN
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.client.settling import LeaseKey
 from cassieq_spark.consumer.consumer import Consumer
-from cassieq_spark.errors import OptionError, SchemaError
+from cassieq_spark.errors import MessageError, OptionError, SchemaError
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.model import QueueDefinition, partition_of_id
 from cassieq_spark.queues import read_queue
@@ -96,12 +96,22 @@ class ReceiptWriter(Shipped, DataSourceArrowWriter):
         """Settle, or record the outcomes for the ack of the batch.
 
         One LWT and two reads for each lease; three LWTs more if it has messages to replace.
+
+        Raises:
+            MessageError: A row replaces a message that another row names; nothing has changed.
         """
         named: defaultdict[LeaseKey, Outcomes] = defaultdict(Outcomes)
         tasks = [message for message in messages if isinstance(message, TaskReceipts)]
         for task in tasks:
             for key, outcomes in task.outcomes.items():
                 named[key].merge(outcomes)
+        for key, outcomes in named.items():
+            if again := outcomes.replaced_and_named_again():
+                raise MessageError(
+                    f"a row replaces message {key.receipts(again)[0]!r}, and another row of the "
+                    f"write names it, too ({again.count} such messages under its lease); nothing "
+                    "has changed. Write one row for each message that is replaced"
+                )
         with_batch = self._with_batch(in_batch=any(task.in_batch for task in tasks))
         count = stale = 0
         for key, outcomes in named.items():

@@ -158,6 +158,27 @@ def test_what_several_tasks_ask_for_is_put_together():
 
 
 @pytest.mark.parametrize(
+    ("operations", "monotons", "expected"),
+    [
+        (["replace", "replace"], [1, 1], "1-2"),
+        (["ack", "replace"], [1, 1], "1-2"),
+        (["replace", "release", "replace", "extend"], [5, 5, 6, 6], "5-7"),
+        (["replace", "replace", "ack", "reject", "ack"], [1, 2, 3, 3, 3], ""),
+    ],
+)
+def test_what_one_row_replaces_and_another_one_names_is_told(
+    operations: list[str], monotons: list[int], expected: str
+):
+    total = Outcomes()
+    for operation, monoton in zip(operations, monotons, strict=True):
+        row = {"receipt": [receipt(monoton)], "operation": [operation], "value": ["new"]}
+        (outcomes,) = read("each", row).values()
+        total.merge(outcomes)
+
+    assert str(total.replaced_and_named_again()) == expected
+
+
+@pytest.mark.parametrize(
     ("rows", "message"),
     [
         ({"receipt": ["nonsense"]}, "'nonsense' is not a receipt"),

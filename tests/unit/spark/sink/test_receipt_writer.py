@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from cassieq_spark.arrow.receipts import receipt_prefix
-from cassieq_spark.errors import OptionError
+from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.spark.sink import receipt_writer as settle_module
 from cassieq_spark.spark.sink.receipt_writer import SETTLED, SETTLED_EARLY, ReceiptWriter
@@ -130,3 +130,29 @@ def test_a_replacement_is_published_at_once_and_the_old_message_acked_with_its_b
     assert (lease.acked, [str(each.monotons) for each in lease.leased]) == (10, ["10-11"])
     scene.clock.advance(timedelta(days=1))
     assert scene.waiting == []
+
+
+@pytest.mark.parametrize("in_batch", [True, False])
+@pytest.mark.parametrize("other", ["replace", "ack"])
+def test_a_message_that_is_replaced_and_named_by_a_row_of_another_task_is_refused(
+    scene: Scene, other: str, *, in_batch: bool
+):
+    fields = [StructField(name, StringType()) for name in ("receipt", "operation", "value")]
+    scene.patch.setattr(settle_module, "is_in_batch", lambda: in_batch)
+    options = SinkOptions.parse({"queue": "q", "operation": "each"})
+    writer = ReceiptWriter(options, StructType(fields), overwrite=False)
+    prefix = receipt_prefix(scene.queue.queue_id, "g", scene.lease)
+    tasks = [
+        pa.record_batch(
+            {"receipt": [f"{prefix}2", f"{prefix}3"], "operation": pair, "value": ["new"] * 2}
+        )
+        for pair in (["ack", "replace"], ["ack", other])
+    ]
+    written = [writer.write(iter([task])) for task in tasks]
+    before = scene.group.read()
+    scene.store.reset()
+
+    with pytest.raises(MessageError, match=rf"^a row replaces message '{prefix}3', and another"):
+        writer.commit([*written])
+
+    assert (scene.group.read(), scene.store.cas_count) == (before, 0)
