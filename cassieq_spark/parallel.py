@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
+from threading import Thread
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -18,7 +20,8 @@ def in_parallel(
 ) -> list[_R]:
     """Call for each item, several at the same time, and return when all calls have ended.
 
-    A single item is handled in the thread of the caller.
+    A single item is handled in the thread of the caller. So are those for which no thread can be
+    started. It works while the interpreter shuts down, when pools of threads take no more tasks.
 
     Args:
         call: What to call.
@@ -33,13 +36,40 @@ def in_parallel(
     """
     if len(items) <= 1:
         return [call(item) for item in items]
-    threads = min(AT_ONCE, len(items), at_once or AT_ONCE)
-    with ThreadPoolExecutor(threads, thread_name_prefix="cassieq-each") as pool:
-        futures = [pool.submit(call, item) for item in items]
-        wait(futures)
-    errors = [error for each in futures if (error := each.exception()) is not None]
+    outcomes: list[Future[_R]] = [Future() for _ in items]
+    left = deque(zip(items, outcomes, strict=True))
+    started: list[Thread] = []
+    try:
+        for number in range(min(AT_ONCE, len(items), at_once or AT_ONCE)):
+            name = f"cassieq-each_{number}"
+            thread = Thread(target=_work, args=(call, left), name=name, daemon=False)
+            try:
+                thread.start()
+            except RuntimeError:
+                # The system has no more threads, or the interpreter starts none at its end.
+                _work(call, left)
+                break
+            started.append(thread)
+        wait(outcomes)
+    finally:
+        for thread in started:
+            thread.join()
+    errors = [error for each in outcomes if (error := each.exception()) is not None]
     if errors:
         for other in errors[1:]:
             errors[0].add_note(f"and: {type(other).__name__}: {other}")
         raise errors[0]
-    return [each.result() for each in futures]
+    return [each.result() for each in outcomes]
+
+
+def _work(call: Callable[[_T], _R], left: deque[tuple[_T, Future[_R]]]) -> None:
+    """Call for one item after the other, until none is left."""
+    while True:
+        try:
+            item, outcome = left.popleft()
+        except IndexError:
+            return
+        try:
+            outcome.set_result(call(item))
+        except BaseException as error:  # noqa: BLE001 (the caller raises it, whatever it is)
+            outcome.set_exception(error)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from textwrap import dedent
 
 import pytest
 
@@ -44,3 +47,55 @@ def test_the_first_error_is_raised_once_all_calls_have_ended_and_tells_of_the_ot
 
     assert sorted(ended) == [0, 1, 2, 3]
     assert failed.value.__notes__ == ["and: ValueError: 3"]
+
+
+@pytest.mark.parametrize("startable", [0, 1, 3])
+def test_items_for_which_no_thread_can_be_started_are_handled_by_the_others_and_the_caller(
+    monkeypatch: pytest.MonkeyPatch, startable: int
+):
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def start_some(thread: threading.Thread) -> None:
+        if len(started) == startable:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    def call(number: int) -> int:
+        if number == 1:
+            raise ValueError(str(number))
+        called.append(number)
+        return number
+
+    called: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    with pytest.raises(ValueError, match="1"):
+        in_parallel(call, [*range(10)])
+
+    assert sorted(called) == [0, *range(2, 10)]
+    assert len(started) == startable
+    assert not any(thread.is_alive() for thread in started)
+
+
+def test_calls_go_on_in_a_thread_that_outlives_the_main_thread():
+    program = """
+        import threading
+        from cassieq_spark.parallel import in_parallel
+
+        def work():
+            threading.main_thread().join()
+            print(in_parallel(str, [1, 2, 3]))
+
+        threading.Thread(target=work).start()
+    """
+
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['1', '2', '3']\n", "")

@@ -371,21 +371,8 @@ def test_settings_that_make_no_sense_are_refused(client: Client):
         client.producer("nobody")
 
 
-def test_a_program_that_ends_without_closing_it_publishes_all_the_same():
-    program = """
-        import atexit
-        from datetime import timedelta
-        from cassieq_spark import Client
-        from cassieq_spark.store.memory import MemoryStore
-
-        client = Client.from_store(MemoryStore())
-        client.create_queue("q")
-        atexit.register(lambda: print(len(client.peek("q", max=100))))
-        producer = client.producer("q", linger=timedelta(milliseconds=300))
-        for number in range(50):
-            producer.put(str(number))
-    """
-
+def output_of(program: str) -> str:
+    """What a program printed that ended well and wrote nothing to standard error."""
     done = subprocess.run(
         [sys.executable, "-c", dedent(program)],
         capture_output=True,
@@ -393,8 +380,28 @@ def test_a_program_that_ends_without_closing_it_publishes_all_the_same():
         check=False,
         timeout=120,
     )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "50\n", "")
+
+@pytest.mark.parametrize("key", ["None", "str(number)"])
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_program_that_ends_without_closing_it_publishes_all_the_same(partitions: int, key: str):
+    program = f"""
+        import atexit
+        from datetime import timedelta
+        from cassieq_spark import Client, NewMessage
+        from cassieq_spark.store.memory import MemoryStore
+
+        client = Client.from_store(MemoryStore())
+        client.create_queue("q", partitions={partitions})
+        atexit.register(lambda: print(len(client.peek("q", max=100))))
+        producer = client.producer("q", linger=timedelta(milliseconds=300))
+        for number in range(50):
+            producer.put(NewMessage(str(number), key={key}))
+    """
+
+    assert output_of(program) == "50\n"
 
 
 def test_messages_that_wait_while_a_column_is_dropped_are_published_with_it(slow: SlowStore):
