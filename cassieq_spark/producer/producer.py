@@ -7,8 +7,9 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -89,7 +90,8 @@ class Producer:
         """Put a message into the next batch; waits while there is no room for it.
 
         The future's callbacks run in the producer's thread and delay its next batch: they must not
-        wait for this producer.
+        wait for a future of this producer. `put`, `flush` and `close` do not wait in a callback,
+        or in a signal handler that interrupts a method of this producer.
 
         Args:
             message: Its value; or a `NewMessage`, which may have a key, headers and a delay. A
@@ -131,7 +133,11 @@ class Producer:
         self._batcher.flush()
 
     def close(self) -> None:
-        """Refuse further messages, publish the rest, and wait for it; see `flush`."""
+        """Refuse further messages, publish the rest, and wait for it; see `flush`.
+
+        In a callback, or in a signal handler that interrupts `put`, it does not wait: the rest is
+        published by the producer's thread, for which Python waits before it ends.
+        """
         self._batcher.close()
 
     def __enter__(self) -> Self:
@@ -234,34 +240,66 @@ class _Batcher:
     _failed: list[_Put] = field(default_factory=list)
     _hurry: bool = False
     _closed: bool = False
-    # Python waits for its tasks before it ends, so no message is lost without a `close`.
-    _thread: ThreadPoolExecutor = field(
-        default_factory=partial(ThreadPoolExecutor, 1, thread_name_prefix="cassieq-producer")
-    )
-    _running: bool = False
-    _ident: int = 0
+    # There while there are messages. Python waits for it before it ends, so no message is lost
+    # without a `close`.
+    _worker: threading.Thread | None = None
+    # The threads that are within a method of this object.
+    _inside: set[int] = field(default_factory=set)
 
     def add(self, queue: QueueDefinition, message: CheckedMessage) -> Future[int]:
-        with self._changed:
-            # A callback runs in our own thread, and would wait for itself.
-            is_own = threading.get_ident() == self._ident
-            while not (self._closed or self._has_room(message) or is_own):
+        with self._entered() as is_nested, self._changed:
+            while not (self._closed or self._has_room(message) or is_nested):
                 self._send_off()
                 self._changed.wait()
             return self._added(queue, message)
 
     def try_add(self, queue: QueueDefinition, message: CheckedMessage) -> Future[int] | None:
-        with self._changed:
+        with self._entered(), self._changed:
             if self._closed or self._has_room(message):
                 return self._added(queue, message)
             self._send_off()
             return None
 
     def flush(self) -> None:
-        with self._changed:
-            if self._filling:
-                self._send_off()
-            outstanding = [*self._under_way, *(each.put for each in self._filling)]
+        with self._entered() as is_nested:
+            with self._changed:
+                if self._filling:
+                    self._send_off()
+                outstanding = [*self._under_way, *(each.put for each in self._filling)]
+            if not is_nested:
+                self._wait_for(outstanding)
+
+    def close(self) -> None:
+        with self._entered() as is_nested:
+            with self._changed:
+                self._closed = True
+                self._changed.notify_all()
+                outstanding = [*self._under_way, *(each.put for each in self._filling)]
+                worker = self._worker
+            if is_nested:
+                return
+            if worker is not None and worker.is_alive():
+                worker.join()
+            self._wait_for(outstanding)
+
+    @contextmanager
+    def _entered(self) -> Iterator[bool]:
+        """Within a method; whether this thread was within one before.
+
+        Then it is a callback, or a signal handler, which may interrupt any step. It must not wait:
+        perhaps it holds the lock, or publishes, and would wait for itself.
+        """
+        me = threading.get_ident()
+        is_nested = me in self._inside
+        self._inside.add(me)
+        try:
+            yield is_nested
+        finally:
+            if not is_nested:
+                self._inside.discard(me)
+
+    def _wait_for(self, outstanding: Sequence[_Put]) -> None:
+        """Wait for the outcomes, and raise the first error that the program has not asked for."""
         wait(outstanding)
         with self._changed:
             failed, self._failed = self._failed, []
@@ -269,31 +307,31 @@ class _Batcher:
             if not put.asked and (error := put.exception()) is not None:
                 raise error
 
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self._thread.shutdown()
-        self.flush()
-
     def _run(self) -> None:
         """Publish batch after batch until there are no messages."""
-        self._ident = threading.get_ident()
-        while batch := self._next_batch():
-            puts = [each.put for each in batch]
-            try:
-                outcomes = self.publish(batch[0].queue, [each.message for each in batch])
-            except BaseException as error:  # noqa: BLE001 (the futures have it, whatever it is)
-                self._fail(puts, error)
-                continue
-            failed: defaultdict[CassieqError, list[_Put]] = defaultdict(list)
-            for put, outcome in zip(puts, outcomes, strict=True):
-                if isinstance(outcome, CassieqError):
-                    failed[outcome].append(put)
-                else:
-                    put.set_result(outcome)
-            for reason, of_it in failed.items():
-                self._fail(of_it, reason)
+        with self._entered():
+            with self._changed:
+                if self._worker is not threading.current_thread():
+                    # An interrupt ended its start, and another put has started another one.
+                    return
+            while batch := self._next_batch():
+                self._publish_batch(batch)
+
+    def _publish_batch(self, batch: Sequence[_Waiting]) -> None:
+        puts = [each.put for each in batch]
+        try:
+            outcomes = self.publish(batch[0].queue, [each.message for each in batch])
+        except BaseException as error:  # noqa: BLE001 (the futures have it, whatever it is)
+            self._fail(puts, error)
+            return
+        failed: defaultdict[CassieqError, list[_Put]] = defaultdict(list)
+        for put, outcome in zip(puts, outcomes, strict=True):
+            if isinstance(outcome, CassieqError):
+                failed[outcome].append(put)
+            else:
+                put.set_result(outcome)
+        for reason, of_it in failed.items():
+            self._fail(of_it, reason)
 
     def _next_batch(self) -> list[_Waiting]:
         """Wait until a batch is due, and take it; empty if there is none.
@@ -312,7 +350,7 @@ class _Batcher:
                 self._changed.notify_all()
                 if batch:
                     return batch
-            self._running = False
+            self._worker = None
             return []
 
     def _taken(self) -> Iterable[_Waiting]:
@@ -347,9 +385,10 @@ class _Batcher:
             raise CassieqError(f"this producer for queue {self.queue!r} is closed")
         if not self._filling:
             self._first_at = time.monotonic()
-        if not self._running:
-            self._thread.submit(self._run)
-            self._running = True
+        if self._worker is None or not self._worker.is_alive():
+            name = "cassieq-producer"
+            self._worker = threading.Thread(target=self._run, name=name, daemon=False)
+            self._worker.start()
         self._filling.append(_Waiting(queue, message, put))
         self._times.add(message.visible)
         self._bytes += message.size

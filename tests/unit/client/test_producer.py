@@ -3,9 +3,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from textwrap import dedent
+from typing import TypeVar
 from uuid import UUID
 
 import pytest
@@ -27,6 +29,8 @@ from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.faults import FakeClock
 
+_T = TypeVar("_T")
+
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 PATIENCE = 60
@@ -34,6 +38,16 @@ PATIENCE = 60
 
 def values(client: Client) -> dict[int, bytes]:
     return {message.monoton: message.value for message in client.peek("q", max=100_000)}
+
+
+def in_time(call: Callable[[], _T]) -> _T:
+    """The result of a call, in a thread that does not keep a test that hangs from its end."""
+    results: list[_T] = []
+    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert results, "it hangs, or has failed"
+    return results[0]
 
 
 class SlowStore(WrappedStore):
@@ -402,6 +416,112 @@ def test_a_program_that_ends_without_closing_it_publishes_all_the_same(partition
     """
 
     assert output_of(program) == "50\n"
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_thread_that_outlives_the_main_thread_puts_and_receives(partitions: int):
+    program = f"""
+        import threading
+        from cassieq_spark import Client, NewMessage
+        from cassieq_spark.store.memory import MemoryStore
+
+        client = Client.from_store(MemoryStore())
+        client.create_queue("q", partitions={partitions})
+        producer = client.producer("q")
+
+        def work():
+            threading.main_thread().join()
+            for _ in range(2):
+                futures = [producer.put(NewMessage("v", key=str(key))) for key in range(20)]
+                done = [future.exception(60) for future in futures]
+                print(set(done), len(client.receive("q", "g", max=20)))
+
+        threading.Thread(target=work).start()
+    """
+
+    assert output_of(program) == "{None} 20\n{None} 20\n"
+
+
+def test_a_put_whose_thread_could_not_be_started_is_refused_and_the_next_one_is_published(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    producer = client.producer("q", linger=HOUR)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            producer.put("a")
+        producer.flush()
+    future = producer.put("b")
+    producer.close()
+
+    assert future.result(0) == 0
+    assert values(client) == {0: b"b"}
+
+
+def test_a_put_that_was_interrupted_as_its_thread_started_leaves_one_thread(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    producer = client.producer("q", linger=HOUR)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.put("a")
+    future = producer.put("b")
+    producer.close()
+
+    assert future.result(0) == 0
+    assert values(client) == {0: b"b"}
+
+
+@pytest.mark.parametrize("method", ["close", "flush"])
+def test_a_signal_handler_that_interrupts_a_put_does_not_wait_for_it(
+    client: Client, monkeypatch: pytest.MonkeyPatch, method: str
+):
+    producer = client.producer("q", linger=HOUR)
+    notify_all = threading.Condition.notify_all
+    interrupted: list[int] = []
+
+    def notify_and_handle(condition: threading.Condition) -> None:
+        notify_all(condition)
+        if interrupted == [threading.get_ident()]:
+            interrupted.clear()
+            getattr(producer, method)()
+
+    def put() -> Future[int]:
+        interrupted.append(threading.get_ident())
+        return producer.put("a")
+
+    monkeypatch.setattr(threading.Condition, "notify_all", notify_and_handle)
+
+    assert in_time(put).result(PATIENCE) == 0
+    assert interrupted == []
+    producer.close()
+    assert values(client) == {0: b"a"}
+
+
+@pytest.mark.parametrize("method", ["close", "flush"])
+def test_a_callback_does_not_wait_for_itself(client: Client, method: str):
+    producer = client.producer("q", linger=0 * SECOND)
+    called = threading.Event()
+
+    def call(_: Future[int]) -> None:
+        getattr(producer, method)()
+        called.set()
+
+    producer.put("a").add_done_callback(call)
+
+    assert called.wait(PATIENCE)
+    in_time(producer.close)
+    assert values(client) == {0: b"a"}
 
 
 def test_messages_that_wait_while_a_column_is_dropped_are_published_with_it(slow: SlowStore):
