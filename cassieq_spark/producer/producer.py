@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 #: A batch of a producer could not be published; its futures have the error.
 PUBLISH_FAILED = "producer.publish_failed"
+#: A callback of a future has raised what is to end its thread; the producer goes on.
+CALLBACK_FAILED = "producer.callback_failed"
 
 DEFAULT_LINGER = timedelta(milliseconds=5)
 DEFAULT_MAX_BATCH = 10_000
@@ -90,8 +92,9 @@ class Producer:
         """Put a message into the next batch; waits while there is no room for it.
 
         The future's callbacks run in the producer's thread and delay its next batch: they must not
-        wait for a future of this producer. `put`, `flush` and `close` do not wait in a callback,
-        or in a signal handler that interrupts a method of this producer.
+        wait for a future of this producer. They can't end it, also not by `SystemExit`. `put`,
+        `flush` and `close` do not wait in a callback, or in a signal handler that interrupts a
+        method of this producer.
 
         Args:
             message: Its value; or a `NewMessage`, which may have a key, headers and a delay. A
@@ -329,7 +332,7 @@ class _Batcher:
             if isinstance(outcome, CassieqError):
                 failed[outcome].append(put)
             else:
-                put.set_result(outcome)
+                self._tell(partial(put.set_result, outcome))
         for reason, of_it in failed.items():
             self._fail(of_it, reason)
 
@@ -376,7 +379,20 @@ class _Batcher:
             # `flush` raises the first error, so the first puts are kept.
             self._failed = [*unheard, *puts][: self.max_batch]
         for put in puts:
-            put.set_exception(error)
+            self._tell(partial(put.set_exception, error))
+
+    def _tell(self, tell: Callable[[], None]) -> None:
+        """Tell a future its outcome, whatever its callbacks do."""
+        try:
+            tell()
+        except BaseException as error:  # noqa: BLE001 (as SystemExit: it would end the producer)
+            logger.error(  # noqa: TRY400 (as all errors of the producer)
+                "queue %s: a callback of a producer's future raised %s: %s",
+                self.queue,
+                type(error).__name__,
+                error,
+                extra={"action": CALLBACK_FAILED, "queue": self.queue},
+            )
 
     def _added(self, queue: QueueDefinition, message: CheckedMessage) -> Future[int]:
         """Add a message for which there is room; under the lock."""

@@ -22,6 +22,7 @@ from cassieq_spark.errors import (
     SchemaError,
 )
 from cassieq_spark.model import QueueId
+from cassieq_spark.producer.producer import CALLBACK_FAILED
 from cassieq_spark.queues import alter_queue
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
 from cassieq_spark.store.protocol import Store
@@ -42,12 +43,16 @@ def values(client: Client) -> dict[int, bytes]:
 
 def in_time(call: Callable[[], _T]) -> _T:
     """The result of a call, in a thread that does not keep a test that hangs from its end."""
-    results: list[_T] = []
-    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    assert results, "it hangs, or has failed"
-    return results[0]
+    outcome: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except Exception as error:  # noqa: BLE001 (the test gets it, whatever it is)
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return outcome.result(PATIENCE)
 
 
 class SlowStore(WrappedStore):
@@ -522,6 +527,28 @@ def test_a_callback_does_not_wait_for_itself(client: Client, method: str):
     assert called.wait(PATIENCE)
     in_time(producer.close)
     assert values(client) == {0: b"a"}
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_a_callback_that_exits_does_not_end_the_producer(
+    client: Client, trouble: FaultyStore, caplog: pytest.LogCaptureFixture, *, is_failing: bool
+):
+    producer = client.producer("q", linger=HOUR)
+    futures = [producer.put(text) for text in "ab"]
+    futures[0].add_done_callback(lambda _: sys.exit(1))
+    if is_failing:
+        fail_next(trouble)
+        with pytest.raises(NotAppliedError):
+            in_time(producer.flush)
+    else:
+        in_time(producer.flush)
+    last = producer.put("c")
+    in_time(producer.close)
+
+    assert [isinstance(each.exception(0), NotAppliedError) for each in futures] == [is_failing] * 2
+    assert last.exception(0) is None
+    (record,) = [each for each in caplog.records if each.__dict__.get("action") == CALLBACK_FAILED]
+    assert "SystemExit: 1" in record.getMessage()
 
 
 def test_messages_that_wait_while_a_column_is_dropped_are_published_with_it(slow: SlowStore):
