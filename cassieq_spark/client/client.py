@@ -879,6 +879,8 @@ class Client:
 
         Within a call of the same thread, as in a signal handler, it does not wait: the client
         disconnects when the last call has ended.
+
+        Close its producers before: what they have not published by then fails.
         """
         self._calls.close()
 
