@@ -193,9 +193,9 @@ def test_the_path_of_a_uri_is_taken_as_it_is_written(path: str, authority: str):
 
 
 def test_what_follows_a_question_mark_is_for_pyarrow():
-    told = look_up("s3a://bucket/a b?regoin=x%20y", UUID(int=1), QueueId("q@1"))
+    told = look_up("s3a://bucket/a b?colour=x%20y", UUID(int=1), QueueId("q@1"))
 
-    assert told.trouble == "ArrowInvalid: Unexpected query parameter in S3 URI: 'regoin'"
+    assert told.trouble == "ArrowInvalid: Unexpected query parameter in S3 URI: 'colour'"
 
 
 def test_a_relative_path_is_one_of_the_working_directory(
