@@ -700,7 +700,8 @@ class Client:
     def create_group(self, queue: str, group: str, start: StartingPosition = "earliest") -> None:
         """Create a consumer group before its first reader does.
 
-        For each partition two LWTs and a few reads. Repeat a call that broke off.
+        For each partition two LWTs and a few reads. Repeat a call that broke off; it raises
+        `ExistsError` if that one had come to the last partition.
 
         Args:
             queue: Name of the queue.

@@ -23,7 +23,9 @@ from cassieq_spark.settings.position import StartingPosition
 
 
 def create_groups(ledgers: Sequence[Ledger], name: str, position: StartingPosition) -> None:
-    """Create a group in each partition that has none; so a call that broke off can be repeated.
+    """Create a group in each partition that has none.
+
+    If it breaks off, repeat it: it raises `ExistsError` if all partitions have the group by then.
 
     Raises:
         OptionError: The name is not valid, or the position is a monoton and there are several

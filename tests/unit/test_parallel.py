@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-from textwrap import dedent
 
 import pytest
 
 from cassieq_spark.parallel import AT_ONCE, in_parallel
+from tests.support.programs import output_of
 
 PATIENCE = 30
 
@@ -90,12 +88,4 @@ def test_calls_go_on_in_a_thread_that_outlives_the_main_thread():
         threading.Thread(target=work).start()
     """
 
-    done = subprocess.run(
-        [sys.executable, "-c", dedent(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, "['1', '2', '3']\n", "")
+    assert output_of(program) == "['1', '2', '3']\n"

@@ -146,7 +146,7 @@ class PartitionReader:
         return lease
 
     def _gone(self, dead: Iterable[Waiting]) -> Ranges:
-        """Dead messages that are out of the way, whoever has seen to that. One read each."""
+        """Those of these dead messages that wait no more in their rows. One read each."""
         return Ranges.union(each.monotons for each in dead if not self.group.has_waiting(each))
 
     def tasks(

@@ -13,7 +13,7 @@ from cassieq_spark import Client
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import FaultyStore
-from tests.unit.client.test_processes import run
+from tests.support.programs import output_of
 
 PATIENCE = 30
 MINUTE = timedelta(minutes=1)
@@ -161,7 +161,7 @@ def test_a_signal_handler_may_close_while_a_receive_waits():
         print(len(received))
     """
 
-    assert run(program) == "0\n"
+    assert output_of(program) == "0\n"
 
 
 def test_a_child_that_is_forked_within_a_call_can_close():
@@ -185,4 +185,4 @@ def test_a_child_that_is_forked_within_a_call_can_close():
         print(os.waitpid(pids[0], 0)[1])
     """
 
-    assert run(program) == "0\n"
+    assert output_of(program) == "0\n"

@@ -1,42 +1,30 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import fields
 from datetime import timedelta
-from textwrap import dedent
 
 import pytest
 
 from cassieq_spark import Client
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.connection import Connection, ConnectionOptions, connection_options
-
-
-def run(program: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", dedent(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+from tests.support.programs import output_of
 
 
 def test_importing_the_package_imports_neither_spark_nor_the_driver_nor_arrow():
     heavy = "[name for name in ('cassandra', 'pyarrow', 'pyspark') if name in sys.modules]"
 
-    assert run(f"import sys, cassieq_spark; print({heavy})") == "[]\n"
-    imported = run(f"import sys; from cassieq_spark import Client, AsyncClient; print({heavy})")
+    assert output_of(f"import sys, cassieq_spark; print({heavy})") == "[]\n"
+    imported = output_of(
+        f"import sys; from cassieq_spark import Client, AsyncClient; print({heavy})"
+    )
     assert imported == "['pyarrow']\n"
 
 
 def test_importing_the_package_imports_next_to_nothing_of_it():
     ours = "sorted(name for name in sys.modules if name.startswith('cassieq_spark'))"
 
-    assert run(f"import sys, cassieq_spark; print({ours})") == (
+    assert output_of(f"import sys, cassieq_spark; print({ours})") == (
         "['cassieq_spark', 'cassieq_spark.arguments', 'cassieq_spark.errors']\n"
     )
 
@@ -79,7 +67,7 @@ def test_a_child_goes_on_while_the_parent_waits_and_puts_nothing_twice():
         print("parent", [each.value for each in Client.from_store(client._store).peek("q")])
     """
 
-    assert run(program) == "child [b'of the child']\nparent [b'of the parent']\n"
+    assert output_of(program) == "child [b'of the child']\nparent [b'of the parent']\n"
 
 
 def test_a_client_is_given_what_connection_options_have():

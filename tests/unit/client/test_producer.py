@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from textwrap import dedent
 from typing import TypeVar
 from uuid import UUID
 
@@ -29,6 +27,7 @@ from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.faults import FakeClock
+from tests.support.programs import output_of
 
 _T = TypeVar("_T")
 
@@ -388,19 +387,6 @@ def test_settings_that_make_no_sense_are_refused(client: Client):
             client.producer("q", **bad)
     with pytest.raises(QueueStateError, match="no queue 'nobody'"):
         client.producer("nobody")
-
-
-def output_of(program: str) -> str:
-    """What a program printed that ended well and wrote nothing to standard error."""
-    done = subprocess.run(
-        [sys.executable, "-c", dedent(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
 
 
 @pytest.mark.parametrize("key", ["None", "str(number)"])
