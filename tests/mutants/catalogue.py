@@ -1813,7 +1813,7 @@ MUTANTS = (
         "client/receiver.py",
         "read_failed=not is_read and isinstance(error, Exception)",
         "read_failed=True",
-        ("../unit/client/test_async_client.py", *_PARTITIONS),
+        ("../unit/client/test_receiving.py",),
     ),
     Mutant(
         "messages that cannot be read come again at once",
