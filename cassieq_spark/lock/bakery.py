@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,7 +14,7 @@ from uuid import UUID, uuid1
 
 from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import OptionError, OutcomeUnknownError, StoreError
-from cassieq_spark.lock.tickets import ENTRY, Board, Entry, Ticket, board_of, ticket_key
+from cassieq_spark.lock.tickets import ENTRY, Board, Entry, Ticket, Watch, board_of, ticket_key
 from cassieq_spark.model import block_timestamp, validate_name
 from cassieq_spark.store.protocol import (
     Partition,
@@ -42,6 +42,8 @@ _POLL_SECONDS = (0.05, 0.5)
 RENEWAL_FAILED = "lock.renewal_failed"
 #: The lock is lost: others may have it now.
 LOCK_LOST = "lock.lost"
+#: The ticket of a dead process was deleted, as Cassandra kept it for too long.
+TICKET_DELETED = "lock.ticket_deleted"
 #: Four renewals per TTL, of which two may fail.
 _RENEWALS = 4
 _STOP_SECONDS = 5
@@ -93,7 +95,8 @@ class Bakery:
     ) -> Held | None:
         """Take the lock. Two plain writes, two or three reads and one LWT if it is free.
 
-        While it waits, it reads the lock's partition about four times a second.
+        While it waits, it reads the lock's partition about four times a second. It deletes the
+        tickets of dead processes that Cassandra does not let expire; see `Watch`.
 
         Args:
             patience: How long to wait for others; with zero, it tries once.
@@ -106,6 +109,7 @@ class Bakery:
             StoreError: Cassandra failed. The lock is not taken; a ticket that may be left expires.
         """
         until = self._clock() + patience.total_seconds()
+        watch = Watch(self.ttl)
 
         def waits() -> bool:
             return self._clock() < until and may_continue()
@@ -114,7 +118,7 @@ class Bakery:
             ticket = _OwnTicket(self._store, self._partition, self._owner, self.ttl, self._clock)
             held: Held | None = None
             try:
-                held = self._enter_with(ticket, waits)
+                held = self._enter_with(ticket, waits, watch)
             finally:
                 if held is None:
                     ticket.give_back()
@@ -126,7 +130,7 @@ class Bakery:
         rows = self._store.read_rows(self._partition, Slice(row=ENTRY), serial=serial)
         return board_of(rows.rows).entry
 
-    def _enter_with(self, own: _OwnTicket, waits: Callable[[], bool]) -> Held | None:
+    def _enter_with(self, own: _OwnTicket, waits: Callable[[], bool], watch: Watch) -> Held | None:
         """Enter with this ticket; None if patience is over, or the ticket can't be trusted."""
         if not own.write():
             return None
@@ -135,7 +139,9 @@ class Bakery:
         if not own.write():
             return None
         while own.keep():
+            began = self._clock()
             board = self._read_board()
+            self._delete(watch.silent(board, began=began, ended=self._clock()))
             is_turn = board.is_turn_of(own.ticket)
             entry = self._move_epoch(own, board) if is_turn else None
             if entry is not None:
@@ -148,6 +154,22 @@ class Bakery:
 
     def _read_board(self) -> Board:
         return board_of(self._store.read_rows(self._partition).rows)
+
+    def _delete(self, tickets: Iterable[Ticket]) -> None:
+        """Delete the tickets of dead processes; the next read tells whether that worked."""
+        for ticket in tickets:
+            logger.warning(
+                "%s: ticket %s was not written for %s, so its process is dead, but Cassandra "
+                "keeps it: the clock of the node that wrote it was ahead; the ticket is deleted",
+                *(self._partition, ticket.id, self.ttl),
+                extra={"action": TICKET_DELETED},
+            )
+            with suppress(StoreError):
+                self._store.delete_row(
+                    self._partition,
+                    ticket_key(ticket.id),
+                    timestamp=_written_at(ticket.id, ticket.writes + 1),
+                )
 
     def _move_epoch(self, own: _OwnTicket, board: Board) -> Entry | None:
         """Move the epoch from the one that was read with the tickets. One LWT; None if refused."""
@@ -289,12 +311,9 @@ class _OwnTicket:
     clock: Callable[[], float]
     number: int | None = None
     _id: UUID = field(default_factory=uuid1)
-    _timestamp: int = field(init=False)
+    _writes: int = 0
     _trusted_until: float = float("inf")
     _given_up: bool = False
-
-    def __post_init__(self) -> None:
-        self._timestamp = block_timestamp(self._id)
 
     @property
     def ticket(self) -> Ticket:
@@ -314,12 +333,16 @@ class _OwnTicket:
         if not self.is_alive():
             return False
         begun = self.clock()
-        self._timestamp += 1
-        values: dict[str, Value] = {"owner": self.owner}
+        self._writes += 1
+        values: dict[str, Value] = {"owner": self.owner, "writes": self._writes}
         if self.number is not None:
             values["number"] = self.number
         self.store.write_row(
-            self.partition, ticket_key(self._id), values, timestamp=self._timestamp, ttl=self.ttl
+            self.partition,
+            ticket_key(self._id),
+            values,
+            timestamp=_written_at(self._id, self._writes),
+            ttl=self.ttl,
         )
         if not self.is_alive():
             return False
@@ -349,5 +372,12 @@ class _OwnTicket:
         self.give_up()
         with suppress(StoreError):
             self.store.delete_row(
-                self.partition, ticket_key(self._id), timestamp=self._timestamp + 1
+                self.partition,
+                ticket_key(self._id),
+                timestamp=_written_at(self._id, self._writes + 1),
             )
+
+
+def _written_at(ticket: UUID, writes: int) -> int:
+    """The timestamp of the n-th write of a ticket; its own process counts, and no clock."""
+    return block_timestamp(ticket) + writes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -20,10 +20,12 @@ class Ticket:
     Attributes:
         id: Never used twice.
         number: None until it is chosen.
+        writes: How often it was written; a process that is alive writes it again and again.
     """
 
     id: UUID
     number: int | None
+    writes: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,41 @@ class Board:
         return ticket in self.tickets and all(_is_behind(each, ticket) for each in others)
 
 
+class Watch:
+    """Finds the tickets of processes that are dead, by a clock that only this process uses.
+
+    A ticket expires by the clock of the node that has written it. If that clock was a day ahead,
+    Cassandra keeps the ticket for a day. But its process does not trust it for longer than a TTL
+    without writing it again.
+    """
+
+    def __init__(self, ttl: timedelta) -> None:
+        self._ttl = ttl.total_seconds()
+        self._seen: dict[UUID, tuple[int, float]] = {}
+
+    def silent(self, board: Board, *, began: float, ended: float) -> list[Ticket]:
+        """The tickets that were not written for a whole TTL. Their processes are not inside.
+
+        Between two reads that see the same write, no later one was acknowledged. The process
+        began to write what the first read saw before that read ended.
+
+        Args:
+            board: What was read.
+            began: When the read began, in seconds of the clock.
+            ended: When it had ended.
+        """
+        before, self._seen = self._seen, {}
+        silent = []
+        for ticket in board.tickets:
+            writes, since = before.get(ticket.id, (None, ended))
+            if writes != ticket.writes:
+                since = ended
+            elif began >= since + self._ttl:
+                silent.append(ticket)
+            self._seen[ticket.id] = ticket.writes, since
+        return silent
+
+
 def ticket_key(ticket: UUID) -> RowKey:
     """The row of a ticket."""
     return ("ticket", str(ticket))
@@ -91,7 +128,8 @@ def board_of(rows: Iterable[Row]) -> Board:
     for row in rows:
         values: Any = row
         if row["kind"] == "ticket":
-            tickets.append(Ticket(UUID(values["ticket"]), values["number"]))
+            written = values["number"], values["writes"] or 0
+            tickets.append(Ticket(UUID(values["ticket"]), *written))
         elif row["kind"] == "entry":
             who = UUID(values["holder"]), values["owner"]
             entry = Entry(values["epoch"], *who, values["entered_at"])

@@ -27,6 +27,9 @@ _PARTITIONS = tuple(
     )
 )
 
+#: What tests the lock of the repair.
+_LOCK = tuple(f"../unit/lock/test_{name}.py" for name in ("bakery", "interleavings"))
+
 #: What tests queues with a schema by a client.
 _TYPED = ("../unit/fetch/test_decoder.py", "../unit/client/test_typed.py")
 
@@ -1401,6 +1404,30 @@ MUTANTS = (
         "consumer/consumer.py",
         "self._is_alone = not self.was_stale and _are_same(lease.state, self._left)",
         "self._is_alone = True",
+    ),
+    Mutant(
+        "a ticket that is written again and again counts as silent",
+        "clocks",
+        "lock/tickets.py",
+        "            if writes != ticket.writes:\n",
+        "            if writes is None:\n",
+        _LOCK,
+    ),
+    Mutant(
+        "a waiting process watches from the beginning of its read",
+        "clocks",
+        "lock/tickets.py",
+        "writes, since = before.get(ticket.id, (None, ended))",
+        "writes, since = before.get(ticket.id, (ticket.writes, began - self._ttl / 2))",
+        _LOCK,
+    ),
+    Mutant(
+        "the ticket of a dead process stays until its node's clock has come",
+        "clocks",
+        "lock/bakery.py",
+        "self._delete(watch.silent(board, began=began, ended=self._clock()))",
+        "watch.silent(board, began=began, ended=self._clock())",
+        _LOCK,
     ),
     Mutant(
         "one clock decides what is old, and how long messages wait",

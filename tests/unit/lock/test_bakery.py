@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark.errors import NotAppliedError, OptionError
-from cassieq_spark.lock.bakery import Bakery
+from cassieq_spark.lock.bakery import TICKET_DELETED, Bakery
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
     EVERYTHING,
@@ -90,6 +90,40 @@ def test_who_waits_longer_than_a_ttl_keeps_its_place(world: World):
 
     assert world.bakery(world.store, sleep).enter(4 * TTL) is None
     assert first.confirm()
+
+
+def test_who_waits_never_deletes_the_ticket_of_one_who_writes_it_in_time(world: World):
+    world.node.is_ahead = True
+    first = world.bakery(world.node).enter(timedelta(0))
+    assert first is not None
+    passed = timedelta(0)
+
+    def sleep(_: float) -> None:
+        nonlocal passed
+        passed += timedelta(seconds=1)
+        world.clock.advance(timedelta(seconds=1))
+        if passed % timedelta(seconds=5) == timedelta(0):
+            assert first.renew()
+
+    assert world.bakery(world.store, sleep).enter(4 * TTL) is None
+    assert first.confirm()
+
+
+def test_a_ticket_that_a_node_a_day_ahead_has_written_is_deleted_when_its_process_is_dead(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    world.node.is_ahead = True
+    assert world.bakery(world.node).enter(timedelta(0)) is not None
+    world.clock.advance(timedelta(hours=1))
+    assert world.newcomer() is None
+    began = world.clock()
+
+    held = world.patient_newcomer()
+
+    assert held is not None
+    assert TTL <= world.clock() - began < TTL + timedelta(seconds=1)
+    assert tickets(world) == ["test"]
+    assert [record.action for record in caplog.records] == [TICKET_DELETED]  # type: ignore[attr-defined]
 
 
 def test_patience_ends_at_its_time(world: World):

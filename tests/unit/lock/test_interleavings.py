@@ -46,8 +46,7 @@ def test_in_any_order_one_at_a_time_has_the_lock(seed: int):
 
     _end(processes)
     world.arrive()
-    world.clock.advance(TTL)
-    assert world.newcomer() is not None
+    assert world.patient_newcomer() is not None
 
 
 @given(seed=SEEDS)
@@ -88,6 +87,21 @@ def test_killed_anywhere_it_keeps_others_waiting_for_its_ttl_at_the_most(step: i
     world.clock.advance(TTL)
 
     held = world.newcomer()
+    assert held is not None
+    assert held.epoch == world.epoch
+
+
+@pytest.mark.parametrize("step", range(UNDISTURBED))
+def test_killed_while_its_node_is_a_day_ahead_it_keeps_others_waiting_for_its_ttl(step: int):
+    world = World()
+    world.node.is_ahead = True
+    process = Process(world)
+    for _ in range(step):
+        process.step()
+    process.crash()
+
+    held = world.patient_newcomer()
+
     assert held is not None
     assert held.epoch == world.epoch
 
@@ -175,13 +189,15 @@ def test_a_write_in_doubt_anywhere_lets_nobody_in_twice(step: int, fault: Fault)
 
 
 def _disturb(random: Random, world: World, processes: list[Process]) -> None:
-    match random.randrange(8):
+    match random.randrange(9):
         case 0:
             world.clock.advance(random.choice(_PASSES))
         case 1:
             random.choice(processes).lose(random.choice(list(Fault)))
         case 2:
             world.arrive()
+        case 4:
+            world.node.is_ahead = random.random() < 0.5
         case 3 if random.randrange(4) == 0:
             processes.remove(killed := random.choice(processes))
             killed.crash()

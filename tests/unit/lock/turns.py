@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from cassieq_spark.errors import OutcomeUnknownError
 from cassieq_spark.lock.bakery import Bakery, Held
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import Store
+from cassieq_spark.store.protocol import Partition, RowKey, Store, Value
 from cassieq_spark.testing.faults import Fault, FaultyStore
+from cassieq_spark.testing.stores import WrappedStore
 from tests.support.faults import FakeClock
 from tests.support.turns import SteppedStore, Turns
 
 NAME = "repair"
 TTL = timedelta(seconds=8)
 PATIENCE = timedelta(hours=1)
+
+
+class AheadStore(WrappedStore):
+    """A node whose clock may be a day ahead: Cassandra keeps the rows that it writes for so long.
+
+    Attributes:
+        is_ahead: Whether the clock is ahead now.
+    """
+
+    def __init__(self, store: Store, *, is_ahead: bool = False) -> None:
+        super().__init__(store)
+        self.is_ahead = is_ahead
+
+    def write_row(
+        self,
+        partition: Partition,
+        row: RowKey,
+        values: Mapping[str, Value],
+        *,
+        timestamp: int,
+        ttl: timedelta,
+    ) -> None:
+        kept = ttl + timedelta(days=self.is_ahead)
+        super().write_row(partition, row, values, timestamp=timestamp, ttl=kept)
 
 
 class Process:
@@ -92,10 +117,11 @@ class World:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock)
+        self.node = AheadStore(self.store)
         self._stores: list[FaultyStore] = []
 
     def store_of_a_process(self) -> FaultyStore:
-        self._stores.append(FaultyStore(self.store))
+        self._stores.append(FaultyStore(self.node))
         return self._stores[-1]
 
     def arrive(self) -> None:
@@ -116,6 +142,12 @@ class World:
     def newcomer(self) -> Held | None:
         """Somebody who looks once, undisturbed."""
         return self.bakery(self.store).enter(timedelta(0))
+
+    def patient_newcomer(self) -> Held | None:
+        """Somebody who waits a little longer than a TTL, undisturbed."""
+        pause = timedelta(milliseconds=500)
+        bakery = self.bakery(self.store, lambda _: self.clock.advance(pause))
+        return bakery.enter(TTL + 2 * pause)
 
     @property
     def epoch(self) -> int:
