@@ -362,7 +362,7 @@ class Receiver:
             else Settlement(unread=monotons)
         )
         try:
-            self._consumer.group.settle(lease.token, back)
+            self._consumer.settle(lease.token, back)
         except CassieqError as error:
             logger.warning(
                 "%s: messages were leased, but neither handed over nor released; they "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid4
 
 from cassieq_spark.arguments import abridged
+from cassieq_spark.consumer.heartbeat import Heartbeat
 from cassieq_spark.errors import CassieqError, InvariantError, OutcomeUnknownError
 from cassieq_spark.fetch.find import Finder, Piece
 from cassieq_spark.groups.group import ConsumerGroup
@@ -169,6 +170,19 @@ class Consumer:
         self._cache.clear()
         return leased
 
+    def heartbeat(self, length: timedelta) -> Heartbeat:
+        """A heartbeat for leases of this length; see `Heartbeat`."""
+        return Heartbeat(self.group, length)
+
+    def release(self, lease: UUID, leased: Sequence[LeasedSlot]) -> int:
+        """Make messages that are still held due at once; see `ConsumerGroup.release`."""
+        self._cache.clear()
+        return self.group.release(lease, leased)
+
+    def is_waiting(self, row: Waiting) -> bool:
+        """Whether this waiting row is still there, unchanged. One serial read."""
+        return self.group.has_waiting(row)
+
     def find(self, leased: Sequence[LeasedSlot]) -> list[Piece]:
         """Find the messages of a lease; reads as `Finder.pieces`."""
         return [
@@ -229,8 +243,10 @@ class Consumer:
     ) -> Settled:
         """Settle messages of a lease, and dead-letter the rejected ones.
 
-        One LWT and two reads; a few more if some are rejected. See `ConsumerGroup.settle`.
+        One LWT and two reads; a few more if some are rejected. The next poll reads the group
+        again. See `ConsumerGroup.settle`.
         """
+        self._cache.clear()
         settled = self.group.settle(
             lease, settlement, deliveries=deliveries, with_batch=with_batch
         )
@@ -250,9 +266,8 @@ class Consumer:
         rest = leased - read
         if not rest:
             return
-        self._cache.clear()
         if unread := rest - Ranges.union(unreadable.values()):
-            self.group.settle(lease.token, Settlement(unread=unread))
+            self.settle(lease.token, Settlement(unread=unread))
         self.reject_unreadable(lease.token, unreadable)
 
     def reject_unreadable(
@@ -329,7 +344,7 @@ class Consumer:
         replaced = Ranges.of(*(Range(at, at + 1) for at in monotons))
         (rows,) = form.assigned([replacements.new])
         check_messages(rows, options.max_message_bytes, first_row=0, form=form)
-        settle = partial(self.group.settle, lease, deliveries=deliveries, with_batch=with_batch)
+        settle = partial(self.settle, lease, deliveries=deliveries, with_batch=with_batch)
         held = settle(Settlement(extended={max(_HOLD, queue.lease): replaced}))
         taken = replaced - held.stale
         if not taken:

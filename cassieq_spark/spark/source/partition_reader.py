@@ -10,7 +10,7 @@ from uuid import UUID
 
 from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.consumer.consumer import Consumer
-from cassieq_spark.consumer.heartbeat import LEASE_LOST, Heartbeat
+from cassieq_spark.consumer.heartbeat import LEASE_LOST
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import is_dead
@@ -55,7 +55,7 @@ class PartitionReader:
         self._consumer = consumer
         self._request = request
         self._checkpoint = checkpoint
-        self._heartbeat = Heartbeat(self.group, request.lease or self.queue.lease)
+        self._heartbeat = consumer.heartbeat(request.lease or self.queue.lease)
         self._held: UUID | None = None
         #: Under which token this process leased, or took up, its last batch, and which messages.
         self._token: UUID | None = None
@@ -147,7 +147,7 @@ class PartitionReader:
 
     def _gone(self, dead: Iterable[Waiting]) -> Ranges:
         """Those of these dead messages that wait no more in their rows. One read each."""
-        return Ranges.union(each.monotons for each in dead if not self.group.has_waiting(each))
+        return Ranges.union(each.monotons for each in dead if not self._consumer.is_waiting(each))
 
     def tasks(
         self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None
@@ -192,7 +192,7 @@ class PartitionReader:
                     extra={"action": ACKED_AT_LAST, "count": acked, **about},
                 )
                 return
-            count = self.group.release(self._held, to_release)
+            count = self._consumer.release(self._held, to_release)
         except CassieqError as error:
             # An unreadable row, too: the reader may stop because of it.
             logger.warning(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace as replace_fields
 from datetime import timedelta
@@ -14,6 +15,7 @@ from cassieq_spark.consumer.consumer import REPLACED_TWICE, Consumer, Replacemen
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import fetch
+from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
@@ -197,3 +199,27 @@ def test_a_lease_lost_after_the_publication_is_told(
     assert record.action == REPLACED_TWICE  # type: ignore[attr-defined]
     assert "messages 3 were" in record.getMessage()
     assert 3 in Ranges.parse(scene.outstanding)
+
+
+def settle_as_released(consumer: Consumer, lease: Lease) -> None:
+    consumer.settle(lease.token, Settlement(released={timedelta(0): Ranges.parse("10-12")}))
+
+
+def release(consumer: Consumer, lease: Lease) -> None:
+    assert consumer.release(lease.token, lease.leased) == 2
+
+
+@pytest.mark.parametrize("give_back", [settle_as_released, release])
+def test_what_a_consumer_gave_back_is_seen_by_its_next_poll(
+    scene: Scene, give_back: Callable[[Consumer, Lease], None]
+):
+    scene.replace([0, 1, 2, 3])
+    consumer = Consumer(scene.store, scene.queue, "g", cache_for=timedelta(days=1))
+    lease = consumer.poll(LeaseRequest(max_messages=2))
+    give_back(consumer, lease)
+    scene.clock.advance(MOMENT)
+
+    again = consumer.poll(LeaseRequest(max_messages=2))
+
+    assert [str(each.monotons) for each in again.leased] == ["10-12"]
+    assert not consumer.was_misled
