@@ -26,7 +26,7 @@ from cassieq_spark.cli.tables import Column, print_record, print_table
 from cassieq_spark.dead_letters.letters import DeadLetterGroup, Filter
 from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.purge import purge as purge_letters
-from cassieq_spark.dead_letters.redrive import RedriveReport, Route, plan_routes
+from cassieq_spark.dead_letters.redrive import RedriveReport, Route, read_routes
 from cassieq_spark.dead_letters.redrive import redrive as redrive_letters
 from cassieq_spark.dead_letters.survey import Message, Survey, read_message, survey
 from cassieq_spark.display import shown_age
@@ -218,7 +218,7 @@ def redrive(  # noqa: PLR0913 (one per option)
     with closing(open_store(connection)) as store:
         with progress_bar() as watch:
             found = survey(store, queue, choice.criteria, limit=choice.limit, watch=watch)
-        routes = plan_routes(store, found, to=to, force=force, across_accounts=across_accounts)
+        routes = read_routes(store, found, to=to, force=force, across_accounts=across_accounts)
         _warn_of_strays(found, routes)
         if dry_run:
             _print_plan(found, _routes_json(routes), as_json=as_json)

@@ -46,10 +46,10 @@ def apply(
         cassieq schema apply --print
     """
     # The driver takes a while to import, and `--help` needs none.
-    from cassieq_spark.store.cassandra.schema import apply_schema, plan_schema  # noqa: PLC0415
+    from cassieq_spark.store.cassandra.schema import apply_schema, needed_statements  # noqa: PLC0415
 
     if only_print:
-        _print_statements(plan_schema(connection, replication), as_json=as_json)
+        _print_statements(needed_statements(connection, replication), as_json=as_json)
         return
     added = apply_schema(connection, replication)
     tell(

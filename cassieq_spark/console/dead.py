@@ -17,7 +17,7 @@ from cassieq_spark.console.plans import Change, Plan, command_of
 from cassieq_spark.console.queue import about_queue
 from cassieq_spark.consumer.message import StoredMessage
 from cassieq_spark.dead_letters.letters import Filter
-from cassieq_spark.dead_letters.redrive import plan_routes
+from cassieq_spark.dead_letters.redrive import read_routes
 from cassieq_spark.dead_letters.survey import Survey, survey
 from cassieq_spark.errors import LeaseLostError, OptionError, QueueStateError
 from cassieq_spark.fetch.read import Unreadable
@@ -150,10 +150,10 @@ def _plan_redrive(call: Call) -> Plan:
     blocked = None if found.groups else "there is no such dead letter"
     could_be_forced = False
     try:
-        routes = plan_routes(store, found, to=to, force=force)
+        routes = read_routes(store, found, to=to, force=force)
     except QueueStateError as error:
         # What can't be forced either is an error.
-        routes = plan_routes(store, found, to=to, force=True)
+        routes = read_routes(store, found, to=to, force=True)
         blocked, could_be_forced = str(error), True
     count = sum(route.monotons.count for route in routes)
     if not count and blocked is None:

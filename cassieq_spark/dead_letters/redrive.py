@@ -71,7 +71,7 @@ class RedriveReport:
     is_stopped: bool
 
 
-def plan_routes(
+def read_routes(
     store: Store,
     found: Survey,
     *,
@@ -79,7 +79,7 @@ def plan_routes(
     force: bool = False,
     across_accounts: bool = False,
 ) -> tuple[Route, ...]:
-    """Plan to which queues dead letters go. Two reads for each queue; changes nothing.
+    """Read to which queues dead letters are to go. Two reads for each queue; changes nothing.
 
     Messages whose headers do not tell their origin stay, unless ``to`` is given.
 
@@ -132,18 +132,18 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     `claims`. Between two batches the run holds no claim.
 
     Args:
-        to, force, across_accounts: See `plan_routes`.
+        to, force, across_accounts: See `read_routes`.
         rate: Most messages per second; None for no limit.
         wait: Waits before each batch, or stops the run.
 
     Raises:
-        OptionError, QueueStateError: See `plan_routes`; nothing is changed.
+        OptionError, QueueStateError: See `read_routes`; nothing is changed.
         OptionError: The rate is not above 0.
         ContentionError: Lost to others again and again.
     """
     if rate is not None and rate <= 0:
         raise OptionError(f"a rate must be above 0 messages per second, not {rate}")
-    routes = plan_routes(store, found, to=to, force=force, across_accounts=across_accounts)
+    routes = read_routes(store, found, to=to, force=force, across_accounts=across_accounts)
     group = open_admin_group(Ledger(store, found.queue.queue_id), is_needed=bool(routes))
     if group is None:
         return RedriveReport({}, 0, is_stopped=False)

@@ -58,7 +58,7 @@ def schema_statements(
     ]
 
 
-def plan_schema(options: ConnectionOptions, replication: Replication = None) -> list[str]:
+def needed_statements(options: ConnectionOptions, replication: Replication = None) -> list[str]:
     """The statements that one cluster needs, by its release, its data centres and its tables.
 
     Connects, changes nothing. The statements can be carried out even if something exists by then.
@@ -110,7 +110,7 @@ def apply_schema(options: ConnectionOptions, replication: Replication = None) ->
         What was missing, in words.
 
     Raises:
-        OptionError, ConnectError, MissingSchemaError: See `plan_schema`.
+        OptionError, ConnectError, MissingSchemaError: See `needed_statements`.
         StoreError: Cassandra refuses, or the nodes do not agree in time.
     """
     with _connected(options) as (cluster, session):

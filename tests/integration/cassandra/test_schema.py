@@ -22,7 +22,7 @@ from cassieq_spark.queues import create_queue, pause_queue, purge_queue, read_qu
 from cassieq_spark.queues.stats import queue_stats
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
-from cassieq_spark.store.cassandra.schema import apply_schema, check_schema, plan_schema
+from cassieq_spark.store.cassandra.schema import apply_schema, check_schema, needed_statements
 from cassieq_spark.store.cassandra.session import connect
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Insert, partition_of_group
@@ -153,7 +153,7 @@ def test_a_lost_table_is_made_again(fresh: ConnectionOptions, session: Session):
 
 
 def test_a_plan_changes_nothing(fresh: ConnectionOptions):
-    statements = plan_schema(fresh)
+    statements = needed_statements(fresh)
 
     assert len(statements) == 1 + len(Table) + 1
     with pytest.raises(MissingSchemaError):
@@ -321,7 +321,7 @@ def test_tables_of_a_newer_version_are_refused_by_everybody_before_anything_is_t
     for refused in (
         lambda: open_store(fresh),
         lambda: apply_schema(fresh, "1"),
-        lambda: plan_schema(fresh, "1"),
+        lambda: needed_statements(fresh, "1"),
         lambda: Client(
             contact_points=fresh.contact_points, port=fresh.port, keyspace=fresh.keyspace
         ),
@@ -350,7 +350,7 @@ def test_tables_of_an_older_version_are_refused_by_everybody_before_anything_is_
     for refused in (
         lambda: open_store(fresh),
         lambda: apply_schema(fresh, "1"),
-        lambda: plan_schema(fresh, "1"),
+        lambda: needed_statements(fresh, "1"),
     ):
         with pytest.raises(MissingSchemaError, match=r"version 2, .* needs 4; .*another keyspace"):
             refused()

@@ -19,7 +19,7 @@ from cassieq_spark.consumer.consumer import UNREADABLE
 from cassieq_spark.dead_letters import dead_letter
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import purge
-from cassieq_spark.dead_letters.redrive import plan_routes
+from cassieq_spark.dead_letters.redrive import read_routes
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings import SourceOptions
@@ -266,5 +266,5 @@ def test_dead_letters_that_can_t_be_read_are_listed_and_purged_and_go_nowhere(sc
 
     unreadable = [group for group in found.groups if group.origin_queue is None]
     assert sum(group.monotons.count for group in unreadable) == 4
-    assert {route.target.name for route in plan_routes(scene.store, found)} <= {"q"}
+    assert {route.target.name for route in read_routes(scene.store, found)} <= {"q"}
     assert purge(scene.store, found).purged == found.monotons.count

@@ -21,7 +21,7 @@ from cassieq_spark.dead_letters.redrive import (
     REDRIVEN,
     TAKEN_OVER,
     RedriveReport,
-    plan_routes,
+    read_routes,
     redrive,
 )
 from cassieq_spark.dead_letters.survey import survey
@@ -173,7 +173,7 @@ def test_looking_changes_nothing():
     queue = DeadQueue(ORIGINS)
     before = queue.everything()
 
-    routes = plan_routes(queue.memory, survey(queue.memory, "dead"))
+    routes = read_routes(queue.memory, survey(queue.memory, "dead"))
 
     assert [(each.target.name, str(each.monotons)) for each in routes] == [
         ("orders", "0-2,3-5"),
@@ -595,4 +595,4 @@ def test_within_an_account_nothing_need_be_allowed():
         queue_of(queue, name, dead)
     found = survey(queue.memory, "acme:dead")
 
-    assert plan_routes(queue.memory, found, to="acme:late") == ()
+    assert read_routes(queue.memory, found, to="acme:late") == ()
