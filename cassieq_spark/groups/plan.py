@@ -245,7 +245,7 @@ def look_ahead(  # noqa: PLR0913 (each is a bound of its own, by name)
     *,
     limit: int,
     max_bytes: int | None,
-    not_before: datetime | None,
+    skip_before: datetime | None,
     now: datetime,
 ) -> Lookahead:
     """Go over the blocks from the pointer on, as far as the limits allow.
@@ -256,7 +256,7 @@ def look_ahead(  # noqa: PLR0913 (each is a bound of its own, by name)
         limit: Most messages to lease. With 0, it still steps over messages before the first one
             that could be leased.
         max_bytes: About how many bytes to lease, but a message at least; None for no limit.
-        not_before: Messages that have been visible since before this are skipped; None: none are.
+        skip_before: Messages that have been visible since before this are skipped; None: none are.
         now: By the server's clock.
     """
     leased: list[Range] = []
@@ -270,7 +270,7 @@ def look_ahead(  # noqa: PLR0913 (each is a bound of its own, by name)
         due = block.visible_at
         if due is not None and due > now:
             delayed.setdefault(to_millis(due), []).append(part)
-        elif not_before is not None and block.young_since < not_before:
+        elif skip_before is not None and block.young_since < skip_before:
             skipped += len(part)
         else:
             taken = min(limit, len(part))
@@ -301,13 +301,13 @@ def _look_ahead(
     if not request.needs_blocks(pointer):
         end = min(fresh.stop, pointer + limit)
         return Lookahead(Ranges.of(Range(pointer, end)), (), 0, end)
-    oldest = request.skip_older_than
+    skip_older_than = request.skip_older_than
     return look_ahead(
         blocks,
         fresh,
         limit=limit,
         max_bytes=request.max_bytes,
-        not_before=None if oldest is None else state.sure_now - oldest,
+        skip_before=None if skip_older_than is None else state.sure_now - skip_older_than,
         now=state.now,
     )
 

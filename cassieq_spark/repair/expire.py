@@ -135,16 +135,16 @@ def _plan(  # noqa: PLR0913 (what is there, what is too old, and for whom)
     blocks: Sequence[LedgerBlock],
     *,
     stop: int,
-    cutoff: datetime,
+    skip_before: datetime,
     max_deliveries: int,
     token: UUID,
 ) -> _Expiry:
-    """Plan to let messages expire that became visible before ``cutoff``. Pure.
+    """Plan to let messages expire that became visible before ``skip_before``. Pure.
 
-    ``blocks`` are those from the floor on that were published before ``cutoff``; ``stop`` is the
-    ledger's ``next``; ``token`` goes into the slots that are emptied.
+    ``blocks`` are those from the floor on that were published before ``skip_before``; ``stop`` is
+    the ledger's ``next``; ``token`` goes into the slots that are emptied.
     """
-    old = Ranges.of(*(each.monotons for each in blocks if each.young_since < cutoff))
+    old = Ranges.of(*(each.monotons for each in blocks if each.young_since < skip_before))
     changes = Changes(state)
     ran_out = [slot for slot in state.slots if slot.monotons and slot.due_at < state.sure_now]
     outstanding: list[Slot | Waiting] = [*ran_out, *state.waiting]
@@ -167,7 +167,7 @@ def _plan(  # noqa: PLR0913 (what is there, what is too old, and for whom)
         fresh=Range(pointer, max(pointer, stop)),
         limit=0,
         max_bytes=None,
-        not_before=cutoff,
+        skip_before=skip_before,
         now=state.now,
     )
     skipped, never_offered = 0, skip(beyond).skipped
@@ -234,12 +234,12 @@ def _find(
     except QueueStateError:
         return None
     stop = group.ledger.read_head().next
-    cutoff = state.sure_now - queue.expire_after
+    skip_before = state.sure_now - queue.expire_after
     expiry = _plan(
         state,
-        _read_old_blocks(group, state, stop, cutoff),
+        _read_old_blocks(group, state, stop, skip_before),
         stop=stop,
-        cutoff=cutoff,
+        skip_before=skip_before,
         # Dead letters that nobody redrives do expire.
         max_deliveries=0 if group.name == ADMIN_GROUP else queue.max_deliveries,
         token=token,
@@ -250,9 +250,9 @@ def _find(
 
 
 def _read_old_blocks(
-    group: ConsumerGroup, state: GroupState, stop: int, cutoff: datetime
+    group: ConsumerGroup, state: GroupState, stop: int, skip_before: datetime
 ) -> list[LedgerBlock]:
-    """The blocks from the floor on, up to the first that was published at ``cutoff`` or later.
+    """The blocks from the floor on, up to the first that was not published before ``skip_before``.
 
     Two reads for each 500 blocks. A block of the future does not end it. If the clocks of
     coordinators differ by less, an older block may come after that first one, and expires later.
@@ -260,7 +260,7 @@ def _read_old_blocks(
     floor = state.floor
 
     def is_old(block: LedgerBlock) -> bool:
-        return min(block.published_at, block.there_by or block.published_at) < cutoff
+        return min(block.published_at, block.there_by or block.published_at) < skip_before
 
     def stream(at: int) -> Iterator[LedgerBlock]:
         while at < stop:

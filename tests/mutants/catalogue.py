@@ -1274,8 +1274,8 @@ MUTANTS = (
         "messages that are not too old are skipped",
         "I5",
         "groups/plan.py",
-        "block.young_since < not_before",
-        "block.published_at < not_before",
+        "block.young_since < skip_before",
+        "block.published_at < skip_before",
     ),
     Mutant(
         "fresh messages while lower ones are outstanding",
