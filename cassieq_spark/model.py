@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NewType
 from uuid import UUID
 
-from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT, abridged, shown
+from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT, MOST, abridged, shown
 from cassieq_spark.display import Displayed, View
 from cassieq_spark.errors import OptionError
 
@@ -26,6 +26,8 @@ MOST_BUCKETS = 1_000_000
 DEFAULT_CHUNK_SIZE = 512
 #: The same for queues with a schema, as each chunk costs some time for each column.
 TYPED_BUCKET_SIZE, TYPED_CHUNK_SIZE = 16_384, 4096
+#: The end of numbers in the keys of rows, where a deletion or a read takes all of them.
+NO_END = MOST
 #: How long a lease lasts unless its heartbeat extends it.
 DEFAULT_LEASE = timedelta(seconds=60)
 

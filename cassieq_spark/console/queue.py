@@ -116,11 +116,6 @@ class GroupView:
     leases: tuple[LeaseRow, ...]
     waits: tuple[WaitRow, ...]
 
-    @property
-    def has_ranges(self) -> bool:
-        """Whether some of its partitions hold anything at all."""
-        return any(part.strip.pieces for part in self.parts)
-
 
 @page("/queues/{queue}")
 def queue(call: Call) -> Response:

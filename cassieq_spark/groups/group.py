@@ -35,7 +35,7 @@ from cassieq_spark.groups.state import (
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group
-from cassieq_spark.model import LedgerBlock, QueueId, Range
+from cassieq_spark.model import NO_END, LedgerBlock, QueueId, Range
 from cassieq_spark.store.decoded import decoded, demand
 from cassieq_spark.store.protocol import (
     Delete,
@@ -57,8 +57,6 @@ logger = logging.getLogger(__name__)
 #: An answer was lost, and a serial read resolved it.
 LEASE_RESOLVED = "lease.resolved"
 
-#: Above the second key column of every row.
-NO_END = 2**63 - 1
 #: Waiting rows that a reader reads; it leases one of them a batch.
 _WAITING_READ = 100
 #: Blocks that a reader reads beyond the pointer, where they matter.
@@ -172,7 +170,7 @@ class ConsumerGroup:
     def _lease_once(self, request: LeaseRequest, known: GroupState | None = None) -> Lease:
         for attempt, state in enumerate(self._states(request, known)):
             asked = replace(request, token=uuid4()) if attempt else request
-            blocks = self._blocks_ahead(state, request)
+            blocks = self._blocks_beyond(state, request)
             if blocks is None:
                 continue
             lease = plan_lease(state, asked, blocks)
@@ -200,7 +198,7 @@ class ConsumerGroup:
             limit = None if request.strict_fifo else _WAITING_READ
             yield self._with_waiting(slots, limit=limit, serial=False)
 
-    def _blocks_ahead(self, state: GroupState, request: LeaseRequest) -> list[LedgerBlock] | None:
+    def _blocks_beyond(self, state: GroupState, request: LeaseRequest) -> list[LedgerBlock] | None:
         """The first blocks from the pointer on, if they matter; None if the state is stale."""
         pointer = state.head.pointer
         if not request.needs_blocks(pointer):

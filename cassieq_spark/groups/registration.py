@@ -8,12 +8,12 @@ from dataclasses import replace
 from cassieq_spark.arguments import abridged
 from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ContentionError, ExistsError, QueueStateError
-from cassieq_spark.groups.group import NO_END, ConsumerGroup
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import GroupState, Head, move_head
 from cassieq_spark.ledger.decide import register_group, remove_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group, LedgerHead, group_of, seek_pin_of
-from cassieq_spark.model import Range, validate_name
+from cassieq_spark.model import NO_END, Range, validate_name
 from cassieq_spark.settings.position import StartingPosition, show_position
 from cassieq_spark.store.protocol import DeleteBelow, Slice
 

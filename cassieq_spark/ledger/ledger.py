@@ -30,7 +30,7 @@ from cassieq_spark.ledger.state import (
     sink_batch_of,
     sink_key,
 )
-from cassieq_spark.model import LedgerBlock, QueueId, Range, SinkBatch
+from cassieq_spark.model import NO_END, LedgerBlock, QueueId, Range, SinkBatch
 from cassieq_spark.settings.position import StartingPosition, check_position
 from cassieq_spark.store.protocol import (
     DeleteBelow,
@@ -48,7 +48,6 @@ from cassieq_spark.store.protocol import (
 )
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
-_NO_END = 2**63 - 1
 #: How far apart the clocks of coordinators may be.
 _CLOCKS_APART = timedelta(minutes=1)
 #: Blocks of one read: with every column of the table, their rows take 2 MB.
@@ -316,7 +315,7 @@ class Ledger:
         """
         trimmed = Update(HEAD, {"trimmed": end}, when=(When("finalised", "=", end),))
         kinds = ("block", "sink", "once", "group", "seek_pin")
-        return self.cas([trimmed, *(DeleteBelow(kind, _NO_END) for kind in kinds)])
+        return self.cas([trimmed, *(DeleteBelow(kind, NO_END) for kind in kinds)])
 
     def _locate(
         self, monotons: Range, *, limit: int | None, serial: bool = False

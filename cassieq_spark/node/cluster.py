@@ -31,6 +31,8 @@ MOST_NODES = 3
 
 _NOT_OPEN = "The cluster is not open: use it in a with block."
 _LOOK_SECONDS = 0.05
+#: How long the nodes may take to serve, without the download.
+_START_TIMEOUT = timedelta(minutes=2)
 _STOP_TIMEOUT = timedelta(seconds=30)
 _KILL_TIMEOUT = timedelta(seconds=10)
 
@@ -54,7 +56,6 @@ class Cluster:
         tls: NodeTls | None = None,
         write_through: bool = False,
         prefix: Callable[[str], Sequence[str]] = lambda _: (),
-        start_timeout: timedelta = timedelta(minutes=2),
         cache: Path | None = None,
         console: Console | None = None,
     ) -> None:
@@ -78,7 +79,6 @@ class Cluster:
                 (CASSANDRA-13987).
             prefix: Returns, for the address of a node, what its command begins with, such as
                 ``["env", "LD_PRELOAD=..."]``; that program must replace itself with the rest.
-            start_timeout: How long the nodes may take to serve, without the download.
             cache: The folder where downloads are kept; see `default_cache`.
             console: Where a download shows its progress; standard error if None.
 
@@ -108,7 +108,6 @@ class Cluster:
         self._resolve_jars = partial(resolve_jars, release=release, cache=cache, console=console)
         self._authentication = authentication
         self._prefix = prefix
-        self._start_timeout = start_timeout
         self._nodes: list[Node] = []
         self._folder = self._data_dir
         self._held = ExitStack()
@@ -264,14 +263,14 @@ class Cluster:
         marks = {node.address: node.log_size() for node in self._nodes}
         for node in nodes:
             node.launch()
-        deadline = time.monotonic() + self._start_timeout.total_seconds()
+        deadline = time.monotonic() + _START_TIMEOUT.total_seconds()
         while not (all(node.serving for node in nodes) and self._ready(nodes, marks)):
             failed = next((node for node in nodes if not node.running), None)
             if failed:
                 raise SetupError(f"Cassandra did not start: {failed.describe()}")
             if time.monotonic() > deadline:
                 late = "\n".join(node.describe() for node in nodes)
-                raise SetupError(f"Cassandra took longer than {self._start_timeout}: {late}")
+                raise SetupError(f"Cassandra took longer than {_START_TIMEOUT}: {late}")
             time.sleep(_LOOK_SECONDS)
 
     def _ready(self, started: list[Node], marks: dict[str, int]) -> bool:

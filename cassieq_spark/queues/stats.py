@@ -208,10 +208,10 @@ def standing_of(ledger: Ledger, state: GroupState, head: LedgerHead) -> Standing
     """Where the messages stand that `stats_of` counts. No read, unless some are delayed."""
     held = [slot for slot in state.slots if slot.monotons]
     alive = [each for each in state.waiting if each.reason is None]
-    ahead = _blocks_ahead(ledger, state, head)
-    ahead_of_it = Ranges.of(Range(state.head.pointer, max(state.head.pointer, head.next)))
-    delayed = ahead_of_it & Ranges.of(
-        *(block.monotons for block in ahead if block.visible_since > state.now)
+    beyond = _blocks_beyond(ledger, state, head)
+    not_offered = Ranges.of(Range(state.head.pointer, max(state.head.pointer, head.next)))
+    delayed = not_offered & Ranges.of(
+        *(block.monotons for block in beyond if block.visible_since > state.now)
     )
     return Standing(
         leased=Ranges.union(slot.monotons for slot in held if slot.due_at >= state.now),
@@ -225,7 +225,7 @@ def standing_of(ledger: Ledger, state: GroupState, head: LedgerHead) -> Standing
             [delayed, *(each.monotons for each in alive if each.due > state.now_ms)]
         ),
         dead=Ranges.union(each.monotons for each in state.waiting if each.reason is not None),
-        fresh=ahead_of_it - delayed,
+        fresh=not_offered - delayed,
         stop=head.next,
     )
 
@@ -239,8 +239,8 @@ def _group_stats(ledger: Ledger, name: str, state: GroupState, head: LedgerHead)
     waiting = sum(each.monotons.count for each in alive) - due
     dead = sum(each.monotons.count for each in state.waiting) - due - waiting
     not_offered = max(0, head.next - state.head.pointer)
-    ahead = _blocks_ahead(ledger, state, head)
-    delayed = [block.monotons for block in ahead if block.visible_since > state.now]
+    beyond = _blocks_beyond(ledger, state, head)
+    delayed = [block.monotons for block in beyond if block.visible_since > state.now]
     pointer = state.head.pointer
     return GroupStats(
         group=name,
@@ -249,22 +249,22 @@ def _group_stats(ledger: Ledger, name: str, state: GroupState, head: LedgerHead)
         due=outstanding - leased + due,
         waiting=waiting + sum(each.stop - max(pointer, each.start) for each in delayed),
         dead=dead,
-        oldest_age=_age(ledger, state, _first_visible(state, head, ahead)),
+        oldest_age=_age(ledger, state, _first_visible(state, head, beyond)),
         pointer=pointer,
         floor=state.floor,
-        unexamined=max(0, head.delayed_stop - ahead[-1].monotons.stop) if ahead else 0,
+        unexamined=max(0, head.delayed_stop - beyond[-1].monotons.stop) if beyond else 0,
     )
 
 
-def _blocks_ahead(ledger: Ledger, state: GroupState, head: LedgerHead) -> list[LedgerBlock]:
+def _blocks_beyond(ledger: Ledger, state: GroupState, head: LedgerHead) -> list[LedgerBlock]:
     """The first blocks beyond the pointer, if there are delayed ones among them."""
     # Blocks that were settled and trimmed since the group was read are not missing.
     finalised = head.finalised
     while True:
         start = max(state.head.pointer, finalised)
-        ahead = Range(start, max(start, head.delayed_stop))
+        part = Range(start, max(start, head.delayed_stop))
         try:
-            return ledger.locate(ahead, limit=BLOCKS_EXAMINED)
+            return ledger.locate(part, limit=BLOCKS_EXAMINED)
         except InvariantError:
             now = ledger.read_head().finalised
             if now <= finalised:
@@ -273,7 +273,7 @@ def _blocks_ahead(ledger: Ledger, state: GroupState, head: LedgerHead) -> list[L
 
 
 def _first_visible(
-    state: GroupState, head: LedgerHead, ahead: Sequence[LedgerBlock]
+    state: GroupState, head: LedgerHead, beyond: Sequence[LedgerBlock]
 ) -> int | None:
     """The lowest monoton that is owed and visible by now."""
     owed = [slot.monotons.start for slot in state.slots if slot.monotons]
@@ -281,7 +281,7 @@ def _first_visible(
     owed += [each.monotons.start for each in state.waiting if each.due <= state.now_ms]
     owed += [
         max(state.head.pointer, block.monotons.start)
-        for block in ahead
+        for block in beyond
         if block.visible_since <= state.now
     ]
     rest = max(state.head.pointer, head.delayed_stop)

@@ -18,7 +18,15 @@ from cassieq_spark.fetch.read import Decoder
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import BucketSlice, Chunk, LedgerBlock, QueueDefinition, Range, Ranges
+from cassieq_spark.model import (
+    NO_END,
+    BucketSlice,
+    Chunk,
+    LedgerBlock,
+    QueueDefinition,
+    Range,
+    Ranges,
+)
 from cassieq_spark.repair.context import Checkpoint, Context, Scanned
 from cassieq_spark.repair.diagnosis import (
     Belonging,
@@ -40,8 +48,6 @@ logger = logging.getLogger(__name__)
 LACKS_ROWS = "repair.lacks_rows"
 #: A chunk cannot be decoded.
 UNREADABLE = "audit.unreadable"
-
-_NO_END = 2**63 - 1
 
 
 def audit_step(context: Context, queue: QueueDefinition, scanned: Scanned | None) -> tuple[()]:
@@ -165,7 +171,7 @@ class _Audit:
         }
 
     def _stored_rows(self, buckets: set[tuple[UUID, int]]) -> Iterator[Row]:
-        slices = [BucketSlice(block, bucket, 0, _NO_END) for block, bucket in sorted(buckets)]
+        slices = [BucketSlice(block, bucket, 0, NO_END) for block, bucket in sorted(buckets)]
         for piece, chunk in self.store.read_chunks(self.queue.queue_id, slices):
             yield {
                 "queue_id": self.queue.queue_id,

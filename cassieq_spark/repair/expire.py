@@ -173,10 +173,10 @@ def _plan(  # noqa: PLR0913 (what is there, what is too old, and for whom)
     skipped, never_offered = 0, skip(beyond).skipped
     if never_offered:
         # If delayed messages before them take all rows, this one only steps over those.
-        ahead = skip(_few_delayed(beyond, state.now))
-        skipped, pointer = ahead.skipped, ahead.pointer
+        lookahead = skip(_few_delayed(beyond, state.now))
+        skipped, pointer = lookahead.skipped, lookahead.pointer
         changes.move_pointer(pointer)
-        for each in ahead.waiting:
+        for each in lookahead.waiting:
             changes.add_waiting(each)
     too_old = never_offered + sum(row.monotons.count for row in old_rows)
     count = skipped + sum(row.monotons.count for row in rows)

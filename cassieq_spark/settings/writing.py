@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
+from cassieq_spark.arguments import MOST
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.declaration import check_both_or_neither, setting
 from cassieq_spark.settings.kinds import (
@@ -20,7 +21,6 @@ from cassieq_spark.settings.kinds import (
 from cassieq_spark.settings.spark import RoleOptions, a_role
 
 LARGEST_MESSAGE = 8 << 20
-_LARGEST_BIGINT = 2**63 - 1
 
 #: What a write does.
 PUBLISH = "publish"
@@ -49,7 +49,7 @@ class SinkOptions(RoleOptions):
         "several writes of one micro-batch to one queue apart. A streaming query needs neither.",
     )
     txn_version: int | None = setting(
-        whole_number(0, _LARGEST_BIGINT),
+        whole_number(0, MOST),
         None,
         "With `txnAppId`: number of this write, higher than those before it. Inside "
         "`foreachBatch`, use `exactlyOnce` = batch instead.",
