@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.errors import StoreError
 from cassieq_spark.model import QueueDefinition, QueueId
-from cassieq_spark.store.protocol import Partition, RowKey, Slice, Store, partition_of_group
+from cassieq_spark.store.protocol import Partition, RowKey, Slice, TimedRows, partition_of_group
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Presence:
     """
 
     def __init__(
-        self, store: Store, queue: QueueDefinition, group: str, *, lease: timedelta
+        self, store: TimedRows, queue: QueueDefinition, group: str, *, lease: timedelta
     ) -> None:
         self._store = store
         self._queue = queue
@@ -115,7 +115,7 @@ class Presences:
     Safe to call from several threads, and across a fork.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: TimedRows) -> None:
         self._store = store
         # A forked process is a reader of its own.
         self._known: dict[tuple[int, QueueId, str], Presence] = {}
@@ -140,7 +140,7 @@ class Presences:
                 presence.leave()
 
 
-def read_presences(store: Store, queue: QueueDefinition, group: str) -> dict[UUID, datetime]:
+def read_presences(store: TimedRows, queue: QueueDefinition, group: str) -> dict[UUID, datetime]:
     """The readers of a group that have a presence, and when each was written. One read.
 
     None in a queue with one partition, where readers write none.
@@ -151,7 +151,7 @@ def read_presences(store: Store, queue: QueueDefinition, group: str) -> dict[UUI
     return _read_written(store, partition_of_group(queue.queue_id, group), window)
 
 
-def _read_written(store: Store, partition: Partition, window: int) -> dict[UUID, datetime]:
+def _read_written(store: TimedRows, partition: Partition, window: int) -> dict[UUID, datetime]:
     # Without an end, as the clocks of some readers are ahead.
     rows = store.read_rows(partition, Slice(kinds=(_KIND,), start=window - 1)).rows
     return {

@@ -21,6 +21,7 @@ from cassieq_spark.store.protocol import (
     ServerNow,
     Slice,
     Store,
+    TimedRows,
     Update,
     Value,
     Values,
@@ -304,7 +305,7 @@ class _OwnTicket:
         number: Set once, after the first write.
     """
 
-    store: Store
+    store: TimedRows
     partition: Partition
     owner: str
     ttl: timedelta

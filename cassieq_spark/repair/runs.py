@@ -21,7 +21,14 @@ from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.signals import Stop
 from cassieq_spark.store.decoded import decoded, demand, demand_counts
-from cassieq_spark.store.protocol import Row, Slice, Store, Value, partition_of_history
+from cassieq_spark.store.protocol import (
+    Row,
+    Slice,
+    Store,
+    TimedRows,
+    Value,
+    partition_of_history,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +94,7 @@ class Recorder:
     """
 
     def __init__(
-        self, store: Store, held: Held, *, runner: str, steps: Sequence[str], kept: timedelta
+        self, store: TimedRows, held: Held, *, runner: str, steps: Sequence[str], kept: timedelta
     ) -> None:
         self._store = store
         self._kept = kept

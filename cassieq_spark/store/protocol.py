@@ -172,27 +172,11 @@ EVERYTHING: Slice = Slice()
 MOST_OPS = 65_535
 
 
-class Store(Protocol):
-    """Keeps queues. Safe to call from several threads.
+class TimedRows(Protocol):
+    """Reads of one partition, and writes of rows that vanish; it fails as `Store` does.
 
-    Every method repeats requests that are safe to repeat, within a budget of time, and raises
-    `NotAppliedError`, `OutcomeUnknownError`, `ConnectError`, `MissingSchemaError` or plain
-    `StoreError`.
+    It is all of a store that tickets of locks, presences and the history of runs need.
     """
-
-    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
-        """Carry out all of ``ops`` on one partition at once if every condition is true. One LWT.
-
-        At least one operation must have a condition (`Update`, `Delete`, or `Insert` with
-        ``if_absent``), no two may name the same row, and there are `MOST_OPS` at the most.
-
-        Returns:
-            True: all were applied. False: a condition was false, and nothing was applied.
-
-        Raises:
-            OutcomeUnknownError: It may have been applied. A serial read of the rows tells.
-            TooLargeError: There are more than `MOST_OPS`; nothing was sent.
-        """
 
     def read_rows(
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
@@ -246,6 +230,29 @@ class Store(Protocol):
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
         """Delete what `write_row` writes up to this timestamp, even if it arrives later."""
+
+
+class Store(TimedRows, Protocol):
+    """Keeps queues. Safe to call from several threads.
+
+    Every method repeats requests that are safe to repeat, within a budget of time, and raises
+    `NotAppliedError`, `OutcomeUnknownError`, `ConnectError`, `MissingSchemaError` or plain
+    `StoreError`.
+    """
+
+    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        """Carry out all of ``ops`` on one partition at once if every condition is true. One LWT.
+
+        At least one operation must have a condition (`Update`, `Delete`, or `Insert` with
+        ``if_absent``), no two may name the same row, and there are `MOST_OPS` at the most.
+
+        Returns:
+            True: all were applied. False: a condition was false, and nothing was applied.
+
+        Raises:
+            OutcomeUnknownError: It may have been applied. A serial read of the rows tells.
+            TooLargeError: There are more than `MOST_OPS`; nothing was sent.
+        """
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
         """Write chunks as they come, several at a time, with a bounded number of bytes in flight.
