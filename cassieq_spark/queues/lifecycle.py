@@ -308,13 +308,17 @@ def pause_queue(store: Store, name: str) -> bool:
         QueueStateError: There is no active queue of that name.
         ContentionError: Lost to others again and again.
     """
-    changed = [set_paused(ledger, paused=True) for ledger in open_ledgers(store, name)]
-    return any(changed)
+    return _set_all_paused(store, name, paused=True)
 
 
 def resume_queue(store: Store, name: str) -> bool:
     """Let readers lease messages again; False: it was not paused. See `pause_queue`."""
-    changed = [set_paused(ledger, paused=False) for ledger in open_ledgers(store, name)]
+    return _set_all_paused(store, name, paused=False)
+
+
+def _set_all_paused(store: Store, name: str, *, paused: bool) -> bool:
+    """Pause or resume every partition; whether any has changed."""
+    changed = [set_paused(ledger, paused=paused) for ledger in open_ledgers(store, name)]
     return any(changed)
 
 
