@@ -37,11 +37,11 @@ from cassieq_spark.arrow.typed_numbers import (
     STEPS,
     WIDTHS,
     Body,
+    ColumnPlan,
     Flags,
     Loaded,
     Numbers,
     Parts,
-    Plan,
     bits_of,
     bounds_of,
     nulls_of,
@@ -114,7 +114,7 @@ class Node:
         """Add what is stored of some elements."""
         raise NotImplementedError
 
-    def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
+    def measure(self, count: int, entries: Iterator[int], plan: ColumnPlan) -> None:
         """Take the entries of a node and its children, and add up what ``count`` elements take.
 
         Raises:
@@ -147,7 +147,7 @@ class Node:
             raise ValueError("a column of multiples, which its type has not")
         return code, step, has_nulls
 
-    def _measure_lengths(self, count: int, entries: Iterator[int], plan: Plan) -> int:
+    def _measure_lengths(self, count: int, entries: Iterator[int], plan: ColumnPlan) -> int:
         """Take the entry of texts or lists; how many bytes or elements they have."""
         code, _, has_nulls = self._open(entries, OFFSET_BYTES)
         size = next(entries)
@@ -187,7 +187,7 @@ class _Plain(Node):
         body.add(self._width, packing.bits(values) if self._is_bits else values.tobytes())
         body.add_nulls(loaded)
 
-    def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
+    def measure(self, count: int, entries: Iterator[int], plan: ColumnPlan) -> None:
         _, _, has_nulls = self._open(entries)
         plan.count(count, self._width)
         plan.keep(count, has_nulls)
@@ -235,7 +235,7 @@ class _Integers(Node):
         body.add_numbers(loaded, self._width, has_steps=self._has_steps)
         body.add_nulls(loaded)
 
-    def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
+    def measure(self, count: int, entries: Iterator[int], plan: ColumnPlan) -> None:
         code, step, has_nulls = self._open(entries, self._width, has_steps=self._has_steps)
         plan.count(count, self._width)
         plan.keep(count, has_nulls, code, step)
@@ -272,7 +272,7 @@ class _Decimals(Node):
             body.add_numbers(loaded, LONG.itemsize)
         body.add_nulls(loaded)
 
-    def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
+    def measure(self, count: int, entries: Iterator[int], plan: ColumnPlan) -> None:
         code, _, has_nulls = self._open(entries, self._width)
         plan.count(count, self._width)
         plan.keep(count, has_nulls, code)
@@ -341,7 +341,7 @@ class _Texts(Node):
         body.add_nulls(loaded)
         body.add(1, loaded.data)
 
-    def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
+    def measure(self, count: int, entries: Iterator[int], plan: ColumnPlan) -> None:
         size = self._measure_lengths(count, entries, plan)
         plan.array_bytes += size
         plan.expect(1, size)
@@ -401,7 +401,7 @@ class _Lists(_Nested):
         body.entries.append(loaded.children[0].count)
         super().write(loaded, body)
 
-    def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
+    def measure(self, count: int, entries: Iterator[int], plan: ColumnPlan) -> None:
         elements = self._measure_lengths(count, entries, plan)
         for node in self.children:
             node.measure(elements, entries, plan)
@@ -438,7 +438,7 @@ class _Structs(_Nested):
         body.entries.append(NULLS if loaded.nulls is not None else 0)
         super().write(loaded, body)
 
-    def measure(self, count: int, entries: Iterator[int], plan: Plan) -> None:
+    def measure(self, count: int, entries: Iterator[int], plan: ColumnPlan) -> None:
         _, _, has_nulls = self._open(entries)
         plan.keep(count, has_nulls)
         plan.expect_nulls(count, has_nulls)

@@ -33,7 +33,7 @@ from cassieq_spark.arrow import packing
 from cassieq_spark.arrow.framing import HEADERS, MOST_DATA_BYTES, MOST_MESSAGES
 from cassieq_spark.arrow.packing import CODECS, checksum
 from cassieq_spark.arrow.typed_columns import Node, headers_node, node_of
-from cassieq_spark.arrow.typed_numbers import Body, Loaded, Plan
+from cassieq_spark.arrow.typed_numbers import Body, ColumnPlan, Loaded
 from cassieq_spark.errors import MessageError, UnreadableError
 
 #: The columns of a message beside those of its queue.
@@ -253,7 +253,7 @@ class _Section(NamedTuple):
     codec: int
     length: int
     total: int
-    plan: Plan
+    plan: ColumnPlan
 
 
 def _header(frame: bytes) -> tuple[int, int, int, int]:
@@ -278,7 +278,7 @@ def _sections(
         codec, length, total = next(entries), next(entries), next(entries)
         if codec >= len(CODECS):
             raise ValueError(f"the column {name!r} is compressed in an unknown way")
-        plan = Plan()
+        plan = ColumnPlan()
         node.measure(count, entries, plan)
         yield _Section(name, node, codec, length, total, plan)
 

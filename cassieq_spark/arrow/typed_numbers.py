@@ -137,7 +137,7 @@ def _step(values: Numbers, low: int, span: int) -> int:
 
 
 @dataclass(slots=True)
-class Plan:
+class ColumnPlan:
     """What the directory says of one column.
 
     Attributes:

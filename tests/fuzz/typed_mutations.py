@@ -215,7 +215,7 @@ def _some_section(rng: random.Random, frame: Frame) -> tuple[int, int]:
 def _size(frame: Frame, at: int, entry: int) -> int:
     """The bytes of a section, decompressed, as the directory says."""
     node = list(layout_of(frame.schema).nodes[frame.flags].values())[at]
-    plan = typed_framing.Plan()
+    plan = typed_framing.ColumnPlan()
     try:
         node.measure(frame.count, iter(frame.directory[entry + 3 :]), plan)
     except ValueError:

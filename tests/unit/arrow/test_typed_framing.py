@@ -377,7 +377,7 @@ def test_headers_without_a_name_are_refused_in_both_directions():
         encode(batch, TRIPS, 7, "none")
     for code, lengths in ((0, b""), (1, b"\0")):
         node = typed_columns.headers_node(HEADERS)
-        plan = typed_numbers.Plan()
+        plan = typed_numbers.ColumnPlan()
         node.measure(1, iter([0, 1, code, 0, 0, 0]), plan)
         sizes = number(1) + lengths + number(0) + number(0)
         body = pa.py_buffer(number(1) + number(0) * 2 + lengths if code else sizes)
