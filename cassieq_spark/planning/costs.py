@@ -25,7 +25,7 @@ class Work:
         raw: Their bytes before compression.
         stored: Their bytes as stored.
         task: Tasks of Spark.
-        block: Blocks that are written or read: a task has one for each partition.
+        block: Blocks that are written or read: a task of the writer makes one for each partition.
         batch: Micro-batches.
         lwt: LWTs: a micro-batch has one for each partition.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import Final
@@ -140,9 +140,14 @@ class Plan:
 
     @cached_property
     def tasks(self) -> int:
-        """Tasks of a micro-batch."""
+        """Tasks of a micro-batch of the writer."""
+        return _upwards(self.rate * self.seconds / TASK)
+
+    @cached_property
+    def reader_tasks(self) -> int:
+        """Tasks of a micro-batch of a group."""
         least = self.partitions if self.load.order is Order.KEY else 1
-        return max(least, _upwards(self.rate * self.seconds / TASK))
+        return max(least, self.tasks)
 
     @cached_property
     def partitions(self) -> int:
@@ -153,24 +158,29 @@ class Plan:
         """
         if self.load.order is not Order.KEY:
             return 1
-        plain = self._work(1, _upwards(self.rate * self.seconds / TASK))
-        cores = costs.client_seconds(READ, plain, self.known)
+        cores = costs.client_seconds(READ, self._work(1), self.known)
         return _upwards(cores / (1 - self.load.headroom))
 
     @cached_property
-    def work(self) -> Work:
-        """Publishing, and reading of each group, in a second of the peak."""
-        return self._work(self.partitions, self.tasks)
+    def published(self) -> Work:
+        """What the writer does in a second of the peak.
 
-    def _work(self, partitions: int, tasks: int) -> Work:
-        # In order by key a task reads one partition; else a task has all.
-        blocks = max(tasks, partitions) if self.load.order is Order.KEY else tasks * partitions
+        Each task writes a block for each partition: the keys of its messages are in all of them.
+        """
+        return self._work(self.partitions)
+
+    @cached_property
+    def read(self) -> Work:
+        """What each group does in a second of the peak: it reads the blocks of the writer."""
+        return replace(self.published, task=self.reader_tasks / self.seconds)
+
+    def _work(self, partitions: int) -> Work:
         return Work(
             message=self.rate,
             raw=self.rate * self.load.size,
             stored=self.rate * self.stored,
-            task=tasks / self.seconds,
-            block=blocks / self.seconds,
+            task=self.tasks / self.seconds,
+            block=self.tasks * partitions / self.seconds,
             batch=1 / self.seconds,
             lwt=partitions / self.seconds,
         )
@@ -206,24 +216,24 @@ class Plan:
     @cached_property
     def flushed(self) -> float:
         """Bytes a second of new files, of all replicas."""
-        return costs.disk_bytes(self.work, self.known) * self.load.replicas
+        return costs.disk_bytes(self.published, self.known) * self.load.replicas
 
     @cached_property
     def publish_cores(self) -> float:
         """Cores of Cassandra for requests of writers."""
-        return costs.cassandra_seconds(PUBLISH, self.work, self.load.replicas, self.known)
+        return costs.cassandra_seconds(PUBLISH, self.published, self.load.replicas, self.known)
 
     @cached_property
     def read_cores(self) -> float:
         """Cores of Cassandra for requests of all groups."""
-        one = costs.cassandra_seconds(READ, self.work, self.load.replicas, self.known)
+        one = costs.cassandra_seconds(READ, self.read, self.load.replicas, self.known)
         return one * self.load.groups
 
     @cached_property
     def repair_cores(self) -> float:
         """Cores of Cassandra for the repair, which scans once a day."""
         scanned = self.kept * (1 / _DAY)
-        one = costs.repair_seconds("cassandra", self.work, scanned, self.known)
+        one = costs.repair_seconds("cassandra", self.published, scanned, self.known)
         return one * self.load.replicas
 
     def storing_cores(self, nodes: int) -> float:
@@ -237,16 +247,16 @@ class Plan:
 
     def written(self, nodes: int) -> float:
         """Bytes a second that each of so many nodes writes to its disks."""
-        log = costs.log_bytes(self.work, self.known) * self.load.replicas
+        log = costs.log_bytes(self.published, self.known) * self.load.replicas
         return (log + self.flushed * (1 + self.rewrites(nodes))) / nodes
 
     def network(self, nodes: int) -> float:
         """Bytes a second of each of so many nodes, in the busier direction."""
-        of = partial(costs.node_bytes, work=self.work, replicas=self.load.replicas)
+        of = partial(costs.node_bytes, replicas=self.load.replicas, known=self.known)
         groups = self.load.groups
-        between = of(PUBLISH, known=self.known) + groups * of(READ, known=self.known)
-        arriving = costs.wire_bytes(PUBLISH, self.work, self.known)
-        leaving = costs.wire_bytes(READ, self.work, self.known) * groups
+        between = of(PUBLISH, self.published) + groups * of(READ, self.read)
+        arriving = costs.wire_bytes(PUBLISH, self.published, self.known)
+        leaving = costs.wire_bytes(READ, self.read, self.known) * groups
         return (max(arriving, leaving) + between) / nodes
 
     @cached_property
@@ -283,13 +293,13 @@ class Plan:
     @cached_property
     def writer_cores(self) -> float:
         """Cores of Spark that the query is busy with that writes."""
-        seconds = costs.client_seconds(PUBLISH, self.work, self.known)
+        seconds = costs.client_seconds(PUBLISH, self.published, self.known)
         return seconds + self.known["idle.query"]
 
     @cached_property
     def reader_cores(self) -> float:
         """The same for the query of each group, without its work on the messages."""
-        return costs.client_seconds(READ, self.work, self.known) + self.known["idle.query"]
+        return costs.client_seconds(READ, self.read, self.known) + self.known["idle.query"]
 
     def executors(self, cores: float) -> int:
         """Executors of a query that is busy with so many cores."""
@@ -372,7 +382,7 @@ class Plan:
         yield queue("partitions", self.partitions, why, self._basis())
         yield queue(
             "LWTs/s",
-            self.work.lwt * (1 + load.groups),
+            self.published.lwt * (1 + load.groups),
             "partitions x (1 + groups) / interval",
             self._basis(),
         )

@@ -191,9 +191,19 @@ def test_in_order_by_key_a_queue_has_a_partition_for_each_core_of_a_group():
     by_key = replace(LOAD, order=Order.KEY)
 
     assert Plan(by_key, known).partitions == 7  # 4 / 60 %
-    assert Plan(by_key, known).tasks == 7
-    assert Plan(by_key, known).work.block == pytest.approx(0.7)
-    assert Plan(by_key, known).work.lwt == pytest.approx(0.7)
+    assert Plan(by_key, known).published.lwt == pytest.approx(0.7)
+
+
+def test_each_task_of_the_writer_makes_a_block_for_each_partition_and_groups_read_these():
+    known = coefficients(read__client__message=1e-5, publish__cassandra__block=1.0)
+    by_key = replace(LOAD, order=Order.KEY, rate=1e5)
+
+    plan = Plan(by_key, known)
+
+    # 2,000,000 messages of a micro-batch are 20 tasks; 2 cores / 60 % are 4 partitions.
+    assert (plan.tasks, plan.partitions) == (20, 4)
+    assert plan.published.block == plan.read.block == pytest.approx(20 * 4 / 10)
+    assert plan.publish_cores == pytest.approx(8.0)
 
 
 def test_the_messages_of_a_micro_batch_say_how_often_it_comes():
