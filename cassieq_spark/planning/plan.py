@@ -18,6 +18,7 @@ from cassieq_spark.planning import costs
 from cassieq_spark.planning.coefficients import Coefficients
 from cassieq_spark.planning.costs import PUBLISH, READ, Work
 from cassieq_spark.planning.units import PERIOD, shown, shown_flow, shown_period, shown_size
+from cassieq_spark.queues.definition import MOST_PARTITIONS
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
 MEASURED, PAPER = "measured", "paper"
@@ -145,21 +146,33 @@ class Plan:
 
     @cached_property
     def reader_tasks(self) -> int:
-        """Tasks of a micro-batch of a group."""
-        least = self.partitions if self.load.order is Order.KEY else 1
-        return max(least, self.tasks)
+        """Tasks of a micro-batch of a group: in order by key a partition is one."""
+        return self.partitions if self.load.order is Order.KEY else self.tasks
 
     @cached_property
     def partitions(self) -> int:
         """Partitions of the queue.
 
-        In order by key a partition is one task: so many as a group needs cores. Else one: further
-        ones do not make publishes of one query faster, see `_check_interval`.
+        In order by key a partition is one task: so many as a group needs cores, each of which has
+        a task of its own to begin and end. Else one: further ones do not make publishes of one
+        query faster, see `_check_interval`.
+
+        Raises:
+            OptionError: A queue can't have so many.
         """
         if self.load.order is not Order.KEY:
             return 1
-        cores = costs.client_seconds(READ, self._work(1), self.known)
-        return _upwards(cores / (1 - self.load.headroom))
+        without_tasks = replace(self._work(1), task=0.0)
+        cores = costs.client_seconds(READ, without_tasks, self.known)
+        of_each = 1 - self.load.headroom - self.known["read.client.task"] / self.seconds
+        if of_each <= 0 or cores > MOST_PARTITIONS * of_each:
+            raise OptionError(
+                "in order by key a partition is one task of a group, and the tasks of "
+                f"{MOST_PARTITIONS} partitions, the most of a queue, do not keep up with this "
+                "load: give a longer --interval, a smaller --headroom or a lower --rate, or "
+                "divide the load among several queues"
+            )
+        return _upwards(cores / of_each)
 
     @cached_property
     def published(self) -> Work:
@@ -367,9 +380,8 @@ class Plan:
             "batch / messages/s" if load.batch else "--interval",
         )
         yield count("messages of a micro-batch", self.rate * self.seconds, "messages/s x interval")
-        yield count(
-            "tasks of a micro-batch", self.tasks, f"messages of a micro-batch / {TASK:,}, upwards"
-        )
+        tasks = f"messages of a micro-batch / {TASK:,}, upwards"
+        yield count("tasks of a micro-batch, writer", self.tasks, tasks)
         queue = partial(_line, shown, "queue")
         why = "more are for order by key, or for many writers"
         if load.order is Order.STRICT:
@@ -379,13 +391,22 @@ class Plan:
                 "cores of a group / (1 - headroom), upwards: in order by key a partition is one "
                 "task"
             )
+            tasks = "partitions: each is one task" + self._unshared()
         yield queue("partitions", self.partitions, why, self._basis())
+        yield queue("tasks of a micro-batch, each group", self.reader_tasks, tasks, self._basis())
         yield queue(
             "LWTs/s",
             self.published.lwt * (1 + load.groups),
             "partitions x (1 + groups) / interval",
             self._basis(),
         )
+
+    def _unshared(self) -> str:
+        """What to set so that each partition is a task; partitions with few messages share one."""
+        each = _upwards(self.rate * self.seconds / self.partitions)
+        if self.partitions == 1 or 2 * each > TASK:
+            return ""
+        return f", with messagesPerTask = {each} (else some share one)"
 
     def _of_cassandra(self) -> Iterator[Line]:
         load, nodes = self.load, self.nodes
@@ -504,6 +525,8 @@ class Plan:
         why = f"cores / (1 - headroom) / {load.executor_cores}, upwards"
         writers, readers = map(self.executors, (self.writer_cores, self.reader_cores))
         yield spark("executors, writer", writers, why, PAPER)
+        if load.order is Order.KEY:
+            why += f"; at most one core for each of {self.partitions} partition(s) is busy"
         yield spark("executors, each group", readers, why, PAPER)
         yield spark(
             "cores, all queries",

@@ -206,6 +206,48 @@ def test_each_task_of_the_writer_makes_a_block_for_each_partition_and_groups_rea
     assert plan.publish_cores == pytest.approx(8.0)
 
 
+def test_in_order_by_key_a_group_has_a_task_for_each_partition_however_many_its_messages_are():
+    known = coefficients(read__client__message=1e-5, read__client__task=1.0)
+    by_key = replace(LOAD, order=Order.KEY, rate=1e5)
+
+    plan = Plan(by_key, known)
+
+    # 2 cores, and a core gives 60 % less a task of 1 s each 10 s: 4 partitions, not 20 tasks.
+    assert (plan.partitions, plan.reader_tasks, plan.tasks) == (4, 4, 20)
+    assert plan.reader_cores == pytest.approx(2 + 4 / 10)
+    lines = {each.name: each for each in plan.lines()}
+    assert lines["tasks of a micro-batch, each group"].value == 4
+    assert "one core for each of 4 partition(s)" in lines["executors, each group"].follows
+
+
+def test_in_order_by_key_there_are_so_many_partitions_that_their_tasks_keep_up():
+    known = coefficients(read__client__message=1e-5, read__client__task=1.0)
+    by_key = replace(LOAD, order=Order.KEY, rate=1e5, interval=timedelta(seconds=4))
+
+    plan = Plan(by_key, known)
+
+    assert plan.partitions == 6  # 2 cores / (60 % - 1 s each 4 s)
+    assert plan.reader_cores <= plan.partitions * 0.6
+
+
+def test_partitions_that_would_share_a_task_have_a_setting_that_keeps_them_apart():
+    def tasks(rate: float) -> str:
+        known = coefficients(read__client__message=1 / rate)  # 2 cores: 4 partitions
+        lines = Plan(replace(LOAD, order=Order.KEY, rate=rate), known).lines()
+        return next(each.follows for each in lines if each.name.endswith("each group"))
+
+    assert "messagesPerTask = 5000" in tasks(1000)
+    assert "messagesPerTask" not in tasks(1e5)
+
+
+@pytest.mark.parametrize("task", [0.5, 6.0])
+def test_a_load_in_order_by_key_that_the_most_partitions_cannot_carry_is_refused(task: float):
+    known = coefficients(read__client__message=0.08, read__client__task=task)
+
+    with pytest.raises(OptionError, match=r"256 partitions, .* do not keep up .* --interval"):
+        Plan(replace(LOAD, order=Order.KEY), known).lines()
+
+
 def test_the_messages_of_a_micro_batch_say_how_often_it_comes():
     plan = Plan(replace(LOAD, batch=500), coefficients())
 
