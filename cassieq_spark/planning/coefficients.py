@@ -64,7 +64,7 @@ def _meanings() -> dict[str, tuple[str, str]]:
         "compaction.byte": (SECONDS, "Cassandra: merging files, for a byte that is written"),
         "idle.node": (CORES, "Cassandra: a node that has nothing to do"),
         "idle.query": (CORES, "Spark: a query to which nothing comes"),
-        "lwt.cassandra": (SECONDS, "Cassandra: a publish of one empty block"),
+        "lwt.cassandra": (SECONDS, "Cassandra, one replica: a publish of one empty block"),
     }
     found |= {
         f"{name}.{thing}": (BYTES, f"{said}, for {of}")
@@ -80,8 +80,14 @@ def _meanings() -> dict[str, tuple[str, str]]:
         "disk.garbage": ("times", "files of a replica at the most, for what is kept"),
         "disk.level": ("times", "bytes that compaction writes, for each level of four files"),
         "disk.flushed": ("times", "size of a new file, for the memory of memtables"),
-        "lwt.partition": ("a second", "publishes of one partition, one after the other"),
-        "lwt.core": ("a second", "publishes of many partitions, for each core of Cassandra"),
+        "lwt.partition": (
+            "a second",
+            "publishes of one partition, one replica, one after the other",
+        ),
+        "lwt.core": (
+            "a second",
+            "publishes of many partitions, one replica, for each core of Cassandra",
+        ),
         "count.publish.lwts": ("LWTs", "publish, for a micro-batch"),
         "count.publish.reads": ("reads", "publish, for a micro-batch of one task"),
         "count.read.lwts": ("LWTs", "read and ack, for a micro-batch"),

@@ -154,8 +154,8 @@ class Plan:
         """Partitions of the queue.
 
         In order by key a partition is one task: so many as a group needs cores, each of which has
-        a task of its own to begin and end. Else one: further ones do not make publishes of one
-        query faster, see `_check_interval`.
+        a task of its own to begin and end. Else one: LWTs of one query do not need more, see
+        `_check_interval`.
 
         Raises:
             OptionError: A queue can't have so many.
@@ -322,40 +322,28 @@ class Plan:
         """All figures of the plan, in order.
 
         Raises:
-            OptionError: Micro-batches come too fast, or no number of nodes is enough.
+            OptionError: Micro-batches come too fast, or no number of partitions, or of nodes, is
+                enough.
         """
         self._check_interval()
         return [*self._of_load(), *self._of_cassandra(), *self._of_node(), *self._of_spark()]
 
     def _check_interval(self) -> None:
-        """Refuse micro-batches that come faster than Spark runs them, or one partition publishes.
+        """Refuse micro-batches that come faster than Spark runs them.
 
-        Further partitions do not help. A micro-batch with keys publishes in each of them. Those
-        without keys go to one partition in turns, but a query begins none before it has published
-        the last one.
+        LWTs limit no plan: one partition publishes several times as often, also with three
+        replicas, and a query publishes in all of its partitions at the same time.
         """
-        possible = self.known["lwt.partition"] * (1 - self.load.headroom)
-        given = "--interval" if self.load.batch is None else "--batch"
-        if self.seconds < _MICRO_BATCH - 1e-9:
-            period = shown_period(timedelta(seconds=self.seconds))
-            raise OptionError(
-                f"{given} gives a micro-batch each {period}, but a query runs one after the "
-                f"other, and each takes about {shown_period(timedelta(seconds=_MICRO_BATCH))}: "
-                f"{self._longer(_MICRO_BATCH)}"
-            )
-        if 1 / self.seconds > possible + 1e-9:
-            raise OptionError(
-                f"{given} gives {shown(1 / self.seconds)} micro-batches a second, more than the "
-                f"{shown(possible)} publishes that a partition has time for (with headroom), and "
-                f"further partitions do not help: {self._longer(1 / possible)}"
-            )
-
-    def _longer(self, least: float) -> str:
-        """What to do if micro-batches are to come so many seconds apart, at the least."""
+        if self.seconds >= _MICRO_BATCH - 1e-9:
+            return
+        least = f"an --interval of at least {PERIOD.show(timedelta(seconds=_MICRO_BATCH))}"
         if self.load.batch is not None:
-            return f"give a --batch of at least {_upwards(least * self.rate):,}"
-        period = timedelta(milliseconds=_upwards(least * 1000))
-        return f"give an --interval of at least {PERIOD.show(period)}"
+            least = f"a --batch of at least {_upwards(_MICRO_BATCH * self.rate):,}"
+        raise OptionError(
+            f"{'--interval' if self.load.batch is None else '--batch'} gives a micro-batch each "
+            f"{_shown_seconds(self.seconds)}, but a query runs one after the other, and each "
+            f"takes about {_shown_seconds(_MICRO_BATCH)}: give {least}"
+        )
 
     def _basis(self, *, is_paper: bool = False) -> str:
         """Whether the load is like those that were measured."""
@@ -373,7 +361,7 @@ class Plan:
             f"{shown_size(load.size)} / {shown(load.compression)} (compression)",
         )
         yield _line(
-            lambda value: shown_period(timedelta(seconds=value)),
+            _shown_seconds,
             "load",
             "between micro-batches",
             self.seconds,
@@ -546,6 +534,10 @@ def _line(  # noqa: PLR0913, PLR0917 (the attributes of a line)
     basis: str = MEASURED,
 ) -> Line:
     return Line(part, name, value, show(value), follows, basis)
+
+
+def _shown_seconds(value: float) -> str:
+    return shown_period(timedelta(seconds=value))
 
 
 def _percent(value: float) -> str:

@@ -20,7 +20,7 @@ GIB = 2.0**30
 def coefficients(**values: float) -> Coefficients:
     """All coefficients are 0 but these; a dot in a name is ``__``."""
     known = dict.fromkeys(MEANINGS, 0.0)
-    known |= {"disk.garbage": 1.0, "disk.flushed": 0.5, "lwt.partition": 100.0}
+    known |= {"disk.garbage": 1.0, "disk.flushed": 0.5}
     known |= {name.replace("__", "."): value for name, value in values.items()}
     return Coefficients(known, {})
 
@@ -145,16 +145,18 @@ def test_executors_are_those_of_each_query_upwards():
 
 
 @pytest.mark.parametrize("order", Order)
-def test_micro_batches_that_come_faster_than_one_partition_publishes_are_refused(order: Order):
-    # A second has 3 publishes: 5 x 60 %.
+def test_publishes_of_a_partition_without_replicas_do_not_limit_a_plan_with_three(order: Order):
     slow = coefficients(lwt__partition=5.0)
-    enough = replace(LOAD, order=order, interval=timedelta(milliseconds=334))
+    often = replace(LOAD, order=order, interval=timedelta(milliseconds=100), replicas=3)
 
-    assert texts(Plan(enough, slow))["queue", "partitions"] == "1"
-    with pytest.raises(OptionError, match=r"--interval gives 5 .* 3 .* at least 334ms"):
-        Plan(replace(enough, interval=timedelta(milliseconds=200)), slow).lines()
-    with pytest.raises(OptionError, match=r"--batch gives 5 .* --batch of at least 667"):
-        Plan(replace(enough, batch=400), slow).lines()
+    assert texts(Plan(often, slow))["queue", "partitions"] == "1"
+
+
+def test_what_was_measured_of_lwts_without_replicas_says_so():
+    alone = [name for name in MEANINGS if name.startswith("lwt.")]
+
+    assert len(alone) == 3
+    assert all("one replica" in MEANINGS[name][1] for name in alone)
 
 
 def test_micro_batches_that_come_faster_than_spark_runs_them_are_refused():
