@@ -385,7 +385,8 @@ class Plan:
         yield queue(
             "LWTs/s",
             self.published.lwt * (1 + load.groups),
-            "partitions x (1 + groups) / interval",
+            "partitions x (1 + groups) / interval, at the least: a group that waits between "
+            "micro-batches takes two",
             self._basis(),
         )
 

@@ -152,6 +152,13 @@ def test_publishes_of_a_partition_without_replicas_do_not_limit_a_plan_with_thre
     assert texts(Plan(often, slow))["queue", "partitions"] == "1"
 
 
+def test_the_lwts_of_a_plan_are_called_the_least_that_they_are():
+    line = next(each for each in Plan(LOAD, coefficients()).lines() if each.name == "LWTs/s")
+
+    assert line.value == pytest.approx(0.3)  # a publish and two groups each 10 s
+    assert "at the least" in line.follows
+
+
 def test_what_was_measured_of_lwts_without_replicas_says_so():
     alone = [name for name in MEANINGS if name.startswith("lwt.")]
 
