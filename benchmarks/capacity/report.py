@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import patch
 
-from benchmarks.capacity.check import WANTED, Checked
+from benchmarks.capacity.check import STEPS, WANTED, Checked
 from cassieq_spark import cli
 from cassieq_spark.node.jars import DEFAULT_RELEASE
 from cassieq_spark.planning.coefficients import MEANINGS, SECONDS, Coefficients
@@ -71,18 +71,21 @@ def coefficients_table(known: Coefficients) -> str:
 
 
 def check_table(found: Iterable[Checked], now: datetime) -> str:
-    """Predictions beside the truth."""
+    """Predictions beside the truth, and the sum of those that are judged together."""
+    found = list(found)
     lines = [
         f"Measured by `python -m benchmarks.capacity --check`, {now:%Y-%m-%d}, {_busy()}.",
         "",
         f"| cluster | load | what | predicted | measured | ratio | within {WANTED:.0%} |",
         "|---|---|---|---|---|---|---|",
     ]
-    for each in found:
+    for each in [*found, Checked.sum_of_steps(found)]:
         figures = (
             f"{shown(value)} {each.unit}".strip() for value in (each.predicted, each.measured)
         )
         verdict = "yes" if each.is_near else "**no**"
+        if each.what == STEPS and each in found:
+            verdict = "in the sum"
         cells = (each.cluster, each.load, each.what, *figures, f"{each.ratio:.2f}", verdict)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -90,9 +90,25 @@ def test_a_prediction_that_is_too_far_off_is_called_so():
         datetime(2026, 1, 2, tzinfo=UTC),
     )
 
-    *_, near, far = table.splitlines()
+    *_, near, far, _ = table.splitlines()
     assert near == "| 1 node(s), 1 replica(s) | 5/s | LWTs | 100 | 99 | 1.01 | yes |"
     assert far == "| 1 node(s), 1 replica(s) | 5/s | log | 100 MB | 50 MB | 2.00 | **no** |"
+
+
+def test_what_compaction_rewrites_in_steps_is_judged_by_the_sum_of_all_loads_which_may_be_off():
+    def last(*measured: float) -> list[str]:
+        found = [
+            Checked(f"{nodes} node(s)", "5/s", "rewritten by compaction", "MB", 100, each)
+            for nodes, each in zip((1, 3), measured, strict=True)
+        ]
+        return check_table(found, datetime(2026, 1, 2, tzinfo=UTC)).splitlines()[-3:]
+
+    assert last(66, 134) == [
+        "| 1 node(s) | 5/s | rewritten by compaction | 100 MB | 66 MB | 1.52 | in the sum |",
+        "| 3 node(s) | 5/s | rewritten by compaction | 100 MB | 134 MB | 0.75 | in the sum |",
+        "| all | all loads | rewritten by compaction | 200 MB | 200 MB | 1.00 | yes |",
+    ]
+    assert last(66, 80)[-1].endswith("| 200 MB | 146 MB | 1.37 | **no** |")
 
 
 def test_the_table_of_coefficients_has_all_of_them_with_their_units():
