@@ -43,6 +43,7 @@ _GROUP = "g"
 _LOOK_SECONDS = 0.2
 _LONGEST_SECONDS = 240.0
 _TASK = 1_000_000
+_KEYS, _KEY_BYTES = 1000, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,13 @@ def random_messages(shape: Shape) -> pa.RecordBatch:
     data = os.urandom(count * shape.size)
     values = [data[at : at + shape.size] for at in range(0, len(data), shape.size)]
     return pa.record_batch({"value": pa.array(values, pa.binary())})
+
+
+def keyed_messages(shape: Shape) -> pa.RecordBatch:
+    """The same with keys, whose bytes are of those of a message: each partition has some."""
+    plain = random_messages(replace(shape, size=shape.size - _KEY_BYTES))
+    keys = [b"%0*d" % (_KEY_BYTES, number % _KEYS) for number in range(plain.num_rows)]
+    return pa.record_batch({"key": pa.array(keys, pa.binary()), "value": plain["value"]})
 
 
 class StoreTrial:
@@ -254,14 +262,15 @@ class StreamTrial:
         ]
         ledger = Ledger(place.store, queue.queue_id)
         publish(ledger, blocks[: shape.tasks])
-        query = start(place, read_frame(place, queue, shape.messages, shape.tasks), "noop", {})
+        per_task = shape.messages // shape.tasks
+        query = start(place, read_frame(place, queue, shape.messages, per_task), "noop", {})
         work = self._run(query, lambda: publish(ledger, blocks[shape.tasks :]))
         return self._end(query, "read", work)
 
     def idle(self, seconds: float = 6.0) -> float:
         """Cores of a query to which nothing comes."""
         place = self._place
-        query = start(place, read_frame(place, place.new_queue(), 100, 1), "noop", {})
+        query = start(place, read_frame(place, place.new_queue(), 100, 100), "noop", {})
         time.sleep(seconds)
         before = place.read()
         time.sleep(seconds)
@@ -293,6 +302,7 @@ class Files:
         self.folder.mkdir()
         self._first = place.folder / f"{self.folder.name}.parquet"
         pq.write_table(pa.table(messages), self._first, compression="none", use_dictionary=False)
+        self._schema = ", ".join(f"{name} binary" for name in messages.schema.names)
         self._count = 0
 
     def add(self, count: int) -> None:
@@ -304,19 +314,22 @@ class Files:
     def frame(self, place: Place, tasks: int) -> DataFrame:
         """A stream of them, so many a micro-batch."""
         assert place.spark is not None  # noqa: S101 (asked for)
-        source = place.spark.readStream.schema("value binary").option("maxFilesPerTrigger", tasks)
+        source = place.spark.readStream.schema(self._schema)
+        source = source.option("maxFilesPerTrigger", tasks)
         return source.parquet(str(self.folder))
 
 
-def read_frame(place: Place, queue: QueueDefinition, messages: int, tasks: int) -> DataFrame:
-    """A stream of a queue, so many messages a micro-batch."""
+def read_frame(
+    place: Place, queue: QueueDefinition, messages: int, per_task: int, *, group: str = _GROUP
+) -> DataFrame:
+    """A stream of a queue, so many messages a micro-batch, and so many a task."""
     assert place.spark is not None  # noqa: S101 (asked for)
     source = place.spark.readStream.format("cassieq").options(
         queue=queue.name,
-        group=_GROUP,
+        group=group,
         startingPosition="earliest",
         maxMessagesPerTrigger=str(messages),
-        messagesPerTask=str(max(1, messages // tasks)),
+        messagesPerTask=str(per_task),
         **{"spark.cassandra.connection.host": place.hosts},
     )
     return source.load()

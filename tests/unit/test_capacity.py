@@ -6,13 +6,20 @@ from datetime import UTC, datetime
 
 import pytest
 
-from benchmarks.capacity.check import Checked
+from benchmarks.capacity.check import LOADS, Checked, Streams
 from benchmarks.capacity.fit import Trial, coefficients_of, fit
 from benchmarks.capacity.report import check_table, coefficients_table
-from benchmarks.capacity.trials import STORE, STREAMS
+from benchmarks.capacity.trials import STORE, STREAMS, Shape, keyed_messages
+from cassieq_spark.model import Order, SinkBatch
 from cassieq_spark.planning import costs
 from cassieq_spark.planning.coefficients import MEANINGS, Coefficients
 from cassieq_spark.planning.costs import PUBLISH, READ, Work
+from cassieq_spark.producer.partitioned import publish_all, write_messages
+from cassieq_spark.producer.partitioner import partition_of_key
+from cassieq_spark.queues import create_queue
+from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.spark.source.queue_reader import QueueReader
+from cassieq_spark.store.memory import MemoryStore
 
 TRUTH = Coefficients({name: (number % 7 + 1) * 1e-6 for number, name in enumerate(MEANINGS)}, {})
 IDLE = 0.01
@@ -93,6 +100,46 @@ def test_a_prediction_that_is_too_far_off_is_called_so():
     *_, near, far, _ = table.splitlines()
     assert near == "| 1 node(s), 1 replica(s) | 5/s | LWTs | 100 | 99 | 1.01 | yes |"
     assert far == "| 1 node(s), 1 replica(s) | 5/s | log | 100 MB | 50 MB | 2.00 | **no** |"
+
+
+def test_a_load_by_key_has_a_block_for_each_task_and_partition_and_each_group_reads_them():
+    load = Streams(Shape(500, 20_000, 2, 10), partitions=4, groups=2)
+
+    published, read = load.published(), load.read(batches=21)
+
+    assert (published.task, published.block, published.lwt, published.batch) == (20, 80, 40, 10)
+    assert (read.message, read.block) == (2 * 200_000, 2 * 80)
+    assert (read.batch, read.lwt, read.task) == (21, 84, 84)
+
+
+def test_the_queue_makes_the_blocks_lwts_and_tasks_that_the_model_counts_by_key():
+    store, load = MemoryStore(), Streams(Shape(50, 4000, 2, 1), partitions=4)
+    queue = create_queue(store, "q", partitions=load.partitions, order=Order.KEY)
+    rows, batch = keyed_messages(load.shape), SinkBatch("query:q", 0)
+
+    of_tasks = [write_messages(store, queue, [rows], batch) for _ in range(load.shape.tasks)]
+    published = publish_all(store, [part for parts in of_tasks for part in parts])
+    reader = QueueReader(store, queue, "g", starting="earliest")
+    end = reader.next_batch(initial_offset(queue.name, "g"), limit=load.shape.messages)
+    tasks = reader.tasks(end, messages_per_task=load.shape.messages // load.reader_tasks)
+    reader.stop()
+
+    blocks = sum(len(part.blocks) for parts in of_tasks for part in parts)
+    assert (blocks, len(published)) == (load.published().block, load.published().lwt)
+    assert len(tasks) == load.read(batches=1).task
+
+
+def test_the_check_has_a_load_of_several_partitions_and_groups():
+    assert any(load.partitions > 1 and load.groups > 1 for load in LOADS)
+
+
+def test_messages_with_keys_have_the_size_of_their_shape_and_go_to_all_partitions():
+    messages = keyed_messages(Shape(500, 4000, 2, 10))
+
+    sizes = {len(row["key"]) + len(row["value"]) for row in messages.to_pylist()}
+    assert (messages.num_rows, sizes) == (2000, {500})
+    keys = messages["key"].to_pylist()
+    assert {partition_of_key(key, 4) for key in keys} == {0, 1, 2, 3}
 
 
 def test_what_compaction_rewrites_in_steps_is_judged_by_the_sum_of_all_loads_which_may_be_off():
