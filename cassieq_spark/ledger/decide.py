@@ -4,32 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum, auto
 
 from cassieq_spark.ledger.state import (
-    HEAD,
     Group,
     LedgerHead,
     SeekPin,
+    advance_groups_version,
+    advance_next,
     block_key,
+    block_values,
+    claim_batch,
     group_key,
+    group_values,
+    keep_group,
     seek_pin_key,
-    sink_key,
-    sink_values,
+    seek_pin_values,
 )
 from cassieq_spark.model import PendingBlock, Range, SinkBatch, block_time
-from cassieq_spark.store.protocol import (
-    CLOCKS_APART,
-    Delete,
-    Insert,
-    Op,
-    ServerNow,
-    Update,
-    Value,
-    Values,
-    When,
-)
+from cassieq_spark.store.protocol import CLOCKS_APART, Delete, Insert, Op
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +125,9 @@ def decide_publish(
         return FromTheFuture(max(ahead), now)
     blocks = _block_rows(head.next, pending)
     stop = head.next + sum(each.count for each in pending)
-    values: dict[str, int] = {"next": stop}
-    if any(each.visible is not None for each in pending):
-        values["delayed_stop"] = stop
-    unchanged = (
-        When("next", "=", head.next),
-        When("fence", "<", oldest),
-        When("unfenced_until", "=", head.unfenced_until),
-    )
-    advance = Update(HEAD, values, when=unchanged)
-    claim = [] if batch is None else [_claim(batch, last)]
+    delayed = any(each.visible is not None for each in pending)
+    advance = advance_next(head, stop, delayed=delayed, oldest=oldest)
+    claim = [] if batch is None else [claim_batch(batch, last)]
     return Publication(Range(head.next, stop), (advance, *claim, *blocks))
 
 
@@ -150,59 +137,27 @@ def register_group(head: LedgerHead, group: str, starts_at: int) -> tuple[Op, ..
     I7: conditioned on ``finalised`` and the groups version of ``head``, so that no repair moves
     ``finalised`` without knowing the group.
     """
-    number = head.groups_version + 1
-    values: Values = {"starts_at": starts_at, "groups_version": number, "created_at": ServerNow()}
-    return (Insert(group_key(group), values, if_absent=True), _next_groups_version(head))
+    values = group_values(starts_at, head.groups_version + 1)
+    return (Insert(group_key(group), values, if_absent=True), advance_groups_version(head))
 
 
 def remove_group(head: LedgerHead, group: Group, pins: Iterable[SeekPin]) -> tuple[Op, ...]:
     """Remove a registration and its seek pins, all as read after ``head``."""
     of_pins = [Delete(seek_pin_key(pin.number, pin.group)) for pin in pins]
-    return (Delete(group_key(group.name)), *of_pins, _next_groups_version(head))
+    return (Delete(group_key(group.name)), *of_pins, advance_groups_version(head))
 
 
 def place_seek_pin(head: LedgerHead, group: Group, position: int) -> tuple[Op, ...]:
     """Place a seek pin at ``position``, which ``finalised`` has not passed in ``head``."""
-    number = head.groups_version + 1
-    registered = Update(
-        group_key(group.name),
-        {"groups_version": group.registered_as},
-        when=(When("groups_version", "=", group.registered_as),),
-    )
-    values: Values = {"starts_at": position, "created_at": ServerNow()}
-    pin = Insert(seek_pin_key(number, group.name), values, if_absent=True)
-    return (registered, pin, _next_groups_version(head))
-
-
-def _next_groups_version(head: LedgerHead) -> Op:
-    unchanged = (
-        When("groups_version", "=", head.groups_version),
-        When("finalised", "=", head.finalised),
-    )
-    return Update(HEAD, {"groups_version": head.groups_version + 1}, when=unchanged)
-
-
-def _claim(batch: SinkBatch, last: SinkBatch | None) -> Op:
-    values = sink_values(batch)
-    if last is None:
-        return Insert(sink_key(batch.sink), values, if_absent=True)
-    return Update(sink_key(batch.sink), values, when=(When("batch_id", "=", last.batch_id),))
+    key = seek_pin_key(head.groups_version + 1, group.name)
+    pin = Insert(key, seek_pin_values(position), if_absent=True)
+    return (keep_group(group), pin, advance_groups_version(head))
 
 
 def _block_rows(first: int, pending: Sequence[PendingBlock]) -> list[Op]:
     rows: list[Op] = []
     for block in pending:
         stop = first + block.count
-        values: dict[str, Value | ServerNow] = {
-            "stop": stop,
-            "block": block.block,
-            "published_at": ServerNow(),
-            "size": block.size,
-        }
-        if isinstance(block.visible, timedelta):
-            values["visible_at"] = ServerNow(block.visible)
-        elif block.visible is not None:
-            values["visible_at"] = block.visible
-        rows.append(Insert(block_key(first), values))
+        rows.append(Insert(block_key(first), block_values(block, stop)))
         first = stop
     return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from cassieq_spark.errors import (
@@ -19,13 +19,17 @@ from cassieq_spark.ledger.state import (
     LedgerHead,
     LedgerStatus,
     SeekPin,
+    advance_finalised,
+    advance_trimmed,
     block_key,
     block_of,
     check_open,
     check_tiling,
+    create_head,
     group_key,
     group_of,
     head_of,
+    move_fence,
     seek_pin_of,
     sink_batch_of,
     sink_key,
@@ -34,20 +38,15 @@ from cassieq_spark.model import NO_END, LedgerBlock, QueueId, Range, SinkBatch
 from cassieq_spark.settings.position import StartingPosition, check_position
 from cassieq_spark.store.protocol import (
     DeleteBelow,
-    Insert,
     Op,
     Row,
     RowKey,
     Rows,
     Slice,
     Store,
-    Update,
-    Values,
-    When,
     partition_of_ledger,
 )
 
-_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 #: How far apart the clocks of coordinators may be.
 _CLOCKS_APART = timedelta(minutes=1)
 #: Blocks of one read: with every column of the table, their rows take 2 MB.
@@ -96,17 +95,7 @@ class Ledger:
 
     def create(self, *, status: LedgerStatus = LedgerStatus.OPEN, paused: bool = False) -> bool:
         """Create the ledger of a new queue. One LWT; False if there was one."""
-        head: Values = {
-            "next": 0,
-            "finalised": 0,
-            "fence": _NEVER,
-            "groups_version": 0,
-            "delayed_stop": 0,
-            "trimmed": 0,
-            "status": status,
-            "paused": paused,
-        }
-        return self.cas([Insert(HEAD, head, if_absent=True)])
+        return self.cas([create_head(status, paused=paused)])
 
     def read_head(self, *, serial: bool = False) -> LedgerHead:
         """Read the head. One read.
@@ -275,11 +264,7 @@ class Ledger:
             raise InvariantError(
                 f"queue {self.queue_id}: {floor} is below finalised {head.finalised} (I7)"
             )
-        unchanged = (
-            When("finalised", "=", head.finalised),
-            When("groups_version", "=", head.groups_version),
-        )
-        return self.cas([Update(HEAD, {"finalised": floor}, when=unchanged)])
+        return self.cas([advance_finalised(head, floor)])
 
     def trim(self, *, finalised: int, below: int) -> bool:
         """Delete the rows of the blocks that begin below ``below``. One LWT.
@@ -292,8 +277,7 @@ class Ledger:
                 LWT fail.
             below: The first monoton of a block that stays; not above ``finalised``.
         """
-        unchanged = When("finalised", "=", finalised)
-        trimmed = Update(HEAD, {"trimmed": below}, when=(unchanged,))
+        trimmed = advance_trimmed(below, finalised=finalised)
         return self.cas([trimmed, DeleteBelow("block", below)])
 
     def raise_fence(self, head: LedgerHead, fence: datetime) -> bool:
@@ -302,8 +286,7 @@ class Ledger:
             raise InvariantError(
                 f"queue {self.queue_id}: {fence} is before the fence {head.fence} (I10)"
             )
-        older = (When("fence", "=", head.fence),)
-        return self.cas([Update(HEAD, {"fence": fence}, when=older)])
+        return self.cas([move_fence(head, fence)])
 
     def empty(self, *, end: int) -> bool:
         """Delete all rows of a closed ledger except its head. One LWT.
@@ -313,7 +296,7 @@ class Ledger:
         Args:
             end: Its ``next``, which ``finalised`` has reached.
         """
-        trimmed = Update(HEAD, {"trimmed": end}, when=(When("finalised", "=", end),))
+        trimmed = advance_trimmed(end, finalised=end)
         kinds = ("block", "sink", "once", "group", "seek_pin")
         return self.cas([trimmed, *(DeleteBelow(kind, NO_END) for kind in kinds)])
 

@@ -13,12 +13,17 @@ from cassieq_spark.ledger.state import (
     LedgerHead,
     LedgerStatus,
     check_open,
+    close_head,
     group_key,
+    group_values,
     head_of,
+    keep_prepared,
+    open_prepared,
+    pause_head,
     sink_key,
     sink_values,
 )
-from cassieq_spark.store.protocol import Insert, Op, ServerNow, Slice, Update, Values, When
+from cassieq_spark.store.protocol import Insert, Op, Slice
 
 #: A fence that every block is older than, so that nothing can be published.
 FOR_EVER = LAST_INSTANT
@@ -54,8 +59,7 @@ def close_ledger(ledger: Ledger, status: LedgerStatus, *, bucket_size: int) -> L
             head = head_of(found[0])
             if head.is_closed:
                 return head
-            values: Values = {"status": status, "fence": FOR_EVER, "bucket_size": bucket_size}
-            ledger.cas([_change(head, values)])
+            ledger.cas([close_head(head, status, fence=FOR_EVER, bucket_size=bucket_size)])
         except OutcomeUnknownError:
             continue
     raise ContentionError(f"could not close queue {ledger.queue_id}; try again")
@@ -107,40 +111,24 @@ def set_paused(ledger: Ledger, *, paused: bool) -> bool:
         if head.paused is paused:
             return in_doubt
         try:
-            if ledger.cas([_change(head, {"paused": paused})]):
+            if ledger.cas([pause_head(head, paused=paused)]):
                 return True
         except OutcomeUnknownError:
             in_doubt = True
     raise ContentionError(f"could not pause or resume queue {ledger.queue_id}; try again")
 
 
-def _change(head: LedgerHead, values: Values) -> Op:
-    """Change the head, unless another such change came first."""
-    when = [When("groups_version", "=", head.groups_version)]
-    if head.status is not LedgerStatus.OPEN:
-        # An open ledger only closes by this change, so the version tells. Earlier releases do not
-        # store its status.
-        when.append(When("status", "=", head.status))
-    changed = {**values, "groups_version": head.groups_version + 1}
-    return Update(HEAD, changed, when=tuple(when))
-
-
 def _steps_to_open(after: Ledger) -> list[Sequence[Op]]:
     """One compare-and-set after the other; the last one opens the ledger."""
     # Without names, which are remembered for a limited time only.
     sinks = [Insert(sink_key(each.sink), sink_values(each)) for each in after.read_sinks()]
-    still_prepared = _prepared({"status": LedgerStatus.PREPARED})
     steps: list[Sequence[Op]] = [
-        [still_prepared, *sinks[at : at + _SINKS_AT_ONCE]]
+        [keep_prepared(), *sinks[at : at + _SINKS_AT_ONCE]]
         for at in range(0, len(sinks), _SINKS_AT_ONCE)
     ]
     groups = after.read_groups(serial=True)
-    opened: list[Op] = [_prepared({"status": LedgerStatus.OPEN, "groups_version": len(groups)})]
-    for number, group in enumerate(groups, 1):
-        values: Values = {"starts_at": 0, "groups_version": number, "created_at": ServerNow()}
-        opened.append(Insert(group_key(group.name), values))
-    return [*steps, opened]
-
-
-def _prepared(values: Values) -> Op:
-    return Update(HEAD, values, when=(When("status", "=", LedgerStatus.PREPARED),))
+    registered = [
+        Insert(group_key(group.name), group_values(0, number))
+        for number, group in enumerate(groups, 1)
+    ]
+    return [*steps, [open_prepared(len(groups)), *registered]]

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from functools import partial
+from typing import Any
 
 from cassieq_spark.ledger.decide import Publication
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.state import last_batch_of
 from cassieq_spark.model import PendingBlock, block_time
-from cassieq_spark.store.protocol import Insert, RowKey, Slice
+from cassieq_spark.store.decoded import decoded, demand
+from cassieq_spark.store.protocol import Insert, Row, RowKey, Slice
 
 #: Programs repeat a put within minutes, or within hours after an outage.
 KEY_LIFETIME = timedelta(days=1)
@@ -68,6 +69,15 @@ def read_mark(ledger: Ledger, once: Once) -> Mark | None:
     """Read what the ledger remembers of a name; None if nothing. One read."""
     rows = ledger.read(Slice(row=once_key(once.name))).rows
     return Mark(last_batch_of(rows[0])) if rows else None
+
+
+@decoded
+def last_batch_of(row: Row) -> int:
+    """Decode the row of a name: the number of its `Mark`."""
+    values: Any = row
+    demand(row, "batch_id")
+    batch_id: int = values["batch_id"]
+    return batch_id
 
 
 def mark(once: Once, mark: Mark) -> Insert:

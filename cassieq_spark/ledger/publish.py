@@ -26,14 +26,8 @@ from cassieq_spark.ledger.decide import (
     standing_of,
 )
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, once_key
-from cassieq_spark.ledger.state import (
-    LedgerStatus,
-    check_open,
-    last_batch_of,
-    sink_batch_of,
-    sink_key,
-)
+from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, last_batch_of, once_key
+from cassieq_spark.ledger.state import LedgerStatus, check_open, sink_batch_of, sink_key
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch, name_of
 from cassieq_spark.store.protocol import MOST_OPS
 

@@ -1,19 +1,31 @@
-"""The rows of a ledger as values. Pure."""
+"""The rows of a ledger as values, and the operations that write them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from cassieq_spark.errors import InvariantError, QueueStateError
-from cassieq_spark.model import LedgerBlock, QueueId, Range, SinkBatch
+from cassieq_spark.model import LedgerBlock, PendingBlock, QueueId, Range, SinkBatch
 from cassieq_spark.store.decoded import decoded, demand, demand_counts
-from cassieq_spark.store.protocol import Row, RowKey, Value
+from cassieq_spark.store.protocol import (
+    Insert,
+    Op,
+    Row,
+    RowKey,
+    ServerNow,
+    Update,
+    Value,
+    Values,
+    When,
+)
 
 HEAD: RowKey = ("head", 0, "")
+#: The fence of a new ledger.
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LedgerStatus(StrEnum):
@@ -149,13 +161,96 @@ def head_of(row: Row) -> LedgerHead:
     )
 
 
-@decoded
-def last_batch_of(row: Row) -> int:
-    """Decode the batch id of the row of a sink or a name."""
-    values: Any = row
-    demand(row, "batch_id")
-    batch_id: int = values["batch_id"]
-    return batch_id
+def create_head(status: LedgerStatus, *, paused: bool) -> Op:
+    """Write the head of a new ledger, if there is none."""
+    head: Values = {
+        "next": 0,
+        "finalised": 0,
+        "fence": _NEVER,
+        "groups_version": 0,
+        "delayed_stop": 0,
+        "trimmed": 0,
+        "status": status,
+        "paused": paused,
+    }
+    return Insert(HEAD, head, if_absent=True)
+
+
+def advance_next(head: LedgerHead, stop: int, *, delayed: bool, oldest: datetime) -> Op:
+    """Move ``next``, if nobody else did, no fence reached ``oldest``, and none was lowered."""
+    values: dict[str, int] = {"next": stop}
+    if delayed:
+        values["delayed_stop"] = stop
+    unchanged = (
+        When("next", "=", head.next),
+        When("fence", "<", oldest),
+        When("unfenced_until", "=", head.unfenced_until),
+    )
+    return Update(HEAD, values, when=unchanged)
+
+
+def advance_groups_version(head: LedgerHead) -> Op:
+    """Count a change of the groups, if neither they nor ``finalised`` have changed."""
+    unchanged = (
+        When("groups_version", "=", head.groups_version),
+        When("finalised", "=", head.finalised),
+    )
+    return Update(HEAD, {"groups_version": head.groups_version + 1}, when=unchanged)
+
+
+def advance_finalised(head: LedgerHead, floor: int) -> Op:
+    """Move ``finalised``, if neither it nor the groups have changed."""
+    unchanged = (
+        When("finalised", "=", head.finalised),
+        When("groups_version", "=", head.groups_version),
+    )
+    return Update(HEAD, {"finalised": floor}, when=unchanged)
+
+
+def advance_trimmed(below: int, *, finalised: int) -> Op:
+    """Move ``trimmed``, if ``finalised`` still has this value."""
+    return Update(HEAD, {"trimmed": below}, when=(When("finalised", "=", finalised),))
+
+
+def move_fence(head: LedgerHead, fence: datetime, *, unfenced_until: datetime | None = None) -> Op:
+    """Move the fence, if it is where it was; a lowered one leaves ``unfenced_until``."""
+    lowered: Values = {} if unfenced_until is None else {"unfenced_until": unfenced_until}
+    older = (When("fence", "=", head.fence),)
+    return Update(HEAD, {"fence": fence, **lowered}, when=older)
+
+
+def close_head(head: LedgerHead, status: LedgerStatus, *, fence: datetime, bucket_size: int) -> Op:
+    """Close the ledger, unless another such change, or a change of the groups, came first."""
+    return _change_head(head, {"status": status, "fence": fence, "bucket_size": bucket_size})
+
+
+def pause_head(head: LedgerHead, *, paused: bool) -> Op:
+    """Pause or resume, unless another such change, or a change of the groups, came first."""
+    return _change_head(head, {"paused": paused})
+
+
+def _change_head(head: LedgerHead, values: Values) -> Op:
+    when = [When("groups_version", "=", head.groups_version)]
+    if head.status is not LedgerStatus.OPEN:
+        # An open ledger only closes by this change, so the version tells. Earlier releases do not
+        # store its status.
+        when.append(When("status", "=", head.status))
+    changed = {**values, "groups_version": head.groups_version + 1}
+    return Update(HEAD, changed, when=tuple(when))
+
+
+def keep_prepared() -> Op:
+    """Leave the ledger prepared, if it is."""
+    return _change_prepared({"status": LedgerStatus.PREPARED})
+
+
+def open_prepared(groups_version: int) -> Op:
+    """Open the ledger, if it is prepared."""
+    return _change_prepared({"status": LedgerStatus.OPEN, "groups_version": groups_version})
+
+
+def _change_prepared(values: Values) -> Op:
+    return Update(HEAD, values, when=(When("status", "=", LedgerStatus.PREPARED),))
 
 
 def sink_values(batch: SinkBatch) -> dict[str, Value]:
@@ -179,6 +274,14 @@ def sink_batch_of(row: Row) -> SinkBatch:
     return SinkBatch(values["name"], values["batch_id"], fingerprint if is_known else None)
 
 
+def claim_batch(batch: SinkBatch, last: SinkBatch | None) -> Op:
+    """Make a batch the last one of its sink, if ``last`` is; None: if the sink has no row."""
+    values = sink_values(batch)
+    if last is None:
+        return Insert(sink_key(batch.sink), values, if_absent=True)
+    return Update(sink_key(batch.sink), values, when=(When("batch_id", "=", last.batch_id),))
+
+
 @decoded
 def group_of(row: Row) -> Group:
     """Decode a group row."""
@@ -187,12 +290,38 @@ def group_of(row: Row) -> Group:
     return Group(values["name"], values["starts_at"], values["groups_version"])
 
 
+def group_values(starts_at: int, registered_as: int) -> Values:
+    """The columns of a new group row."""
+    return {"starts_at": starts_at, "groups_version": registered_as, "created_at": ServerNow()}
+
+
+def created_at_of(row: Row) -> datetime | None:
+    """When a group row or a seek pin row was written; None if the row does not tell."""
+    values: Any = row
+    created_at: datetime | None = values["created_at"]
+    return created_at
+
+
+def keep_group(group: Group) -> Op:
+    """Leave a group row as it is, if it is of the same registration."""
+    return Update(
+        group_key(group.name),
+        {"groups_version": group.registered_as},
+        when=(When("groups_version", "=", group.registered_as),),
+    )
+
+
 @decoded
 def seek_pin_of(row: Row) -> SeekPin:
     """Decode a seek pin row."""
     values: Any = row
     demand_counts(row, "starts_at")
     return SeekPin(values["position"], values["name"], values["starts_at"])
+
+
+def seek_pin_values(position: int) -> Values:
+    """The columns of a seek pin row."""
+    return {"starts_at": position, "created_at": ServerNow()}
 
 
 @decoded
@@ -207,6 +336,21 @@ def block_of(row: Row) -> LedgerBlock:
         values["visible_at"],
         values["size"] or 0,
     )
+
+
+def block_values(block: PendingBlock, stop: int) -> Values:
+    """The columns of the row of a block whose messages end at ``stop``."""
+    values: dict[str, Value | ServerNow] = {
+        "stop": stop,
+        "block": block.block,
+        "published_at": ServerNow(),
+        "size": block.size,
+    }
+    if isinstance(block.visible, timedelta):
+        values["visible_at"] = ServerNow(block.visible)
+    elif block.visible is not None:
+        values["visible_at"] = block.visible
+    return values
 
 
 def check_open(queue_id: QueueId, head: LedgerHead) -> None:

@@ -15,19 +15,10 @@ from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import GroupState, Slot, Waiting, as_read, slot_values
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.state import HEAD, check_open, head_of
+from cassieq_spark.ledger.state import HEAD, check_open, head_of, move_fence
 from cassieq_spark.model import from_millis
 from cassieq_spark.queues.record import ledgers_of, read_queue
-from cassieq_spark.store.protocol import (
-    CLOCKS_APART,
-    Op,
-    Rows,
-    Slice,
-    Store,
-    Update,
-    Values,
-    When,
-)
+from cassieq_spark.store.protocol import CLOCKS_APART, Op, Rows, Slice, Store
 
 _LONGEST = timedelta(days=1)
 
@@ -122,8 +113,7 @@ def _lower_fence(ledger: Ledger, *, dry_run: bool) -> tuple[datetime, datetime] 
         # I10: by a right clock, no block that was deleted under the old fence was begun after the
         # new one. For wrong clocks the head remembers the old one.
         highest = max(head.fence, head.unfenced_until or head.fence)
-        values: Values = {"fence": fence, "unfenced_until": highest}
-        if ledger.try_cas([Update(HEAD, values, when=(When("fence", "=", head.fence),))]):
+        if ledger.try_cas([move_fence(head, fence, unfenced_until=highest)]):
             return head.fence, fence
     raise ContentionError(f"queue {ledger.queue_id}: its fence moved again and again; try again")
 

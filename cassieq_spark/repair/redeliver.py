@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import uuid4
 
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
@@ -16,7 +15,7 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import LONGEST_BACKOFF, mark_dead, row_is_dead
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.state import LedgerHead, group_of, head_of, seek_pin_of
+from cassieq_spark.ledger.state import LedgerHead, created_at_of, group_of, head_of, seek_pin_of
 from cassieq_spark.model import OnDead, QueueDefinition, QueueId, Ranges, from_millis
 from cassieq_spark.queues.clocks import seems_ahead
 from cassieq_spark.repair.context import Context, Scanned
@@ -202,19 +201,19 @@ def _ahead(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[st
         )
 
 
-def _never_opened(queue: QueueDefinition, group: Row, now: datetime) -> Iterator[str]:
-    if (since := _since(group, now)) is not None:
+def _never_opened(queue: QueueDefinition, row: Row, now: datetime) -> Iterator[str]:
+    if (since := _since(row, now)) is not None:
+        group = group_of(row)
         yield (
-            f"creating group {group['name']!r} broke off {since}, and it keeps all messages from "
-            f"monoton {group['starts_at']} on in the store; start a reader of it, or delete it: "
-            f"cassieq group delete {queue.name} {group['name']}"
+            f"creating group {group.name!r} broke off {since}, and it keeps all messages from "
+            f"monoton {group.starts_at} on in the store; start a reader of it, or delete it: "
+            f"cassieq group delete {queue.name} {group.name}"
         )
 
 
 def _since(row: Row, now: datetime) -> str | None:
     """How long ago a row was written, if that is so long that its writer has broken off."""
-    values: Any = row
-    begun: datetime | None = values["created_at"]
+    begun = created_at_of(row)
     if begun is None:
         return "at an unknown time"
     return f"{_show(now - begun)} ago" if now - begun > BROKEN_OFF else None

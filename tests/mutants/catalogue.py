@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "publish without next",
         "I1",
-        "ledger/decide.py",
+        "ledger/state.py",
         '        When("next", "=", head.next),\n',
         "",
     ),
@@ -295,7 +295,7 @@ MUTANTS = (
     Mutant(
         "publish behind the fence",
         "I10",
-        "ledger/decide.py",
+        "ledger/state.py",
         '        When("fence", "<", oldest),\n',
         "",
         _IN_SOME_ORDER,
@@ -311,7 +311,7 @@ MUTANTS = (
     Mutant(
         "delayed_stop is not set",
         "delay",
-        "ledger/decide.py",
+        "ledger/state.py",
         '        values["delayed_stop"] = stop\n',
         "        pass\n",
     ),
@@ -427,15 +427,15 @@ MUTANTS = (
     Mutant(
         "finalise whatever groups came",
         "I7",
-        "ledger/ledger.py",
-        '            When("finalised", "=", head.finalised),\n'
-        '            When("groups_version", "=", head.groups_version),\n',
-        '            When("finalised", "=", head.finalised),\n',
+        "ledger/state.py",
+        '        When("finalised", "=", head.finalised),\n'
+        '        When("groups_version", "=", head.groups_version),\n',
+        '        When("finalised", "=", head.finalised),\n',
     ),
     Mutant(
         "register on what is finalised by now",
         "I7",
-        "ledger/decide.py",
+        "ledger/state.py",
         '        When("groups_version", "=", head.groups_version),\n'
         '        When("finalised", "=", head.finalised),\n',
         '        When("groups_version", "=", head.groups_version),\n',

@@ -8,14 +8,8 @@ import pytest
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.groups.state import head_of as group_head_of
 from cassieq_spark.groups.state import slots_of, waiting_of
-from cassieq_spark.ledger.state import (
-    block_of,
-    group_of,
-    head_of,
-    last_batch_of,
-    seek_pin_of,
-    sink_batch_of,
-)
+from cassieq_spark.ledger.once import last_batch_of
+from cassieq_spark.ledger.state import block_of, group_of, head_of, seek_pin_of, sink_batch_of
 from cassieq_spark.store.tables import SHAPES, Table
 
 DECODERS: dict[str, tuple[Table, str, Callable[[Any], object]]] = {
@@ -24,7 +18,7 @@ DECODERS: dict[str, tuple[Table, str, Callable[[Any], object]]] = {
     "seek pin": (Table.LEDGER, "seek_pin", seek_pin_of),
     "block": (Table.LEDGER, "block", block_of),
     "sink": (Table.LEDGER, "sink", sink_batch_of),
-    "last batch": (Table.LEDGER, "sink", last_batch_of),
+    "name": (Table.LEDGER, "once", last_batch_of),
     "group's head": (Table.GROUP_STATE, "head", group_head_of),
     "slot": (Table.GROUP_STATE, "slot", lambda row: slots_of([row])),
     "waiting": (Table.GROUP_STATE, "waiting", lambda row: waiting_of([row])),
