@@ -8,18 +8,21 @@ from uuid import UUID
 
 from cassieq_spark.groups.state import (
     HEAD,
+    IS_DUE,
     GroupState,
     Slot,
     Waiting,
+    Written,
     as_read,
     emptied,
     fields_written,
     slot_key,
     slot_values,
+    token_in,
     waiting_values,
 )
 from cassieq_spark.model import Ranges
-from cassieq_spark.store.protocol import Delete, Insert, Op, ServerNow, Update, Value, Values, When
+from cassieq_spark.store.protocol import Delete, Insert, Op, Update, Values, When
 
 _NOTHING = Ranges()
 
@@ -32,7 +35,7 @@ class Changes:
     """
 
     state: GroupState
-    _head_values: dict[str, Value | ServerNow] = field(default_factory=dict)
+    _head_values: Written = field(default_factory=dict)
     _head_when: dict[str, When] = field(default_factory=dict)
     _slots: dict[int, Insert | Update] = field(default_factory=dict)
     _removed: list[Waiting] = field(default_factory=list)
@@ -40,9 +43,9 @@ class Changes:
 
     def ops(self) -> tuple[Op, ...]:
         """All operations, that on the head first."""
-        begin, low_end = self.state.head.waiting_from, self._low_end()
-        if low_end != begin:
-            self._advance("waiting_from", begin, low_end)
+        low_end = self._low_end()
+        if low_end != self.state.head.waiting_from:
+            self._advance("waiting_from", low_end)
         head = Update(HEAD, self._head_values, when=tuple(self._head_when.values()))
         return (
             *((head,) if self._head_values else ()),
@@ -54,12 +57,12 @@ class Changes:
     def move_pointer(self, pointer: int) -> None:
         """Count all messages below ``pointer`` as offered."""
         if pointer != self.state.head.pointer:
-            self._advance("pointer", self.state.head.pointer, pointer)
+            self._advance("pointer", pointer)
 
     def change_slot(self, slot: Slot, values: Values, *when: When) -> None:
         """Write columns of a slot, if it still is under the token that was read there."""
         under = as_read(slot, "lease")
-        if slot.recorded and "lease" in values:
+        if slot.recorded and token_in(values):
             # Outcomes of another lease would be dropped anyway, but they take room.
             values = {**values, **slot_values(recorded="")}
         self._slots[slot.number] = Update(slot_key(slot.number), values, when=(under, *when))
@@ -70,7 +73,7 @@ class Changes:
 
     def frees(self, slot: Slot) -> bool:
         """Whether the operation on this slot frees it."""
-        return "lease" in self._slots[slot.number].values
+        return token_in(self._slots[slot.number].values) is not None
 
     def fill_slot(self, values: Values, *, reuse: Iterable[Slot] = ()) -> int:
         """Put a lease into a slot: one of ``reuse``, else a free one, else a new one.
@@ -90,8 +93,7 @@ class Changes:
         for slot in self.state.slots:
             if slot.number not in self._slots and slot.is_free(self.state.now):
                 # A reader that was slow to extend its empty lease may have it again.
-                free = When("due_at", "<=", ServerNow())
-                self.change_slot(slot, values, free)
+                self.change_slot(slot, values, IS_DUE)
                 return slot.number
         number = max([-1, *self._slots, *(slot.number for slot in self.state.slots)]) + 1
         self._slots[number] = Insert(slot_key(number), values, if_absent=True)
@@ -102,9 +104,9 @@ class Changes:
 
         If the answer is lost, the token tells this change from those of the holders of leases.
         """
-        tokens = {op.values.get("lease") for op in self._slots.values()}
+        tokens = {token_in(op.values) for op in self._slots.values()}
         if tokens and not tokens & set(ours):
-            self.fill_slot({**emptied(ours[-1]), "deliveries": 0})
+            self.fill_slot(emptied(ours[-1]) | slot_values(deliveries=0))
 
     def add_waiting(self, waiting: Waiting) -> None:
         """Add a waiting row, unless it has no messages."""
@@ -124,8 +126,8 @@ class Changes:
     def exclude_others(self) -> None:
         """Condition it on no other change of the waiting rows meanwhile, and fail those later."""
         head = self.state.head
-        self._advance("waiting_version", head.waiting_version, head.waiting_version + 1)
-        self._head_when["waiting_from"] = When("waiting_from", "=", head.waiting_from)
+        self._advance("waiting_version", head.waiting_version + 1)
+        self._head_when["waiting_from"] = as_read(head, "waiting_from")
 
     def _low_end(self) -> int:
         """No waiting row is left below this due time: readers skip the rows deleted there.
@@ -143,9 +145,9 @@ class Changes:
             end = max(end, min(beyond))
         return min([end, *(each.due for each in self._added)])
 
-    def _advance(self, column: str, old: int, new: int) -> None:
-        self._head_values[column] = new
-        self._head_when[column] = When(column, "=", old)
+    def _advance(self, name: str, new: int) -> None:
+        self._head_values[name] = new
+        self._head_when[name] = as_read(self.state.head, name)
 
 
 def apply(state: GroupState, ops: Sequence[Op]) -> GroupState | None:

@@ -27,28 +27,27 @@ from cassieq_spark.groups.state import (
     Settlement,
     Slot,
     Waiting,
+    create_state,
     head_of,
+    registration_key,
+    registration_of,
     slot_key,
     slot_values,
     slots_of,
+    still_held,
     waiting_of,
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import NO_END, LedgerBlock, QueueId, Range
-from cassieq_spark.store.decoded import decoded, demand
 from cassieq_spark.store.protocol import (
     Delete,
     DeleteBelow,
-    Insert,
     Op,
-    Row,
-    RowKey,
     Rows,
     ServerNow,
     Slice,
     Update,
-    When,
     partition_of_group,
 )
 
@@ -120,7 +119,7 @@ class ConsumerGroup:
     def read_registrations(self, *, serial: bool = False) -> dict[int, UUID]:
         """The number and token of the registration that has the state; empty if none. One read."""
         rows = self.read_rows(Slice(kinds=("registration",)), serial=serial).rows
-        return dict(map(_registration_of, rows))
+        return dict(map(registration_of, rows))
 
     def open_state(self, known: Group) -> None:
         """Create the state of a registration, or remove that of an earlier one. One LWT."""
@@ -129,10 +128,7 @@ class ConsumerGroup:
             if number < known.registered_as:
                 self.remove_state(number)
         if not registrations:
-            head = {"pointer": known.starts_at, "waiting_from": 0, "waiting_version": 0}
-            key = registration_key(known.registered_as)
-            row = Insert(key, {"lease": uuid4()}, if_absent=True)
-            self.try_cas([Insert(HEAD, head, if_absent=True), row])
+            self.try_cas(create_state(known.registered_as, uuid4(), known.starts_at))
 
     def remove_state(self, registered_as: int) -> bool | None:
         """Remove the state of one registration, and of no other. One LWT; see `try_cas`."""
@@ -225,7 +221,7 @@ class ConsumerGroup:
         until = slot_values(due_at=ServerNow(by))
         ops = []
         for each in leased:
-            ours = (When("lease", "=", lease), When("deliveries", "=", each.deliveries))
+            ours = still_held(lease, each.deliveries)
             ops.append(Update(slot_key(each.slot), until, when=ours))
         try:
             return not ops or self.cas(ops)
@@ -442,14 +438,3 @@ class ConsumerGroup:
                 extra={"action": LEASE_RESOLVED, **self.log_fields},
             )
             return applied
-
-
-def registration_key(registered_as: int) -> RowKey:
-    """The row that tells to which registration a group state belongs."""
-    return ("registration", registered_as, 0)
-
-
-@decoded
-def _registration_of(row: Row) -> tuple[int, UUID]:
-    demand(row, "lease")
-    return int(str(row["ordinal"])), UUID(str(row["lease"]))

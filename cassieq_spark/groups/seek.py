@@ -7,14 +7,22 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.backoff import attempts
 from cassieq_spark.errors import ContentionError, NotFoundError, QueueStateError
-from cassieq_spark.groups.group import ConsumerGroup, registration_key
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import refuse_leases
-from cassieq_spark.groups.state import RAN_OUT, GroupState, as_read, emptied, move_head, slot_key
+from cassieq_spark.groups.state import (
+    RAN_OUT,
+    GroupState,
+    as_read,
+    change_token,
+    emptied,
+    move_head,
+    slot_key,
+)
 from cassieq_spark.ledger.decide import place_seek_pin
 from cassieq_spark.ledger.state import Group, seek_pin_key
 from cassieq_spark.model import Range
 from cassieq_spark.settings.position import StartingPosition
-from cassieq_spark.store.protocol import Delete, DeleteBelow, Op, Update, When
+from cassieq_spark.store.protocol import Delete, DeleteBelow, Op, Update
 
 
 def seek_group(group: ConsumerGroup, position: StartingPosition, *, force: bool = False) -> int:
@@ -116,8 +124,8 @@ class _Seek:
     def _move(
         self, known: Group, token: UUID, state: GroupState, target: int, *, force: bool
     ) -> bool:
-        registration, ours = registration_key(known.registered_as), uuid4()
-        mark = Update(registration, {"lease": ours}, when=(When("lease", "=", token),))
+        ours = uuid4()
+        mark = change_token(known.registered_as, token, ours)
         was_applied = self._group.try_cas([mark, *_move(state, target, force=force)])
         if was_applied is not None:
             return was_applied

@@ -15,7 +15,17 @@ from cassieq_spark.arguments import MOST
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.model import Range, Ranges, to_millis
 from cassieq_spark.store.decoded import OF_DECODING, decoded, demand, demand_counts
-from cassieq_spark.store.protocol import Row, RowKey, ServerNow, Update, Value, Values, When
+from cassieq_spark.store.protocol import (
+    Insert,
+    Op,
+    Row,
+    RowKey,
+    ServerNow,
+    Update,
+    Value,
+    Values,
+    When,
+)
 
 _NOTHING = Ranges()
 #: Of all monotons; no receipt has a higher one.
@@ -30,6 +40,8 @@ Written = dict[str, Value | ServerNow]
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 #: Only if the lease of a slot has run out.
 RAN_OUT = When("due_at", "<", ServerNow())
+#: Only if a slot is due.
+IS_DUE = When("due_at", "<=", ServerNow())
 
 #: Columns that have another name than the field of a slot.
 _COLUMNS = {"monotons": "ranges", "recorded": "outcomes"}
@@ -93,7 +105,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a group stands.
+    """Where a group stands. The fields have the names of their columns.
 
     Attributes:
         pointer: First monoton that the group was never offered.
@@ -235,6 +247,34 @@ def slot_key(number: int) -> RowKey:
     return ("slot", number, 0)
 
 
+def registration_key(registered_as: int) -> RowKey:
+    """The row that tells to which registration a group state belongs."""
+    return ("registration", registered_as, 0)
+
+
+@decoded
+def registration_of(row: Row) -> tuple[int, UUID]:
+    """Decode a registration row: its number, and its token."""
+    demand(row, "lease")
+    return int(str(row["ordinal"])), UUID(str(row["lease"]))
+
+
+def create_state(registered_as: int, token: UUID, pointer: int) -> tuple[Op, ...]:
+    """Write head and registration of a new group state, if there is none."""
+    head: Written = {"pointer": pointer, "waiting_from": 0, "waiting_version": 0}
+    registration: Written = {"lease": token}
+    return (
+        Insert(HEAD, head, if_absent=True),
+        Insert(registration_key(registered_as), registration, if_absent=True),
+    )
+
+
+def change_token(registered_as: int, before: UUID, after: UUID) -> Op:
+    """Change the token of a registration, if it is as it was."""
+    unchanged = (When("lease", "=", before),)
+    return Update(registration_key(registered_as), {"lease": after}, when=unchanged)
+
+
 @decoded
 def head_of(row: Row) -> Head:
     """Decode a head row."""
@@ -322,10 +362,20 @@ def waiting_values(waiting: Waiting) -> Written:
     return {"ranges": str(waiting.monotons)} | handed_out_before(waiting) | reason
 
 
-def as_read(slot: Slot, field: str) -> When:
+def token_in(values: Values) -> Value | ServerNow:
+    """The token under which these columns put a slot; None if it stays under its own."""
+    return values.get("lease")
+
+
+def as_read(row: Head | Slot, field: str) -> When:
     """Only if the column of this field still has the value that was read."""
-    ((column, value),) = slot_values(**{field: getattr(slot, field)}).items()
+    ((column, value),) = slot_values(**{field: getattr(row, field)}).items()
     return When(column, "=", value)
+
+
+def still_held(lease: UUID, deliveries: int) -> tuple[When, ...]:
+    """Only if a slot is under this token, and was handed out so often."""
+    return (When("lease", "=", lease), When("deliveries", "=", deliveries))
 
 
 def fields_written(values: Values, now: datetime) -> dict[str, Any]:

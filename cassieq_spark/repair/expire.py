@@ -14,9 +14,9 @@ from cassieq_spark.backoff import attempts
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
 from cassieq_spark.groups.changes import Changes
-from cassieq_spark.groups.group import ConsumerGroup, registration_key
+from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.plan import look_ahead, row_is_dead
-from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting, as_read
+from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting, as_read, change_token
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
@@ -25,7 +25,7 @@ from cassieq_spark.repair.context import Context, Scanned
 from cassieq_spark.repair.plan import aged
 from cassieq_spark.repair.read import Seen
 from cassieq_spark.repair.report import Counts
-from cassieq_spark.store.protocol import Op, Store, Update, When
+from cassieq_spark.store.protocol import Op, Store
 
 logger = logging.getLogger(__name__)
 
@@ -244,8 +244,7 @@ def _find(
         max_deliveries=0 if group.name == ADMIN_GROUP else queue.max_deliveries,
         token=token,
     )
-    key = registration_key(known.registered_as)
-    ours = Update(key, {"lease": token}, when=(When("lease", "=", before),))
+    ours = change_token(known.registered_as, before, token)
     return replace(expiry, ops=(ours, *expiry.ops))
 
 

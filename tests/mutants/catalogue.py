@@ -481,8 +481,8 @@ MUTANTS = (
         "waiting_version is not bumped",
         "I7",
         "groups/changes.py",
-        'self._advance("waiting_version", head.waiting_version, head.waiting_version + 1)',
-        'self._advance("waiting_version", head.waiting_version, head.waiting_version)',
+        'self._advance("waiting_version", head.waiting_version + 1)',
+        'self._advance("waiting_version", head.waiting_version)',
     ),
     Mutant(
         "what waits may change while the repair reads",
@@ -580,7 +580,7 @@ MUTANTS = (
         "fresh messages without the pointer",
         "I5",
         "groups/changes.py",
-        '            self._advance("pointer", self.state.head.pointer, pointer)',
+        '            self._advance("pointer", pointer)',
         '            self._head_values["pointer"] = pointer\n'
         '            self._head_when["pointer"] = When("pointer", ">=", 0)',
     ),
@@ -624,16 +624,16 @@ MUTANTS = (
     Mutant(
         "hold on whoever has it",
         "I6",
-        "groups/group.py",
-        'ours = (When("lease", "=", lease), ',
-        'ours = (When("deliveries", ">=", 0), ',
+        "groups/state.py",
+        'return (When("lease", "=", lease), ',
+        'return (When("deliveries", ">=", 0), ',
     ),
     Mutant(
         "a process holds on what its restarted query holds",
         "I6",
-        "groups/group.py",
-        'When("deliveries", "=", each.deliveries))',
-        'When("deliveries", ">=", each.deliveries))',
+        "groups/state.py",
+        'When("deliveries", "=", deliveries))',
+        'When("deliveries", ">=", deliveries))',
         _IN_SOME_ORDER,
     ),
     Mutant(
