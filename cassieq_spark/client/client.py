@@ -75,6 +75,7 @@ from cassieq_spark.producer.new_message import (
     batches_of,
     check_all,
     check_message,
+    message_given,
     visible_from,
 )
 from cassieq_spark.producer.partitioned import (
@@ -156,7 +157,7 @@ class Client:
     def put(  # noqa: PLR0913 (each is a property of the message, by name)
         self,
         queue: str,
-        value: Value,
+        value: Value | NewMessage,
         *,
         key: bytes | str | None = None,
         headers: Headers | None = None,
@@ -170,7 +171,7 @@ class Client:
         Args:
             queue: Name of the queue.
             value: The body; text is stored as UTF-8. If the queue has a schema, a dict of its
-                columns, or a JSON object as text.
+                columns, or a JSON object as text. Or a `NewMessage`, without other arguments.
             key: Anything by which the program identifies the message. If the queue has several
                 partitions, messages of one key go to the same one.
             headers: Names with values.
@@ -182,13 +183,14 @@ class Client:
 
         Raises:
             MessageError: The queue does not take such a message.
-            OptionError: The delay is out of range, or contradicts the instant.
+            OptionError: The delay is out of range, or contradicts the instant; or a key, headers
+                or a time are given beside a `NewMessage`.
             QueueStateError: There is no such queue.
             OutcomeUnknownError: The answer was lost, and no read can tell the outcome any more.
             StoreError: Cassandra failed. If the error is retryable, the message is not visible and
                 never will be.
         """
-        new = NewMessage(value, key, headers, delay, visible_at)
+        new = message_given(value, key, headers, delay, visible_at)
         with self._calls:
             definition = read_queue(self._store, queue)
             checked = check_message(new, definition)

@@ -72,6 +72,30 @@ class NewMessage(Displayed):
         return View("new messages", "", facts)
 
 
+def message_given(
+    value: Value | NewMessage,
+    key: bytes | str | None,
+    headers: Headers | None,
+    delay: timedelta | None,
+    visible_at: datetime | None,
+) -> NewMessage:
+    """The message of a put, which is given whole, or as a value and what goes with it.
+
+    Raises:
+        OptionError: It is given whole, and something else with it.
+    """
+    if not isinstance(value, NewMessage):
+        return NewMessage(value, key, headers, delay, visible_at)
+    others = {"key": key, "headers": headers, "delay": delay, "visible_at": visible_at}
+    given = [name for name, each in others.items() if each is not None]
+    if given:
+        raise OptionError(
+            f"put got a NewMessage and {', '.join(given)} beside it, but a NewMessage has its "
+            "own: set them in the NewMessage, or give put its value instead of it"
+        )
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedMessage:
     """A message that the queue takes, ready to be written.

@@ -43,7 +43,7 @@ from cassieq_spark.http.client.messages import (
     receipt_of,
 )
 from cassieq_spark.model import OnDead, Order, Positions, QueueDefinition, Range, validate_name
-from cassieq_spark.producer.new_message import Headers, NewMessage, Value
+from cassieq_spark.producer.new_message import Headers, NewMessage, Value, message_given
 from cassieq_spark.queues.stats import GroupStats, QueueStats
 from cassieq_spark.schemas.canonical import canonical
 from cassieq_spark.schemas.ddl import to_ddl
@@ -200,7 +200,7 @@ class HttpQueue:
 
     def put(  # noqa: PLR0913 (each is a property of the message, by name)
         self,
-        value: Value,
+        value: Value | NewMessage,
         *,
         key: bytes | str | None = None,
         headers: Headers | None = None,
@@ -211,7 +211,8 @@ class HttpQueue:
         """Put a message. Puts of many programs share an LWT.
 
         Args:
-            value: The body. If the queue has a schema, a dict of its columns, or a JSON object.
+            value: The body. If the queue has a schema, a dict of its columns, or a JSON object. Or
+                a `NewMessage`, without key, headers and time as arguments.
             key: The key of the message.
             headers: The headers of the message.
             delay: How long after it is published it is delivered, at the earliest.
@@ -227,11 +228,12 @@ class HttpQueue:
             HttpError: The gateway refused. With status 504, or without an answer (status 0), the
                 outcome is unknown: repeat the put only under an idempotency key.
         """
-        query = delay_sent(delay, visible_at)
-        body = body_sent(value, "the value of the message")
-        sent = headers_sent(headers) | idempotency_sent(idempotency_key)
-        if key is not None:
-            query["key"], query["keyEncoding"] = encoded(key, "the key of the message")
+        new = message_given(value, key, headers, delay, visible_at)
+        query = delay_sent(new.delay, new.visible_at)
+        body = body_sent(new.value, "the value of the message")
+        sent = headers_sent(new.headers) | idempotency_sent(idempotency_key)
+        if new.key is not None:
+            query["key"], query["keyEncoding"] = encoded(new.key, "the key of the message")
         return self._ask(
             "POST", "/messages", answers.monoton_of, query=query, headers=sent, content=body
         )

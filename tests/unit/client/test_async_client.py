@@ -49,6 +49,18 @@ def test_the_same_methods_as_coroutines(client: Client, store: CountingStore):
     asyncio.run(program())
 
 
+def test_a_message_is_put_whole(client: Client, store: CountingStore):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as queues:
+            await queues.put("q", NewMessage("a", key="k"))
+            with pytest.raises(OptionError, match="a NewMessage and headers beside it"):
+                await queues.put("q", NewMessage("b"), headers={"h": "1"})
+
+    asyncio.run(program())
+
+    assert [(each.key, each.value) for each in client.peek("q")] == [(b"k", b"a")]
+
+
 PUBLIC = [name for name in dir(Client) if not name.startswith("_") and name != "receiver"]
 
 

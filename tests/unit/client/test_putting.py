@@ -45,6 +45,38 @@ def test_a_message_is_put_by_one_lwt_and_comes_back_as_it_was(
     assert (second.value, second.key, second.headers) == (b"\xff", None, {})
 
 
+def test_a_message_is_put_whole(client: Client, clock: FakeClock):
+    client.put("q", NewMessage("a", key="k", headers={"h": "1"}))
+    client.put("q", NewMessage("later", delay=SECOND))
+
+    (first,) = client.receive("q", "g", max=10)
+    clock.advance(2 * SECOND)
+    (second,) = client.receive("q", "g", max=10)
+
+    assert (first.value, first.key, first.headers) == (b"a", b"k", {"h": "1"})
+    assert second.value == b"later"
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"key": ""},
+        {"headers": {}},
+        {"delay": timedelta(0)},
+        {"visible_at": datetime(2030, 1, 1, tzinfo=UTC)},
+    ],
+)
+def test_what_is_given_beside_a_whole_message_is_refused(
+    client: Client, store: CountingStore, beside: dict[str, Any]
+):
+    (name,) = beside
+
+    with pytest.raises(OptionError, match=f"a NewMessage and {name} beside it"):
+        client.put("q", NewMessage("a"), **beside)
+
+    assert (store.cas_count, values(client)) == (0, [])
+
+
 def test_many_messages_are_put_by_one_lwt_in_order(client: Client, store: CountingStore):
     client.put("q", "before")
     store.reset()
