@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from cassieq_spark.client.async_client import AsyncClient, AsyncExchange, AsyncProducer
 from cassieq_spark.client.client import Client
-from cassieq_spark.client.exchange import Exchanged
+from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.client.settling import Action
 from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.stopped import Stopped
@@ -34,12 +34,12 @@ __all__ = [
     "AsyncExchange",
     "AsyncProducer",
     "Client",
-    "Exchanged",
     "Headers",
     "LeaseRequest",
     "Message",
     "NewMessage",
     "Producer",
+    "RoundResult",
     "Stopped",
     "StoredMessage",
     "Survey",

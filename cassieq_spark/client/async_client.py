@@ -176,13 +176,13 @@ class AsyncProducer(InThreads[Producer]):
 
 
 class AsyncExchange(InThreads[Exchange]):
-    """`Exchange` for asyncio; made by `AsyncClient.exchange`. One turn at a time."""
+    """`Exchange` for asyncio; made by `AsyncClient.exchange`. One round at a time."""
 
     def __init__(self, threads: Threads, exchange: Exchange) -> None:
         self._threads = threads
         self._exchange = exchange
 
-    turn = in_thread(Exchange.turn)
+    round = in_thread(Exchange.round)
 
     @property
     def _blocking(self) -> Exchange:

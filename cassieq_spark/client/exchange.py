@@ -25,8 +25,8 @@ from cassieq_spark.queues import read_queue
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged:
-    """The result of a turn. Receipts that are neither stale nor failed are settled.
+class RoundResult:
+    """The result of a round. Receipts that are neither stale nor failed are settled.
 
     Attributes:
         messages: The messages that were leased.
@@ -62,7 +62,7 @@ class Exchange:
         self._parts: dict[QueueId, PartExchange] = {}
         self._first = 0
 
-    def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
+    def round(self, receipts: Sequence[Receipt], request: LeaseRequest) -> RoundResult:
         """Ack messages, and lease others. One LWT for each partition in which it acks or leases.
 
         Messages are leased from the partitions whose messages are acked, and then from others
@@ -91,12 +91,12 @@ class Exchange:
             raise OptionError(f"request must be a LeaseRequest, not {shown(request)}")
         with self._calls:
             try:
-                return self._turn(receipts, request)
+                return self._round(receipts, request)
             except BaseException:
                 self._queue = None
                 raise
 
-    def _turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
+    def _round(self, receipts: Sequence[Receipt], request: LeaseRequest) -> RoundResult:
         known = self._known(receipts)
         told = self._exchange(known or self._read(), receipts, request)
         if known and any(map(_is_outdated, [told.error, *told.failed.values()])):
@@ -108,8 +108,8 @@ class Exchange:
                 raise error
         return told
 
-    def _exchange_anew(self, told: Exchanged, request: LeaseRequest) -> Exchanged:
-        """Do the rest of a turn: the queue may have been made anew since it was read."""
+    def _exchange_anew(self, told: RoundResult, request: LeaseRequest) -> RoundResult:
+        """Do the rest of a round: the queue may have been made anew since it was read."""
         kept = {each: why for each, why in told.failed.items() if not _is_outdated(why)}
         rest = [each for each in told.failed if each not in kept]
         is_to_lease = _is_outdated(told.error) and not told.messages
@@ -119,7 +119,7 @@ class Exchange:
             return replace(told, error=error, failed=kept | dict.fromkeys(rest, error))
         more = request if is_to_lease else replace(request, max_messages=0)
         then = self._exchange(queue, rest, more)
-        return Exchanged(
+        return RoundResult(
             told.messages + then.messages,
             told.stale | then.stale,
             then.strict,
@@ -149,7 +149,7 @@ class Exchange:
 
     def _exchange(
         self, queue: QueueDefinition, receipts: Sequence[Receipt], request: LeaseRequest
-    ) -> Exchanged:
+    ) -> RoundResult:
         left, error = request.max_messages, None
         if left != 0:
             try:
@@ -173,7 +173,7 @@ class Exchange:
             own = of_part.pop(queue_id, [])
             if not own and left == 0:
                 continue
-            told = self._parts[queue_id].turn(own, replace(request, max_messages=left))
+            told = self._parts[queue_id].round(own, replace(request, max_messages=left))
             messages += told.messages
             stale |= told.stale
             failed |= told.failed
@@ -190,12 +190,12 @@ class Exchange:
             # A limit of bytes is that of one lease; in strict order one receiver gets all.
             if told.messages and (request.max_bytes is not None or told.strict):
                 left = 0
-        return Exchanged(messages, stale, queue.strict_fifo, error, failed)
+        return RoundResult(messages, stale, queue.strict_fifo, error, failed)
 
-    def _acked(self, receipts: tuple[QueueId, Sequence[Receipt]]) -> Exchanged:
+    def _acked(self, receipts: tuple[QueueId, Sequence[Receipt]]) -> RoundResult:
         """Ack messages of one partition, and lease none."""
         queue_id, own = receipts
-        return self._parts[queue_id].turn(own, LeaseRequest(max_messages=0))
+        return self._parts[queue_id].round(own, LeaseRequest(max_messages=0))
 
 
 class PartExchange:
@@ -210,7 +210,7 @@ class PartExchange:
         """Use this definition of the partition, and read ledger and group again."""
         self._receiver = Receiver(self._member, queue, self._prefetch)
 
-    def turn(self, receipts: Sequence[Receipt], request: LeaseRequest) -> Exchanged:
+    def round(self, receipts: Sequence[Receipt], request: LeaseRequest) -> RoundResult:
         """Ack messages, and lease others. One LWT; none if there is nothing to ack or lease.
 
         For each batch of a streaming query whose messages are acked, one LWT and three reads more.
@@ -226,17 +226,17 @@ class PartExchange:
         try:
             lease = receiver.lease(replace(request, receipt_acks=acks))
         except CassieqError as error:
-            return Exchanged([], stale, strict, error, failed | dict.fromkeys(own, error))
+            return RoundResult([], stale, strict, error, failed | dict.fromkeys(own, error))
         gone = {token: settled_of(lease.settled, token) for token in acks}
         stale |= {each for each in own if each.monoton not in gone[each.lease]}
         try:
             messages = receiver.fetch(lease)
         except CassieqError as error:
-            return Exchanged([], stale, strict, error, failed)
+            return RoundResult([], stale, strict, error, failed)
         if receiver.was_misled and request.max_messages and not lease.leased:
             self.renew(receiver.queue)
-            return replace(self.turn([], request), stale=stale, failed=failed)
-        return Exchanged(messages, stale, strict, failed=failed)
+            return replace(self.round([], request), stale=stale, failed=failed)
+        return RoundResult(messages, stale, strict, failed=failed)
 
     def _ack_of_batches(
         self, receipts: Sequence[Receipt]

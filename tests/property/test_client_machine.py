@@ -169,7 +169,7 @@ class ClientMachine(RuleBasedStateMachine):
         chosen = self._choose(which) if self.received else []
         self.store.fault = fault
         receipts = [Receipt.parse(message.receipt) for message in chosen]
-        told = self.desks[client].turn(
+        told = self.desks[client].round(
             receipts, LeaseRequest(max_messages=most, max_decoded_bytes=room)
         )
         assert told.error is None

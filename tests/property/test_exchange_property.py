@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from cassieq_spark import Client, NewMessage, parallel
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Exchanged, LeaseRequest, Message
+from cassieq_spark.client import LeaseRequest, Message, RoundResult
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.errors import NotAppliedError
@@ -28,7 +28,7 @@ from tests.support.partly_down import PartlyDownStore
 MOST_PARTITIONS = 4
 #: Some for each partition.
 KEYS = [str(number) for number in range(9)]
-#: What fails during a turn: calls, and in which partitions.
+#: What fails during a round: calls, and in which partitions.
 DOWN = st.frozensets(
     st.tuples(st.sampled_from(["cas", "read_chunks"]), st.integers(0, MOST_PARTITIONS - 1)),
     max_size=3,
@@ -100,7 +100,7 @@ class Exchanges(RuleBasedStateMachine):
         down=st.just(frozenset()) | DOWN,
         data=st.data(),
     )
-    def turn(
+    def round(
         self,
         desk: int,
         most: int,
@@ -115,7 +115,7 @@ class Exchanges(RuleBasedStateMachine):
         queue_ids = [each.queue_id for each in self.client.queue("q").by_partition]
         self.store.down = {(call, queue_ids[number % len(queue_ids)]) for call, number in down}
         try:
-            told = self._turn(desk, acked, request)
+            told = self._round(desk, acked, request)
         except NotAppliedError:
             # Nothing was done: the receipts are as good as before.
             assert down
@@ -123,8 +123,8 @@ class Exchanges(RuleBasedStateMachine):
             assert down or not (told.error or told.failed)
         self.store.down.clear()
 
-    def _turn(self, desk: int, acked: Sequence[str], request: LeaseRequest) -> Exchanged:
-        told = self.desks[desk].turn([Receipt.parse(each) for each in acked], request)
+    def _round(self, desk: int, acked: Sequence[str], request: LeaseRequest) -> RoundResult:
+        told = self.desks[desk].round([Receipt.parse(each) for each in acked], request)
         failed = {str(each) for each in told.failed}
         stale = {str(each) for each in told.stale}
         assert stale | failed <= {*acked}
@@ -211,7 +211,7 @@ class Exchanges(RuleBasedStateMachine):
         while idle < 2:
             self.seconds += 1
             self.clock.advance(timedelta(seconds=1))
-            told = self._turn(idle % 2, [*self.held], LeaseRequest(max_messages=3))
+            told = self._round(idle % 2, [*self.held], LeaseRequest(max_messages=3))
             idle = 0 if told.messages else idle + 1
         assert self.put - self.optional <= self.done, "a message is lost"
 

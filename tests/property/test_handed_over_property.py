@@ -41,10 +41,10 @@ def test_each_message_is_delivered_once_whatever_room_there_is(  # noqa: PLR0913
     received = []
     acks: list[Receipt] = []
 
-    for turn in range(2 * len(sizes)):
-        room = rooms[turn % len(rooms)]
+    for number in range(2 * len(sizes)):
+        room = rooms[number % len(rooms)]
         lease_request = LeaseRequest(max_messages=most, max_bytes=room, max_decoded_bytes=room)
-        messages = exchange.turn(acks, lease_request).messages
+        messages = exchange.round(acks, lease_request).messages
         assert sum(len(each.value) for each in messages) <= room or len(messages) == 1
         acks = [Receipt.parse(each.receipt) for each in messages]
         received += messages

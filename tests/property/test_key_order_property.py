@@ -165,10 +165,10 @@ class KeyOrder(RuleBasedStateMachine):
         self.held |= {each.receipt: each for each in messages}
 
     @rule(most=st.integers(1, 10), data=st.data())
-    def turn(self, most: int, data: st.DataObject) -> None:
+    def round(self, most: int, data: st.DataObject) -> None:
         acked = self._some(data)
         receipts = [Receipt.parse(each) for each in acked]
-        told = self.desk.turn(receipts, LeaseRequest(max_messages=most))
+        told = self.desk.round(receipts, LeaseRequest(max_messages=most))
         stale = {str(each) for each in told.stale}
         self.settled |= {text(self.held[each]) for each in acked if each not in stale}
         self._forget(acked)

@@ -11,7 +11,7 @@ from uuid import UUID
 from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.arrow.rows import PlainRows
-from cassieq_spark.client import Exchanged, LeaseRequest
+from cassieq_spark.client import LeaseRequest, RoundResult
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.model import Ranges
@@ -146,15 +146,15 @@ class BalancedConsumer(ClientConsumer):
         if self.world.ending.is_set():
             # Messages of a strictly ordered queue that it holds delay all others.
             queue = next((name for name, held in self._held.items() if held), queue)
-        # The messages leave the list before the turn, as the turn may fail.
+        # The messages leave the list before the round, as the round may fail.
         done, self._held[queue] = self._held[queue], []
         limit, begun = self.chance.choice((1, 10, 50)), now()
         desk = self.chance.choice(self._desks)[queue]
-        told: Exchanged | None = None
+        told: RoundResult | None = None
         try:
             lease = timedelta(seconds=self.chance.uniform(1, 5))
             request = LeaseRequest(max_messages=limit, lease=lease)
-            told = desk.turn([Receipt.parse(each.receipt) for each in done], request)
+            told = desk.round([Receipt.parse(each.receipt) for each in done], request)
         finally:
             at = now()
             stale = None if told is None else [str(each) for each in told.stale]
@@ -163,7 +163,7 @@ class BalancedConsumer(ClientConsumer):
             raise told.error
         self.world.journal.deliveries += [_delivery_of(each, begun, at) for each in told.messages]
         self._held[queue] = told.messages
-        self.world.note("turns at a gateway")
+        self.world.note("rounds at a gateway")
         if not told.messages:
             self.pause(0.05)
 

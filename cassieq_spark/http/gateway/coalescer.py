@@ -19,9 +19,9 @@ from cassieq_spark.client import (
     Action,
     AsyncClient,
     AsyncExchange,
-    Exchanged,
     LeaseRequest,
     Message,
+    RoundResult,
 )
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
 from cassieq_spark.http import DEFAULT_GROUP
@@ -168,7 +168,7 @@ class _Rounds:
             served = [each for each in self._receives if (each.lease, each.longest) == wanted]
         self._woken.clear()
         try:
-            exchanged = await self._exchange.turn(
+            result = await self._exchange.round(
                 [receipt for ack in acks for receipt in ack.receipts], self._request(served)
             )
         except Exception as error:  # noqa: BLE001 (the requests get it)
@@ -176,13 +176,13 @@ class _Rounds:
             _fail(served, error)
             messages = []
         else:
-            _confirm(acks, exchanged)
-            messages, self._is_strict = exchanged.messages, exchanged.strict
+            _confirm(acks, result)
+            messages, self._is_strict = result.messages, result.strict
             takers = [each for each in served if not each.future.done()]
-            self._release(_hand_out(takers[:1] if exchanged.strict else takers, messages))
-            if exchanged.error is not None:
+            self._release(_hand_out(takers[:1] if result.strict else takers, messages))
+            if result.error is not None:
                 # There were no messages for the others.
-                _fail(served, exchanged.error)
+                _fail(served, result.error)
         self._answered_at = now = self._loop.time()
         for each in served:
             each.looked = True
@@ -245,21 +245,21 @@ def _hand_out(takers: Sequence[_Receive], messages: list[Message]) -> list[Messa
     return messages[at:]
 
 
-def _confirm(acks: Sequence[_Ack], exchanged: Exchanged) -> None:
+def _confirm(acks: Sequence[_Ack], result: RoundResult) -> None:
     """Tell each request which of its receipts were good, or the error if one could not be acked.
 
     A receipt is good once.
     """
-    late = set(exchanged.stale)
+    late = set(result.stale)
     for ack in acks:
-        errors = [exchanged.failed[each] for each in ack.receipts if each in exchanged.failed]
+        errors = [result.failed[each] for each in ack.receipts if each in result.failed]
         good = []
         for receipt in ack.receipts:
             good.append(receipt not in late)
             late.add(receipt)
         if errors:
             some = any(
-                is_good and receipt not in exchanged.failed
+                is_good and receipt not in result.failed
                 for receipt, is_good in zip(ack.receipts, good, strict=True)
             )
             _fail([ack], _error_of(errors, partly=some))
@@ -337,7 +337,7 @@ class Coalescer:
         """Ack messages; return for each whether its receipt was good, so that it is settled now.
 
         Raises:
-            CassieqError: See `Exchange.turn`; it does no harm to repeat the call.
+            CassieqError: See `Exchange.round`; it does no harm to repeat the call.
         """
         mine = _Ack(receipts, asyncio.get_running_loop().create_future())
         self._rounds(queue, group).ack(mine)

@@ -109,14 +109,14 @@ def test_its_messages_are_one_letter_that_has_what_is_left(
 def test_an_exchange_reads_ahead_and_rejects_only_what_it_has_leased(scene: Scene):
     exchange = scene.client.exchange("q", "g")
 
-    first = exchange.turn([], LeaseRequest(max_messages=2))
+    first = exchange.round([], LeaseRequest(max_messages=2))
     assert [each.monoton for each in first.messages] == [0, 1]
     assert scene.letters() == []
-    second = exchange.turn([], LeaseRequest(max_messages=8))
+    second = exchange.round([], LeaseRequest(max_messages=8))
 
     assert [each.monoton for each in second.messages] == [2, 3, 8, 9]
     check_letter(scene)
-    third = exchange.turn([], LeaseRequest(max_messages=8))
+    third = exchange.round([], LeaseRequest(max_messages=8))
     assert [each.monoton for each in third.messages] == [10, 11]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Exchanged, LeaseRequest
+from cassieq_spark.client import LeaseRequest, RoundResult
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.receiver import CACHED_FOR, READ_AGAIN_AFTER
@@ -54,15 +54,15 @@ def exchange(client: Client, age: Age, store: CountingStore) -> Iterator[Exchang
     """Of a group that has two of twenty messages; nothing is known any more."""
     client.put_many("q", map(str, range(20)))
     exchange = client.exchange("q", "g")
-    turn(exchange, [], limit=2)
+    run_round(exchange, [], limit=2)
     age.seconds += 1
     store.reset()
     return exchange
 
 
-def turn(exchange: Exchange, acks: list[Message], limit: int = 0) -> Exchanged:
+def run_round(exchange: Exchange, acks: list[Message], limit: int = 0) -> RoundResult:
     receipts = [Receipt.parse(each.receipt) for each in acks]
-    return exchange.turn(receipts, LeaseRequest(max_messages=limit))
+    return exchange.round(receipts, LeaseRequest(max_messages=limit))
 
 
 def monotons(messages: list[Message]) -> list[int]:
@@ -80,12 +80,12 @@ def depth_of(client: Client, queue: str) -> int:
 def test_acks_and_a_lease_are_one_lwt_and_reads_once_in_a_while(
     exchange: Exchange, store: CountingStore, client: Client
 ):
-    first = turn(exchange, [], limit=2)
+    first = run_round(exchange, [], limit=2)
     # The definition, the ledger's head, the group twice; what comes next was read before.
     assert (store.cas_count, store.read_count) == (1, 4)
 
-    second = turn(exchange, first.messages, limit=3)
-    third = turn(exchange, second.messages)
+    second = run_round(exchange, first.messages, limit=3)
+    third = run_round(exchange, second.messages)
 
     assert (store.cas_count, store.read_count) == (3, 4)
     assert monotons(first.messages + second.messages) == [2, 3, 4, 5, 6]
@@ -95,7 +95,7 @@ def test_acks_and_a_lease_are_one_lwt_and_reads_once_in_a_while(
 
 
 def test_neither_acks_nor_messages_are_no_lwt(exchange: Exchange, store: CountingStore):
-    turn(exchange, [])
+    run_round(exchange, [])
 
     assert store.cas_count == 0
 
@@ -104,10 +104,10 @@ def test_messages_are_read_ahead_and_once(client: Client, store: CountingStore, 
     for _ in range(3):
         client.put_many("q", map(str, range(100)))
     exchange = client.exchange("q", "g")
-    received = turn(exchange, [], limit=1).messages
+    received = run_round(exchange, [], limit=1).messages
     store.reset()
 
-    while messages := turn(exchange, received[-1:], limit=1).messages:
+    while messages := run_round(exchange, received[-1:], limit=1).messages:
         received += messages
 
     assert monotons(received) == [*range(300)]
@@ -120,9 +120,9 @@ def test_messages_are_read_ahead_and_once(client: Client, store: CountingStore, 
 def test_large_messages_are_leased_as_far_as_they_fit_and_not_read_ahead(client: Client, age: Age):
     client.put_many("q", [os.urandom(100_000) for _ in range(30)])
     exchange = client.exchange("q", "g")
-    turn(exchange, [], limit=1)
+    run_round(exchange, [], limit=1)
 
-    told = exchange.turn([], LeaseRequest(max_messages=20, max_bytes=450_000))
+    told = exchange.round([], LeaseRequest(max_messages=20, max_bytes=450_000))
 
     assert monotons(told.messages) == [1, 2, 3, 4]
     (part,) = exchange._parts.values()
@@ -137,10 +137,10 @@ def test_what_is_larger_than_it_was_stored_goes_back_and_is_not_counted(
     client.create_queue("once", max_deliveries=max_deliveries)
     client.put_many("once", [b"0" * 100_000 for _ in range(30)])
     exchange = client.exchange("once", "g")
-    received = list(exchange.turn([], LeaseRequest(max_messages=1)).messages) if known else []
+    received = list(exchange.round([], LeaseRequest(max_messages=1)).messages) if known else []
     most = LeaseRequest(max_messages=20, max_bytes=450_000, max_decoded_bytes=450_000)
 
-    while messages := exchange.turn([], most).messages:
+    while messages := exchange.round([], most).messages:
         assert len(messages) <= 4
         received += messages
 
@@ -159,7 +159,7 @@ def test_what_is_handed_out_again_is_as_few_as_fit_and_keeps_its_count(client: C
     received = [
         each
         for _ in range(5)
-        for each in exchange.turn(
+        for each in exchange.round(
             [], LeaseRequest(max_messages=10, max_decoded_bytes=200_000)
         ).messages
     ]
@@ -171,7 +171,7 @@ def test_what_is_handed_out_again_is_as_few_as_fit_and_keeps_its_count(client: C
 def test_one_message_is_handed_over_whatever_its_size(client: Client, age: Age):
     client.put_many("q", [b"0" * 100_000 for _ in range(2)])
 
-    told = client.exchange("q", "g").turn([], LeaseRequest(max_messages=2, max_decoded_bytes=1))
+    told = client.exchange("q", "g").round([], LeaseRequest(max_messages=2, max_decoded_bytes=1))
 
     assert monotons(told.messages) == [0]
 
@@ -180,7 +180,7 @@ def test_only_what_fits_is_read(client: Client, age: Age):
     client.put_many("q", [b"0" * 1_000_000 for _ in range(40)])
     exchange = client.exchange("q", "g")
 
-    told = exchange.turn(
+    told = exchange.round(
         [], LeaseRequest(max_messages=40, max_bytes=10_000_000, max_decoded_bytes=3_000_000)
     )
 
@@ -192,10 +192,10 @@ def test_only_what_fits_is_read(client: Client, age: Age):
 def test_a_receipt_of_a_lease_of_others_is_good(
     exchange: Exchange, client: Client, store: CountingStore
 ):
-    turn(exchange, [], limit=1)
+    run_round(exchange, [], limit=1)
     other = Client.from_store(store).receive("q", "g")
 
-    told = turn(exchange, other)
+    told = run_round(exchange, other)
 
     assert told.stale == frozenset()
     assert depth(client) == 19
@@ -204,10 +204,10 @@ def test_a_receipt_of_a_lease_of_others_is_good(
 def test_a_receipt_that_is_stale_is_told_of_and_the_others_are_acked(
     exchange: Exchange, client: Client
 ):
-    first, second = turn(exchange, [], limit=2).messages
+    first, second = run_round(exchange, [], limit=2).messages
     client.ack(first)
 
-    told = turn(exchange, [first, second], limit=1)
+    told = run_round(exchange, [first, second], limit=1)
 
     assert told.stale == {Receipt.parse(first.receipt)}
     assert monotons(told.messages) == [4]
@@ -217,13 +217,13 @@ def test_a_receipt_that_is_stale_is_told_of_and_the_others_are_acked(
 def test_receipts_of_a_queue_that_was_made_anew_are_stale(
     exchange: Exchange, client: Client, store: CountingStore, age: Age
 ):
-    (old,) = turn(exchange, [], limit=1).messages
+    (old,) = run_round(exchange, [], limit=1).messages
     delete_queue(store, "q", force=True)
     client.create_queue("q")
     client.put("q", "new")
     age.seconds += 1
 
-    told = turn(exchange, [old], limit=1)
+    told = run_round(exchange, [old], limit=1)
 
     assert told.stale == {Receipt.parse(old.receipt)}
     assert [each.value for each in told.messages] == [b"new"]
@@ -232,50 +232,50 @@ def test_receipts_of_a_queue_that_was_made_anew_are_stale(
 def test_a_queue_that_is_made_anew_is_noticed_at_once(
     exchange: Exchange, client: Client, store: CountingStore
 ):
-    (old,) = turn(exchange, [], limit=1).messages
+    (old,) = run_round(exchange, [], limit=1).messages
     delete_queue(store, "q", force=True)
     with pytest.raises(NotFoundError):
-        turn(exchange, [old], limit=30)
+        run_round(exchange, [old], limit=30)
     client.create_queue("q")
     client.put("q", "new")
 
-    told = turn(exchange, [], limit=1)
+    told = run_round(exchange, [], limit=1)
 
     assert [each.value for each in told.messages] == [b"new"]
-    assert turn(exchange, told.messages).stale == frozenset()
+    assert run_round(exchange, told.messages).stale == frozenset()
 
 
-def test_a_queue_that_was_purged_since_the_last_turn_has_what_was_put_then(
+def test_a_queue_that_was_purged_since_the_last_round_has_what_was_put_then(
     exchange: Exchange, client: Client, store: CountingStore
 ):
-    turn(exchange, [], limit=1)
+    run_round(exchange, [], limit=1)
     purge_queue(store, "q", force=True)
     client.put("q", "new")
 
-    assert [each.value for each in turn(exchange, [], limit=1).messages] == [b"new"]
+    assert [each.value for each in run_round(exchange, [], limit=1).messages] == [b"new"]
 
 
 def test_a_pause_is_noticed_in_a_tenth_of_a_second_and_acks_go_on(
     exchange: Exchange, client: Client, store: CountingStore, age: Age
 ):
-    messages = turn(exchange, [], limit=1).messages
+    messages = run_round(exchange, [], limit=1).messages
     pause_queue(store, "q")
     age.seconds += CACHED_FOR.total_seconds()
 
-    told = turn(exchange, messages, limit=1)
+    told = run_round(exchange, messages, limit=1)
 
     assert (told.messages, told.stale) == ([], frozenset())
     assert depth(client) == 19
 
 
 def test_what_comes_again_is_not_passed_over(exchange: Exchange, clock: FakeClock, age: Age):
-    turn(exchange, [], limit=1)
+    run_round(exchange, [], limit=1)
     clock.advance(LEASE + MOMENT)
     age.seconds += 0.09
 
-    fresh = turn(exchange, [], limit=1).messages
+    fresh = run_round(exchange, [], limit=1).messages
     age.seconds += 0.02
-    again = turn(exchange, [], limit=5).messages
+    again = run_round(exchange, [], limit=5).messages
 
     assert [each.delivery_count for each in (*fresh, *again)] == [1, 2]
 
@@ -286,7 +286,7 @@ def test_a_lease_is_told_to_end_no_later_than_it_does(
     for _ in range(3):
         clock.advance(timedelta(milliseconds=20))
         age.seconds += 0.0199
-        (message,) = turn(exchange, [], limit=1).messages
+        (message,) = run_round(exchange, [], limit=1).messages
 
         assert clock.now + LEASE - timedelta(milliseconds=2) <= message.lease_until
         assert message.lease_until <= clock.now + LEASE
@@ -297,10 +297,10 @@ def test_what_could_not_be_fetched_is_due_in_a_minute_and_the_acks_are_done(
 ):
     client.put_many("q", ["a", "b"])
     exchange = client.exchange("q", "g")
-    messages = turn(exchange, [], limit=1).messages
+    messages = run_round(exchange, [], limit=1).messages
     client.put("q", "c")
     age.seconds += 1
-    turn(exchange, [], limit=1)
+    run_round(exchange, [], limit=1)
 
     def fail() -> None:
         raise NotAppliedError("no replicas")
@@ -308,13 +308,13 @@ def test_what_could_not_be_fetched_is_due_in_a_minute_and_the_acks_are_done(
     # The definition, the head, the group twice, the LWT; then the fetch fails.
     age.seconds += 1
     trouble.interrupt(fail, after=5)
-    told = turn(exchange, messages, limit=1)
+    told = run_round(exchange, messages, limit=1)
 
     assert (told.messages, told.stale) == ([], frozenset())
     assert isinstance(told.error, NotAppliedError)
-    assert turn(exchange, [], limit=1).messages == []
+    assert run_round(exchange, [], limit=1).messages == []
     clock.advance(READ_AGAIN_AFTER)
-    (again,) = turn(exchange, [], limit=1).messages
+    (again,) = run_round(exchange, [], limit=1).messages
     assert (again.value, again.delivery_count) == (b"c", 2)
 
 
@@ -322,7 +322,7 @@ def test_of_a_query_s_batch_it_acks_what_is_of_the_delivery_in_hand(
     exchange: Exchange, client: Client, store: CountingStore
 ):
     queue_id = client.queue("q").queue_id
-    (mine,) = turn(exchange, [], limit=1).messages
+    (mine,) = run_round(exchange, [], limit=1).messages
     group = ConsumerGroup(Ledger(store, queue_id), "g")
     lease = group.lease(make_request(stop=5))
     group.take_again(make_request(held=lease.token))
@@ -331,11 +331,11 @@ def test_of_a_query_s_batch_it_acks_what_is_of_the_delivery_in_hand(
         for deliveries in (1, 2)
     )
 
-    late = exchange.turn([*first, Receipt.parse(mine.receipt)], NOTHING)
+    late = exchange.round([*first, Receipt.parse(mine.receipt)], NOTHING)
 
     assert late.stale == set(first)
     assert [str(slot.monotons) for slot in group.read().held_by(lease.token)] == ["3-5"]
-    assert exchange.turn([*second, *first], NOTHING).stale == set(first)
+    assert exchange.round([*second, *first], NOTHING).stale == set(first)
     assert client.stats("q").groups[0].depth == 17
 
 
@@ -343,16 +343,16 @@ def test_acks_make_no_group_and_of_none_they_fail(client: Client, age: Age):
     receipt = Receipt(client.queue("q").queue_id, "no", UUID(int=8), 0)
 
     with pytest.raises(QueueStateError, match="group 'no'"):
-        client.exchange("q", "no").turn([receipt], NOTHING)
+        client.exchange("q", "no").round([receipt], NOTHING)
     with pytest.raises(NotFoundError, match="no group 'no'"):
-        client.exchange("q", "no", make_group=False).turn([], LeaseRequest(max_messages=1))
+        client.exchange("q", "no", make_group=False).round([], LeaseRequest(max_messages=1))
     assert client.stats("q").groups == ()
 
 
-def test_a_hundred_turns_need_no_more_slots_than_leases(exchange: Exchange, client: Client):
+def test_a_hundred_rounds_need_no_more_slots_than_leases(exchange: Exchange, client: Client):
     messages: list[Message] = []
     for number in range(18):
-        messages = turn(exchange, messages, limit=number % 2).messages
+        messages = run_round(exchange, messages, limit=number % 2).messages
 
     state = ConsumerGroup(Ledger(client._store, client.queue("q").queue_id), "g").read()
     assert len(state.slots) <= 5

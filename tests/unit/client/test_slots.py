@@ -18,7 +18,7 @@ from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 
 HOUR = timedelta(hours=1)
-TURNS = 400
+ROUNDS = 400
 
 
 def slots(client: Client) -> int:
@@ -60,9 +60,9 @@ def test_message_after_message_goes_through_one_slot(client: Client, settle: str
 def test_what_one_client_receives_and_another_one_acks_goes_through_one_slot(
     client: Client, other: Client
 ):
-    client.put_many("q", [str(number) for number in range(TURNS)])
+    client.put_many("q", [str(number) for number in range(ROUNDS)])
 
-    for number in range(TURNS):
+    for number in range(ROUNDS):
         (message,) = (client, other)[number % 2].receive("q", "g")
         assert (other, client)[number % 2].ack(message) == []
 
@@ -72,15 +72,15 @@ def test_what_one_client_receives_and_another_one_acks_goes_through_one_slot(
 def test_what_one_exchange_leases_and_another_one_acks_goes_through_few_slots(
     client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
 ):
-    # Turns are so slow that none goes by what the last one has left.
+    # Rounds are so slow that none goes by what the last one has left.
     monkeypatch.setattr(consumer_module, "monotonic", partial(next, count()))
-    client.put_many("q", [str(number) for number in range(TURNS)])
+    client.put_many("q", [str(number) for number in range(ROUNDS)])
     here, there = (each.exchange("q", "g") for each in (client, other))
     held: list[Message] = []
 
-    for _ in range(TURNS):
-        told = here.turn([], LeaseRequest(max_messages=1))
-        stale = there.turn(
+    for _ in range(ROUNDS):
+        told = here.round([], LeaseRequest(max_messages=1))
+        stale = there.round(
             [Receipt.parse(each.receipt) for each in held], LeaseRequest(max_messages=0)
         ).stale
         assert not stale
@@ -96,7 +96,7 @@ def test_an_exchange_leases_into_the_slot_that_its_acks_empty(client: Client):
 
     for _ in range(20):
         receipts = [Receipt.parse(each.receipt) for each in held]
-        held = exchange.turn(receipts, LeaseRequest(max_messages=1)).messages
+        held = exchange.round(receipts, LeaseRequest(max_messages=1)).messages
 
     assert monotons(held) == [19]
     assert slots(client) == 1

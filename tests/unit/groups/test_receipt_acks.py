@@ -255,7 +255,7 @@ def test_nothing_is_quiet_while_something_comes_again():
 
 
 def client_scene(fault: Fault, meanwhile: Callable[[ConsumerGroup, UUID], object]) -> Lease:
-    """The batch of a turn that only acks, in trouble; the client had leased one message."""
+    """The batch of a round that only acks, in trouble; the client had leased one message."""
     memory, _ = make_clocked_store()
     trouble = FaultyStore(memory)
     group = make_group(trouble, make_queue(trouble, [12]).queue_id)

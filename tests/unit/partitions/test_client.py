@@ -200,12 +200,12 @@ def test_an_exchange_acks_and_leases_in_all_partitions(queue: PartitionedQueue):
     receipts: list[Receipt] = []
 
     for _ in range(40):
-        told = exchange.turn(receipts, LeaseRequest(max_messages=3))
+        told = exchange.round(receipts, LeaseRequest(max_messages=3))
         assert told.stale == frozenset()
         assert len(told.messages) <= 3 or told.strict
         values += [text(each) for each in told.messages]
         receipts = [Receipt.parse(each.receipt) for each in told.messages]
-    exchange.turn(receipts, NOTHING)
+    exchange.round(receipts, NOTHING)
 
     assert by_key(values) == {key: [f"{key}:0", f"{key}:1"] for key in ALL}
     assert queue.client.stats("orders").groups[0].depth == 0
@@ -215,7 +215,7 @@ def test_an_exchange_settles_what_another_one_has_leased(queue: PartitionedQueue
     queue.put(*ALL)
     receipts = [Receipt.parse(each.receipt) for each in queue.receive()]
 
-    told = queue.client.exchange("orders", "billing").turn(receipts, NOTHING)
+    told = queue.client.exchange("orders", "billing").round(receipts, NOTHING)
 
     assert told.stale == frozenset()
     assert queue.client.stats("orders").groups[0].depth == 0
@@ -229,16 +229,16 @@ def test_an_exchange_goes_on_when_the_queue_is_made_anew_with_other_partitions(
     exchange = queue.client.exchange("orders", "billing")
     old = [
         Receipt.parse(each.receipt)
-        for each in exchange.turn([], LeaseRequest(max_messages=99)).messages
+        for each in exchange.round([], LeaseRequest(max_messages=99)).messages
     ]
     queue.client.delete_queue("orders", force=True)
     queue.client.create_queue("orders", partitions=partitions)
     queue.put(*ALL, of="new")
 
-    told = exchange.turn(old, LeaseRequest(max_messages=99))
+    told = exchange.round(old, LeaseRequest(max_messages=99))
     stale, values = told.stale, [text(each) for each in told.messages]
     for _ in range(20):
-        told = exchange.turn([], LeaseRequest(max_messages=99))
+        told = exchange.round([], LeaseRequest(max_messages=99))
         values += [text(each) for each in told.messages]
 
     assert stale == frozenset(old)

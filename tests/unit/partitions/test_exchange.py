@@ -12,7 +12,7 @@ import pytest
 
 from cassieq_spark import Client
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Exchanged, LeaseRequest, Message
+from cassieq_spark.client import LeaseRequest, Message, RoundResult
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.receiver import READ_AGAIN_AFTER
 from cassieq_spark.errors import NotAppliedError, NotFoundError
@@ -51,25 +51,25 @@ def depth(queue: PartitionedQueue) -> int:
 
 @pytest.mark.parametrize("partition", range(PARTITIONS))
 @pytest.mark.parametrize("max_bytes", [None, 1000])
-def test_the_first_turn_finds_a_message_in_any_partition(
+def test_the_first_round_finds_a_message_in_any_partition(
     queue: PartitionedQueue, exchange: Exchange, partition: int, max_bytes: int | None
 ):
     queue.put(KEYS[partition][0])
 
-    told = exchange.turn([], LeaseRequest(max_messages=1, max_bytes=max_bytes))
+    told = exchange.round([], LeaseRequest(max_messages=1, max_bytes=max_bytes))
 
     assert [each.partition for each in told.messages] == [partition]
 
 
 @pytest.mark.parametrize("max_bytes", [None, 1000])
-def test_a_receipt_is_good_after_turns_that_had_enough_of_other_partitions(
+def test_a_receipt_is_good_after_rounds_that_had_enough_of_other_partitions(
     queue: PartitionedQueue, exchange: Exchange, max_bytes: int | None
 ):
     queue.put(KEYS[0][0], KEYS[1][0])
     one = LeaseRequest(max_messages=1, max_bytes=max_bytes)
-    got = {each.partition: each for _ in range(2) for each in exchange.turn([], one).messages}
+    got = {each.partition: each for _ in range(2) for each in exchange.round([], one).messages}
 
-    told = exchange.turn(receipts(got[1]), NOTHING)
+    told = exchange.round(receipts(got[1]), NOTHING)
 
     assert told.stale == frozenset()
     assert depth(queue) == 1
@@ -86,7 +86,7 @@ def test_acks_are_good_while_the_first_partition_is_anothers_and_has_nothing(
     values, held = [], list[Message]()
 
     for _ in range(25):
-        told = exchange.turn(receipts(*held), ONE)
+        told = exchange.round(receipts(*held), ONE)
         assert told.stale == frozenset()
         values += [text(each) for each in told.messages]
         held = told.messages
@@ -99,13 +99,13 @@ def test_a_receipt_of_an_earlier_version_reaches_no_partition(
     queue: PartitionedQueue, exchange: Exchange
 ):
     queue.put(KEYS[2][0])
-    (old,) = receipts(*exchange.turn([], ONE).messages)
+    (old,) = receipts(*exchange.round([], ONE).messages)
     queue.client.delete_queue("orders", force=True)
     queue.client.create_queue("orders", partitions=PARTITIONS)
     queue.put(KEYS[2][0])
-    (new,) = receipts(*exchange.turn([], ONE).messages)
+    (new,) = receipts(*exchange.round([], ONE).messages)
 
-    told = exchange.turn([old, new], NOTHING)
+    told = exchange.round([old, new], NOTHING)
 
     assert told.stale == {old}
     assert depth(queue) == 0
@@ -117,11 +117,11 @@ def test_partitions_share_one_read_of_the_definition():
     queue.put(*(key for keys in KEYS.values() for key in keys))
     everything = LeaseRequest(max_messages=1000)
     for _ in range(PARTITIONS):
-        exchange.turn([], everything)
+        exchange.round([], everything)
     exchange._queue = None
     queue.store.reset()
 
-    told: Exchanged = exchange.turn([], everything)
+    told: RoundResult = exchange.round([], everything)
 
     assert told.messages == []
     # The ledger's head and the group twice.
@@ -139,14 +139,14 @@ class Scene:
         self.store = PartlyDownStore(queue.memory)
         self.client = Client.from_store(self.store)
         self.exchange = self.client.exchange("orders", "billing")
-        self.exchange.turn([], ONE)
+        self.exchange.round([], ONE)
 
     def lease(self, *partitions: int) -> dict[int, Receipt]:
         """Put and lease a message of each of these partitions; the receipts by partition."""
         self.queue.put(*(KEYS[each][0] for each in partitions))
         held: dict[int, Receipt] = {}
         while held.keys() != {*partitions}:
-            messages = self.exchange.turn([], LeaseRequest(max_messages=100)).messages
+            messages = self.exchange.round([], LeaseRequest(max_messages=100)).messages
             held |= {each.partition: Receipt.parse(each.receipt) for each in messages}
         return held
 
@@ -168,7 +168,7 @@ def test_acks_of_other_partitions_are_done_when_messages_of_one_cannot_be_fetche
     scene.queue.put(KEYS[0][1])
     scene.store.down = ids(0, call="read_chunks")
 
-    told = scene.exchange.turn([held[0], held[1]], ONE)
+    told = scene.exchange.round([held[0], held[1]], ONE)
 
     assert (told.messages, told.stale, dict(told.failed)) == ([], frozenset(), {})
     assert isinstance(told.error, NotAppliedError)
@@ -193,7 +193,7 @@ def test_when_a_partition_is_down_the_others_are_acked_at_the_same_time(
 
     monkeypatch.setattr(scene.store, "cas", together)
 
-    told = scene.exchange.turn([held[0], held[1], held[2]], NOTHING)
+    told = scene.exchange.round([held[0], held[1], held[2]], NOTHING)
 
     assert (told.failed.keys(), told.stale) == ({held[0]}, frozenset())
     assert depth(scene.queue) == 1
@@ -205,7 +205,7 @@ def test_each_receipt_is_told_settled_or_failed_as_it_is(scene: Scene, down: int
     held = scene.lease(0, 1, 2)
     scene.store.down = ids(down)
 
-    told = scene.exchange.turn([*held.values()], LeaseRequest(max_messages=most))
+    told = scene.exchange.round([*held.values()], LeaseRequest(max_messages=most))
 
     assert told.stale == frozenset()
     assert told.failed.keys() == {held[down]}
@@ -213,7 +213,7 @@ def test_each_receipt_is_told_settled_or_failed_as_it_is(scene: Scene, down: int
     assert isinstance(told.error, NotAppliedError) is (most > 0)
     assert depth(scene.queue) == 1
     scene.store.down.clear()
-    assert scene.exchange.turn([held[down]], NOTHING).stale == frozenset()
+    assert scene.exchange.round([held[down]], NOTHING).stale == frozenset()
     assert depth(scene.queue) == 0
 
 
@@ -225,12 +225,12 @@ def test_messages_of_other_partitions_are_handed_over_when_one_fails():
 
     for _ in range(2 * PARTITIONS):
         with suppress(NotAppliedError):
-            told = scene.exchange.turn([], LeaseRequest(max_messages=100))
+            told = scene.exchange.round([], LeaseRequest(max_messages=100))
             assert told.messages
             got += told.messages
 
     assert {each.partition: each.delivery_count for each in got} == {0: 1, 1: 1, 2: 1}
-    assert scene.exchange.turn(receipts(*got), NOTHING).stale == frozenset()
+    assert scene.exchange.round(receipts(*got), NOTHING).stale == frozenset()
 
 
 def test_messages_of_other_partitions_are_handed_over_once_when_those_of_one_cannot_be_read():
@@ -241,24 +241,24 @@ def test_messages_of_other_partitions_are_handed_over_once_when_those_of_one_can
 
     for _ in range(2 * PARTITIONS):
         with suppress(NotAppliedError):
-            got += scene.exchange.turn([], LeaseRequest(max_messages=100)).messages
+            got += scene.exchange.round([], LeaseRequest(max_messages=100)).messages
 
     assert {each.partition: each.delivery_count for each in got} == {0: 1, 1: 1, 2: 1}
-    assert scene.exchange.turn(receipts(*got), NOTHING).stale == frozenset()
+    assert scene.exchange.round(receipts(*got), NOTHING).stale == frozenset()
     scene.store.down.clear()
     scene.queue.clock.advance(READ_AGAIN_AFTER)
     assert [(each.partition, each.delivery_count) for each in scene.queue.receive()] == [(3, 2)]
 
 
-def test_a_turn_of_which_nothing_is_done_fails(scene: Scene):
+def test_a_round_of_which_nothing_is_done_fails(scene: Scene):
     held = scene.lease(0, 1)
     scene.store.down = ids(*range(PARTITIONS))
 
     with pytest.raises(NotAppliedError, match="no replicas"):
-        scene.exchange.turn([*held.values()], ONE)
+        scene.exchange.round([*held.values()], ONE)
 
     scene.store.down.clear()
-    assert scene.exchange.turn([*held.values()], NOTHING).stale == frozenset()
+    assert scene.exchange.round([*held.values()], NOTHING).stale == frozenset()
 
 
 def test_acks_are_done_when_the_group_cannot_be_made_in_all_partitions(scene: Scene):
@@ -268,7 +268,7 @@ def test_acks_are_done_when_the_group_cannot_be_made_in_all_partitions(scene: Sc
     scene.store.down = ids(3)
     exchange = Client.from_store(scene.store).exchange("orders", "billing")
 
-    told = exchange.turn([held[0], held[1]], ONE)
+    told = exchange.round([held[0], held[1]], ONE)
 
     assert (told.messages, told.stale, dict(told.failed)) == ([], frozenset(), {})
     assert isinstance(told.error, NotAppliedError)
@@ -283,31 +283,31 @@ def test_of_query_batches_each_is_told_settled_or_failed_as_it_is(scene: Scene):
         given[number] = Receipt(group.queue_id, "billing", lease.token, 0, 1)
     scene.store.down = ids(0)
 
-    told = scene.exchange.turn([*given.values()], NOTHING)
+    told = scene.exchange.round([*given.values()], NOTHING)
 
     assert told.failed.keys() == {given[0]}
     assert told.stale == frozenset()
     assert depth(scene.queue) == 1
 
 
-def test_a_purge_between_two_turns_fails_no_turn_and_loses_no_receipt(scene: Scene):
+def test_a_purge_between_two_rounds_fails_no_round_and_loses_no_receipt(scene: Scene):
     held = scene.lease(0, 1)
     scene.client.purge_queue("orders", force=True)
     scene.queue.put(KEYS[2][0])
 
-    told = scene.exchange.turn([*held.values()], ONE)
+    told = scene.exchange.round([*held.values()], ONE)
 
     assert (told.stale, told.error, dict(told.failed)) == (frozenset(held.values()), None, {})
     assert [each.partition for each in told.messages] == [2]
 
 
-def test_a_deletion_between_two_turns_is_told(scene: Scene):
+def test_a_deletion_between_two_rounds_is_told(scene: Scene):
     held = scene.lease(0, 1)
     scene.client.delete_queue("orders", force=True)
 
-    told = scene.exchange.turn([*held.values()], ONE)
+    told = scene.exchange.round([*held.values()], ONE)
 
     assert (told.messages, {*told.stale, *told.failed}) == ([], {*held.values()})
     assert isinstance(told.error, NotFoundError)
     with pytest.raises(NotFoundError, match="no queue 'orders'"):
-        scene.exchange.turn([], ONE)
+        scene.exchange.round([], ONE)

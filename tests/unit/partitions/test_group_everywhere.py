@@ -42,7 +42,7 @@ class Reader:
 
     def one(self) -> list[Message]:
         if self._how == "exchange":
-            return self._exchange.turn([], ONE).messages
+            return self._exchange.round([], ONE).messages
         if self._how == "receive":
             return self.client.receive("orders", "slow")
         receipts = self.client.receive_table("orders", "slow", max=1).column("receipt")
@@ -128,7 +128,7 @@ def test_a_group_that_some_partitions_have_is_completed(
         messages = queue.client.receive("orders", "slow", make_group=make_group)
     else:
         exchange = queue.client.exchange("orders", "slow", make_group=make_group)
-        messages = exchange.turn([], ONE).messages
+        messages = exchange.round([], ONE).messages
 
     assert len(messages) == 1
     assert groups(queue) == [{"slow"}] * PARTITIONS
@@ -140,7 +140,7 @@ def test_a_group_that_no_partition_has_is_made_only_if_it_may_be(queue: Partitio
     with pytest.raises(NotFoundError, match="queue 'orders' has no group 'slow'"):
         queue.client.receive("orders", "slow", make_group=False)
     with pytest.raises(NotFoundError, match="queue 'orders' has no group 'slow'"):
-        queue.client.exchange("orders", "slow", make_group=False).turn([], ONE)
+        queue.client.exchange("orders", "slow", make_group=False).round([], ONE)
 
     assert groups(queue) == [set()] * PARTITIONS
 
@@ -170,7 +170,7 @@ def test_a_group_whose_deletion_is_not_over_does_not_come_back(queue: Partitione
     with pytest.raises(NotFoundError, match="queue 'orders' has no group 'slow'"):
         queue.client.receive("orders", "slow", make_group=False)
     with pytest.raises(NotFoundError, match="queue 'orders' has no group 'slow'"):
-        queue.client.exchange("orders", "slow", make_group=False).turn([], ONE)
+        queue.client.exchange("orders", "slow", make_group=False).round([], ONE)
 
     assert groups(queue) == [set()] * (PARTITIONS - 1) + [{"slow"}]
     assert queue.client.delete_group("orders", "slow")
@@ -200,14 +200,14 @@ def test_nothing_is_leased_before_the_group_is_everywhere(queue: PartitionedQueu
         with pytest.raises(NotAppliedError, match="no replicas"):
             client.receive("orders", "slow")
         with pytest.raises(NotAppliedError, match="no replicas"):
-            exchange.turn([], ONE)
+            exchange.round([], ONE)
 
     store.down.clear()
-    messages = [*exchange.turn([], ONE).messages, *client.receive("orders", "slow", max=4)]
+    messages = [*exchange.round([], ONE).messages, *client.receive("orders", "slow", max=4)]
     assert [each.delivery_count for each in messages] == [1] * 5
     assert groups(queue) == [{"slow"}] * PARTITIONS
     receipts = [Receipt.parse(each.receipt) for each in messages]
-    assert exchange.turn(receipts, NOTHING).stale == frozenset()
+    assert exchange.round(receipts, NOTHING).stale == frozenset()
 
 
 # -- streams, and where a new group begins --------------------------------------------------------

@@ -514,16 +514,18 @@ def test_an_exchange_takes_its_share_first_and_then_the_others(
     queue: PartitionedQueue, time: Time
 ):
     exchange = queue.client.exchange("orders", "billing")
-    exchange.turn([], LeaseRequest(max_messages=1))
+    exchange.round([], LeaseRequest(max_messages=1))
     other = make_presence(queue)
     theirs = other.share()
     time.sleep(LATEST.total_seconds())
     queue.put(*ALL)
 
-    # In order by key, a turn leases of one partition.
-    turns = [exchange.turn([], LeaseRequest(max_messages=10)).messages for _ in range(PARTITIONS)]
+    # In order by key, a round leases of one partition.
+    rounds = [
+        exchange.round([], LeaseRequest(max_messages=10)).messages for _ in range(PARTITIONS)
+    ]
 
-    got = [{each.partition for each in messages} for messages in turns]
+    got = [{each.partition for each in messages} for messages in rounds]
     assert [len(each) for each in got] == [1] * PARTITIONS
     assert got[0] | got[1] == ANY - theirs
     assert got[2] | got[3] == theirs

@@ -253,7 +253,7 @@ def test_acks_and_receives_share_a_round_and_the_next_one_waits_for_those_who_we
     received = asyncio.run(program())
 
     assert sorted(monoton for each in received for monoton in each) == list(range(40))
-    # Ten clients, in step: a turn for each of their requests.
+    # Ten clients, in step: a round for each of their requests.
     assert store.cas_count == 1 + 8
     assert {each.depth for each in sync.stats("q").groups if each.group == "g"} == {0}
 
@@ -362,7 +362,7 @@ def test_messages_are_handed_out_though_another_partition_fails(
     sync.create_group("parts", "g")
     down = PartlyDownStore(store)
     keys = {partition_of_key(key, 2): key for key in map(str, range(9))}
-    # The first turn begins with the second partition.
+    # The first round begins with the second partition.
     sync.put_many("parts", [NewMessage("1", keys[0]), NewMessage("2", keys[1])])
     down.down = {("cas", "parts@1.0")}
 
