@@ -17,9 +17,8 @@
 
 from __future__ import annotations
 
-from cassieq_spark.client.async_client import AsyncClient, AsyncExchange, AsyncProducer
+from cassieq_spark.client.async_client import AsyncClient, AsyncProducer
 from cassieq_spark.client.client import Client
-from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.client.settling import Action
 from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.stopped import Stopped
@@ -31,7 +30,6 @@ from cassieq_spark.producer.producer import Producer
 __all__ = [
     "Action",
     "AsyncClient",
-    "AsyncExchange",
     "AsyncProducer",
     "Client",
     "Headers",
@@ -39,7 +37,6 @@ __all__ = [
     "Message",
     "NewMessage",
     "Producer",
-    "RoundResult",
     "Stopped",
     "StoredMessage",
     "Survey",

@@ -15,8 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from cassieq_spark import Client, NewMessage, parallel
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import LeaseRequest, Message, RoundResult
+from cassieq_spark.client import LeaseRequest, Message
 from cassieq_spark.client import exchange as exchange_module
+from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.groups.presence import Presence

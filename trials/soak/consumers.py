@@ -11,7 +11,8 @@ from uuid import UUID
 from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.arrow.rows import PlainRows
-from cassieq_spark.client import LeaseRequest, RoundResult
+from cassieq_spark.client import LeaseRequest
+from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.model import Ranges

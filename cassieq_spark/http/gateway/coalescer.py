@@ -15,14 +15,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import (
-    Action,
-    AsyncClient,
-    AsyncExchange,
-    LeaseRequest,
-    Message,
-    RoundResult,
-)
+from cassieq_spark.client import Action, AsyncClient, LeaseRequest, Message
+from cassieq_spark.client.async_client import AsyncExchange
+from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
 from cassieq_spark.http import DEFAULT_GROUP
 

@@ -11,9 +11,9 @@ import pytest
 
 from cassieq_spark import Client, Message
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import LeaseRequest, RoundResult
+from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
-from cassieq_spark.client.exchange import Exchange
+from cassieq_spark.client.exchange import Exchange, RoundResult
 from cassieq_spark.client.receiver import CACHED_FOR, READ_AGAIN_AFTER
 from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError

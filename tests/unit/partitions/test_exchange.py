@@ -12,8 +12,8 @@ import pytest
 
 from cassieq_spark import Client
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import LeaseRequest, Message, RoundResult
-from cassieq_spark.client.exchange import Exchange
+from cassieq_spark.client import LeaseRequest, Message
+from cassieq_spark.client.exchange import Exchange, RoundResult
 from cassieq_spark.client.receiver import READ_AGAIN_AFTER
 from cassieq_spark.errors import NotAppliedError, NotFoundError
 from cassieq_spark.groups.group import ConsumerGroup
