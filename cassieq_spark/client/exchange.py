@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from uuid import UUID
@@ -12,14 +12,14 @@ from cassieq_spark.arguments import check_many, shown
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.receiver import CACHED_FOR, Member, Receiver, own_first
-from cassieq_spark.client.settling import by_lease, settle_all
+from cassieq_spark.client.settling import LeaseKey, monotons_by, settle_all
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.settle import settled_of
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges
+from cassieq_spark.model import QueueDefinition, QueueId
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.queues import read_queue
 
@@ -222,7 +222,7 @@ class PartExchange:
         stale, failed = self._ack_of_batches(
             [each for each in receipts if each.deliveries is not None]
         )
-        acks = _by_lease(own)
+        acks = monotons_by(lambda each: each.lease, own)
         try:
             lease = receiver.lease(replace(request, receipt_acks=acks))
         except CassieqError as error:
@@ -254,7 +254,7 @@ class PartExchange:
             try:
                 stale += settle_all(
                     self._member.store,
-                    by_lease(map(str, batch)),
+                    monotons_by(LeaseKey.of, batch),
                     lambda monotons: Settlement(acked=monotons),
                 )
             except CassieqError as error:
@@ -265,10 +265,3 @@ class PartExchange:
 def _is_outdated(error: CassieqError | None) -> bool:
     """Whether the queue may have been deleted, or created again, since it was last read."""
     return isinstance(error, QueueStateError)
-
-
-def _by_lease(receipts: Iterable[Receipt]) -> dict[UUID, Ranges]:
-    ranges: defaultdict[UUID, list[Range]] = defaultdict(list)
-    for each in receipts:
-        ranges[each.lease].append(Range(each.monoton, each.monoton + 1))
-    return {lease: Ranges.of(*parts) for lease, parts in ranges.items()}

@@ -65,9 +65,9 @@ KnownGroups = set[tuple[QueueId, str]]
 #: A peek left out messages that are unreadable.
 UNSEEN = "peek.unreadable"
 
-#: Seconds between two looks at a queue that has nothing: three reads each.
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 0.75
+#: Seconds between two looks at a queue that has nothing, at first and later: three reads each.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 0.75
 #: Several partitions are looked at less often, by up to this factor.
 _MOST_PATIENT = 4
 
@@ -147,8 +147,8 @@ class QueueReceiver:
     def pauses(self, wait: timedelta) -> Iterator[float]:
         """Seconds to pause before each further look, longer each time, until ``wait`` is over."""
         patience = min(_MOST_PATIENT, max(1.0, len(self._receivers) / _MOST_PATIENT))
-        longest = _LONGEST_PAUSE * patience
-        return pauses_within(wait, first=_FIRST_PAUSE, longest=longest, shortest_part=1)
+        longest = LONGEST_PAUSE * patience
+        return pauses_within(wait, first=FIRST_PAUSE, longest=longest, shortest_part=1)
 
     def give_back(self, handed: Sized) -> None:
         """Give back the messages of the last look, which nobody got. Never raises."""

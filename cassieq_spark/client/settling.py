@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 from uuid import UUID
 
 from cassieq_spark.arguments import (
@@ -30,6 +30,7 @@ from cassieq_spark.store.protocol import Store
 _ADVICE = "give a message that was received, or its receipt (Message.receipt)"
 _REASON_LENGTH = 1000
 
+K = TypeVar("K")
 Kind = Literal["ack", "release", "extend", "reject"]
 
 
@@ -95,6 +96,11 @@ class LeaseKey:
     lease: UUID
     deliveries: int | None = None
 
+    @classmethod
+    def of(cls, receipt: Receipt) -> LeaseKey:
+        """The lease of a receipt."""
+        return cls(receipt.queue_id, receipt.group, receipt.lease, receipt.deliveries)
+
     @property
     def queue(self) -> str:
         """Name of the queue."""
@@ -112,11 +118,15 @@ def by_lease(items: Iterable[Message | str]) -> dict[LeaseKey, Ranges]:
     Raises:
         MessageError: One of them is neither.
     """
-    ranges: defaultdict[LeaseKey, list[Range]] = defaultdict(list)
-    for item in items:
-        receipt = Receipt.parse(_receipt_of(item), advice=_ADVICE)
-        key = LeaseKey(receipt.queue_id, receipt.group, receipt.lease, receipt.deliveries)
-        ranges[key].append(Range(receipt.monoton, receipt.monoton + 1))
+    receipts = (Receipt.parse(_receipt_of(item), advice=_ADVICE) for item in items)
+    return monotons_by(LeaseKey.of, receipts)
+
+
+def monotons_by(key_of: Callable[[Receipt], K], receipts: Iterable[Receipt]) -> dict[K, Ranges]:
+    """The monotons of receipts, by what they have in common."""
+    ranges: defaultdict[K, list[Range]] = defaultdict(list)
+    for each in receipts:
+        ranges[key_of(each)].append(Range(each.monoton, each.monoton + 1))
     return {key: Ranges.of(*parts) for key, parts in ranges.items()}
 
 

@@ -18,6 +18,7 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Action, AsyncClient, LeaseRequest, Message
 from cassieq_spark.client.async_client import AsyncExchange
 from cassieq_spark.client.exchange import RoundResult
+from cassieq_spark.client.receiver import FIRST_PAUSE, LONGEST_PAUSE
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
 from cassieq_spark.http import DEFAULT_GROUP
 
@@ -31,10 +32,6 @@ _MOST_GROUPS = 1_000
 
 #: So few messages, of 8 MiB at most, do not exceed the bytes of a round; a check costs reads.
 _FEW = 4
-
-#: Seconds between two looks for requests that wait.
-_FIRST_BACKOFF = 0.05
-_LONGEST_BACKOFF = 0.75
 
 
 def _new_future() -> asyncio.Future[list[Message]]:
@@ -102,7 +99,7 @@ class _Rounds:
         # Whether to look for messages at once; else, when to.
         self._looks = False
         self._look_at = 0.0
-        self._backoff = _FIRST_BACKOFF
+        self._backoff = FIRST_PAUSE
         #: The task that serves; None while no request waits.
         self.task: asyncio.Task[None] | None = None
 
@@ -214,7 +211,7 @@ class _Rounds:
         In strict order no more messages are available before those of this round are settled.
         """
         if found:
-            self._backoff = _FIRST_BACKOFF
+            self._backoff = FIRST_PAUSE
         looked_for_all = self._is_strict or all(each.looked for each in self._receives)
         if not looked_for_all or (found and not self._is_strict):
             self._looks = True
@@ -222,7 +219,7 @@ class _Rounds:
         for each in self._receives:
             each.looked = False
         self._look_at = min([now + self._backoff, *(each.deadline for each in self._receives)])
-        self._backoff = min(_LONGEST_BACKOFF, 2 * self._backoff)
+        self._backoff = min(LONGEST_PAUSE, 2 * self._backoff)
 
     async def _wait(self, event: asyncio.Event, until: float) -> None:
         with suppress(TimeoutError):

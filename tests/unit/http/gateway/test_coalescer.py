@@ -78,8 +78,8 @@ def test_a_receive_that_finds_nothing_takes_no_lwt_and_does_not_wait(store: Coun
 def test_whoever_waits_has_a_message_as_soon_as_one_is_told_of(
     store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "_FIRST_BACKOFF", 3600)
-    monkeypatch.setattr(module, "_LONGEST_BACKOFF", 3600)
+    monkeypatch.setattr(module, "FIRST_PAUSE", 3600)
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 3600)
 
     async def program() -> list[list[Message]]:
         async with AsyncClient.from_store(store) as client:
