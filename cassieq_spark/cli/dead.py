@@ -28,7 +28,7 @@ from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.purge import purge as purge_letters
 from cassieq_spark.dead_letters.redrive import RedriveReport, Route, read_routes
 from cassieq_spark.dead_letters.redrive import redrive as redrive_letters
-from cassieq_spark.dead_letters.survey import Message, Survey, read_message, survey
+from cassieq_spark.dead_letters.survey import DeadLetterMessage, Survey, read_message, survey
 from cassieq_spark.display import shown_age
 from cassieq_spark.errors import OptionError
 from cassieq_spark.schemas.to_rows import json_of, json_text
@@ -313,7 +313,7 @@ def _survey_json(found: Survey) -> dict[str, Any]:
     }
 
 
-def _print_message(message: Message, *, full: bool) -> None:
+def _print_message(message: DeadLetterMessage, *, full: bool) -> None:
     limit = None if full else _SHOWN
     value = message.value
     text = json_text(value) if isinstance(value, dict) else value
@@ -329,7 +329,7 @@ def _print_message(message: Message, *, full: bool) -> None:
     )
 
 
-def _message_json(message: Message) -> dict[str, Any]:
+def _message_json(message: DeadLetterMessage) -> dict[str, Any]:
     """A dead letter; key and value are Base64, or the value an object if it has columns."""
     value = message.value
     return {

@@ -33,7 +33,7 @@ from cassieq_spark.client.receiver import (
 from cassieq_spark.client.settling import (
     Action,
     LeaseKey,
-    Outcome,
+    SettleResult,
     by_lease,
     settle_all,
     settle_apart,
@@ -502,7 +502,7 @@ class Client:
         """
         return self._settle(messages, Action("reject", reason=reason))
 
-    def settle(self, *messages: Message | str, action: Action) -> Outcome:
+    def settle(self, *messages: Message | str, action: Action) -> SettleResult:
         """Settle messages, and tell of each receipt what became of it; see `ack`.
 
         If a lease fails, the others are settled all the same, and the result tells.

@@ -74,7 +74,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SettleResult:
     """What became of messages. Those whose receipts are neither stale nor failed are settled.
 
     Attributes:
@@ -159,7 +159,7 @@ def settle_apart(
     store: Store,
     leases: Mapping[LeaseKey, Ranges],
     settle: Callable[[Consumer, LeaseKey, Ranges], Settled],
-) -> Outcome:
+) -> SettleResult:
     """Settle one lease after the other, as `settle_each`; tell of each what became of it.
 
     Raises:
@@ -179,7 +179,7 @@ def settle_apart(
             stale += key.receipts(settle(consumer, key, monotons).stale)
         except CassieqError as error:
             failed |= dict.fromkeys(key.receipts(monotons), error)
-    return Outcome(stale, failed)
+    return SettleResult(stale, failed)
 
 
 def settle_all(

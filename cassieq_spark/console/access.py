@@ -39,7 +39,7 @@ _SAFE = {
 }
 
 
-class RefusedError(Exception):
+class ConsoleRefusedError(Exception):
     """A request is refused.
 
     Args:
@@ -115,7 +115,7 @@ class Access:
         """Who sends a request; None: they have to log in.
 
         Raises:
-            RefusedError: It names a host that is not the console.
+            ConsoleRefusedError: It names a host that is not the console.
         """
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind == "Key" and self.is_key(given):
@@ -145,16 +145,16 @@ class Access:
         """Refuse a form that was not sent from a page of the console.
 
         Raises:
-            RefusedError: It was not.
+            ConsoleRefusedError: It was not.
         """
         self.check_origin(request)
         if session == _PROGRAM:
-            raise RefusedError(
+            raise ConsoleRefusedError(
                 "a program with the key only looks: log in with a browser, or use cassieq or the "
                 "gateway to change something"
             )
         if not hmac.compare_digest(token.encode(), self.token(session).encode()):
-            raise RefusedError(
+            raise ConsoleRefusedError(
                 "this form is not one of your session, or it is too old: go back, reload the "
                 "page, and try again"
             )
@@ -163,7 +163,7 @@ class Access:
         """Refuse what the page of another site sends.
 
         Raises:
-            RefusedError: Its origin is another one.
+            ConsoleRefusedError: Its origin is another one.
         """
         origin = request.headers.get("origin")
         if origin is None:
@@ -173,7 +173,7 @@ class Access:
             # The scheme may be another one behind a proxy.
             is_ours = urlsplit(origin).netloc == request.headers.get("host", "")
         if not is_ours:
-            raise RefusedError(
+            raise ConsoleRefusedError(
                 f"this form comes from {origin or 'another site'}, and not from a page of this "
                 "console: open the console, and do it there"
             )
@@ -213,7 +213,7 @@ class Access:
     def _check_host(self, request: Request) -> None:
         host = request.headers.get("host", "").lower()
         if self._hosts and host not in self._hosts:
-            raise RefusedError(
+            raise ConsoleRefusedError(
                 f"this console does not answer as {host!r}: open it by the address that it "
                 "printed when it started",
                 400,

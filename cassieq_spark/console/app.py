@@ -28,7 +28,13 @@ from cassieq_spark.console import (  # noqa: F401 (their handlers declare the pa
     queue,
     repairs,
 )
-from cassieq_spark.console.access import Access, RefusedError, SafeAnswers, Session, own_path
+from cassieq_spark.console.access import (
+    Access,
+    ConsoleRefusedError,
+    SafeAnswers,
+    Session,
+    own_path,
+)
 from cassieq_spark.console.pages import (
     PAGES,
     STATIC,
@@ -172,7 +178,7 @@ class Console:
             self.access.check_origin(request)
             async with _form_of(request, _LARGEST_OF_STRANGERS) as form:
                 return self._log_in(call, form)
-        except RefusedError as error:
+        except ConsoleRefusedError as error:
             return self._failed(call, error)
 
     def _log_in(self, call: Call, form: Mapping[str, str]) -> Response:
@@ -194,7 +200,7 @@ class Console:
         call = self._stranger(request)
         try:
             self.access.check_origin(request)
-        except RefusedError as error:
+        except ConsoleRefusedError as error:
             return self._failed(call, error)
         response = RedirectResponse(call.url("login"), 303)
         self.access.end(request, response)
@@ -211,7 +217,7 @@ class Console:
                         THEME, form["theme"], max_age=31536000, httponly=True, samesite="strict"
                     )
                 return response
-        except RefusedError as error:
+        except ConsoleRefusedError as error:
             return self._failed(call, error)
 
     def _ask_for_key(self, request: Request) -> Response:
@@ -228,11 +234,11 @@ class Console:
 
     def _failed(self, call: Call, error: Exception) -> Response:
         headers: Mapping[str, str] = {}
-        if isinstance(error, RefusedError):
+        if isinstance(error, ConsoleRefusedError):
             status, headers = error.status, error.headers
         else:
             status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
-        if not isinstance(error, RefusedError | CassieqError):
+        if not isinstance(error, ConsoleRefusedError | CassieqError):
             logger.error(
                 "the console could not answer %s",
                 call.request.scope["path"],
@@ -250,7 +256,7 @@ class Console:
         status = error.status_code if isinstance(error, HTTPException) else 500
         try:
             session = self.access.session_of(request)
-        except RefusedError as refused:
+        except ConsoleRefusedError as refused:
             return self._failed(self._stranger(request), refused)
         if session is None:
             return self._ask_for_key(request)
@@ -272,11 +278,11 @@ async def _form_of(request: Request, most: int) -> AsyncIterator[Mapping[str, st
             yield _fields_of(body)
     except ClientDisconnect as error:
         # Nobody reads the answer.
-        raise RefusedError("the connection ended before the form did", 400) from error
+        raise ConsoleRefusedError("the connection ended before the form did", 400) from error
     except HTTPException as error:
         too_large = f"a form has at most {most} bytes"
         why = too_large if error.status_code == _TOO_LARGE else error.detail
-        raise RefusedError(why, error.status_code, error.headers) from error
+        raise ConsoleRefusedError(why, error.status_code, error.headers) from error
 
 
 @asynccontextmanager
@@ -299,7 +305,7 @@ def _fields_of(body: bytes) -> Mapping[str, str]:
             max_num_fields=_MOST_FIELDS,
         )
     except ValueError as error:
-        raise RefusedError(f"this is no form: {error}", 400) from error
+        raise ConsoleRefusedError(f"this is no form: {error}", 400) from error
     # Browsers write the end of a line in their own way, and only in forms.
     return {name: text.replace("\r\n", "\n") for name, text in pairs}
 

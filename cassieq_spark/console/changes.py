@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from cassieq_spark.client import Client
 from cassieq_spark.console import show
-from cassieq_spark.console.access import RefusedError
+from cassieq_spark.console.access import ConsoleRefusedError
 from cassieq_spark.console.dead import OF_DEAD
 from cassieq_spark.console.group_plans import MAKING, OF_GROUP
 from cassieq_spark.console.pages import Call, flag, page
@@ -85,7 +85,7 @@ def _named(changes: Mapping[str, Change], call: Call) -> Change:
 
 def _check_allowed(call: Call, command: str) -> None:
     if not call.console.allow_changes:
-        raise RefusedError(
+        raise ConsoleRefusedError(
             "this console only looks: start it with --allow-changes, or change it on the command "
             f"line: {command}"
         )
@@ -142,7 +142,7 @@ def _check_sure(call: Call, plan: Plan) -> None:
     until = call.number("sure_until", 0)
     _, text = _sealed_text(call, plan, until)
     if until < time.time() or not call.console.access.is_sealed(text, call.form.get("seal", "")):
-        raise RefusedError(
+        raise ConsoleRefusedError(
             "this confirmation does not hold any more: it is older than ten minutes, or what it "
             "was for has changed meanwhile; go back, look again, and confirm what you see then",
             409,

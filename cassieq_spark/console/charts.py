@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cassieq_spark.model import Range, Ranges
-from cassieq_spark.queues.stats import Standing
+from cassieq_spark.queues.stats import Backlog
 
 #: What a message of a strip may be, in the order of drawing from the bottom.
 KINDS = ("dead", "due", "leased", "waiting", "fresh", "settled")
@@ -186,18 +186,18 @@ class Strip:
     stop: int
 
 
-def strip(standing: Standing, *, stored_from: int, floor: int, pointer: int) -> Strip:
+def strip(backlog: Backlog, *, stored_from: int, floor: int, pointer: int) -> Strip:
     """Draw where messages stand.
 
     Args:
-        standing: Where they stand.
+        backlog: The messages that the group is owed.
         stored_from: The first monoton that is stored.
         floor: The lowest monoton that the group is owed.
         pointer: The first monoton that it was never offered.
     """
-    floor = max(stored_from, min(floor, standing.stop))
-    pointer = max(floor, min(pointer, standing.stop))
-    offered, ahead = pointer - floor, standing.stop - pointer
+    floor = max(stored_from, min(floor, backlog.stop))
+    pointer = max(floor, min(pointer, backlog.stop))
+    offered, ahead = pointer - floor, backlog.stop - pointer
     stub = 0.0 if floor == stored_from else _STUB if offered + ahead else 1.0
     room = 1.0 - stub
     share = room * offered / max(1, offered + ahead)
@@ -206,20 +206,20 @@ def strip(standing: Standing, *, stored_from: int, floor: int, pointer: int) -> 
     middle = (stub + share) * _FULL
     pieces = [Piece("settled", 0.0, 0.0, stub * _FULL, STRIP_HEIGHT)] if stub else []
     by_kind = {
-        "dead": standing.dead,
-        "due": standing.due,
-        "leased": standing.leased,
-        "waiting": standing.waiting,
-        "fresh": standing.fresh,
+        "dead": backlog.dead,
+        "due": backlog.due,
+        "leased": backlog.leased,
+        "waiting": backlog.waiting,
+        "fresh": backlog.fresh,
     }
     if offered:
         pieces += _columns(by_kind, Range(floor, pointer), stub * _FULL, middle)
     if ahead:
-        pieces += _columns(by_kind, Range(pointer, standing.stop), middle, _FULL)
+        pieces += _columns(by_kind, Range(pointer, backlog.stop), middle, _FULL)
     ticks = [Tick(stub * _FULL, f"{floor:,}")]
     if offered and ahead:
         ticks.append(Tick(middle, f"{pointer:,}"))
-    return Strip(tuple(pieces), tuple(ticks), standing.stop)
+    return Strip(tuple(pieces), tuple(ticks), backlog.stop)
 
 
 def _columns(

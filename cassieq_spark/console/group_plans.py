@@ -14,7 +14,7 @@ from cassieq_spark.errors import NotFoundError, OptionError, QueueStateError
 from cassieq_spark.groups.partitions import check_for_all
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import OnDead, QueueDefinition, Range, Ranges, validate_name
-from cassieq_spark.queues.stats import standing_of
+from cassieq_spark.queues.stats import backlog_of
 from cassieq_spark.settings.position import show_position
 
 #: What becomes of the dead messages at which a group has stopped.
@@ -46,14 +46,14 @@ def _plan_seek(call: Call) -> Plan:
                 f"messages {Range(target, look.head.finalised)} are settled by every group and "
                 f"deleted; the group can go back to {look.head.finalised} (earliest) at most"
             )
-        standing = standing_of(ledger, state, look.head)
-        kinds = (standing.leased, standing.due, standing.waiting, standing.dead, standing.fresh)
+        backlog = backlog_of(ledger, state, look.head)
+        kinds = (backlog.leased, backlog.due, backlog.waiting, backlog.dead, backlog.fresh)
         now_owed = Ranges.union(kinds)
         then_owed = Ranges.of(Range(target, max(target, look.head.next)))
         again += (then_owed - now_owed).count
         skipped += (now_owed - then_owed).count
         owed += then_owed.count
-        leased += standing.leased.count
+        leased += backlog.leased.count
     force = flag("force", call)
     where = show_position(position) + ("" if number is None else f" in partition {number}")
     partition = [] if number is None else ["--partition", number]

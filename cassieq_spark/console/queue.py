@@ -21,7 +21,7 @@ from cassieq_spark.groups.presence import read_presences
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Ranges, from_millis
-from cassieq_spark.queues.stats import GroupStats, standing_of
+from cassieq_spark.queues.stats import GroupStats, backlog_of
 from cassieq_spark.schemas.ddl import schema_of, to_ddl
 
 #: How much time the charts show.
@@ -259,7 +259,7 @@ def _part_strip(
     of_part = stats.partitions[number] if stats.partitions else stats
     mine = next(each for each in of_part.groups if each.group == name)
     drawn = charts.strip(
-        standing_of(ledger, state, head),
+        backlog_of(ledger, state, head),
         stored_from=head.finalised,
         floor=state.floor,
         pointer=state.head.pointer,

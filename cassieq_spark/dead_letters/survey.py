@@ -63,7 +63,7 @@ class Survey(Displayed):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Message(Displayed):
+class DeadLetterMessage(Displayed):
     """A whole message of a dead-letter queue.
 
     Attributes:
@@ -125,7 +125,7 @@ def survey(  # noqa: PLR0913 (each narrows it down, by name)
     return Survey(queue, group_letters(letters, criteria, limit=limit))
 
 
-def read_message(store: Store, name: str, monoton: int) -> Message:
+def read_message(store: Store, name: str, monoton: int) -> DeadLetterMessage:
     """Read one dead letter. Changes nothing.
 
     Args:
@@ -147,7 +147,7 @@ def read_message(store: Store, name: str, monoton: int) -> Message:
     published_at, headers, key = (
         metadata_of(rows, name)[0].as_py() for name in ("published_at", "headers", "key")
     )
-    return Message(queue.name, monoton, published_at, headers, key, *values_of(rows))
+    return DeadLetterMessage(queue.name, monoton, published_at, headers, key, *values_of(rows))
 
 
 def find_dead_letter_queue(store: Store, name: str) -> tuple[QueueDefinition, str | None]:

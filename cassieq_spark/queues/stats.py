@@ -120,8 +120,8 @@ class QueueStats(Displayed):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where the messages stand that a group is owed, of one partition; each is in one of these.
+class Backlog:
+    """The messages that a group is owed, of one partition; each is in one of these.
 
     Attributes:
         leased: Under a lease that runs.
@@ -204,8 +204,8 @@ def stats_of(ledger: Ledger, states: Mapping[str, GroupState], head: LedgerHead)
     return QueueStats(ledger.queue_id, head.finalised, head.next, figures)
 
 
-def standing_of(ledger: Ledger, state: GroupState, head: LedgerHead) -> Standing:
-    """Where the messages stand that `stats_of` counts. No read, unless some are delayed."""
+def backlog_of(ledger: Ledger, state: GroupState, head: LedgerHead) -> Backlog:
+    """The messages that `stats_of` counts. No read, unless some are delayed."""
     held = [slot for slot in state.slots if slot.monotons]
     alive = [each for each in state.waiting if each.reason is None]
     beyond = _blocks_beyond(ledger, state, head)
@@ -213,7 +213,7 @@ def standing_of(ledger: Ledger, state: GroupState, head: LedgerHead) -> Standing
     delayed = not_offered & Ranges.of(
         *(block.monotons for block in beyond if block.visible_since > state.now)
     )
-    return Standing(
+    return Backlog(
         leased=Ranges.union(slot.monotons for slot in held if slot.due_at >= state.now),
         due=Ranges.union(
             [

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 EXPIRED = "repair.expired"
 
 
-class Action(Protocol):
+class RepairAction(Protocol):
     """One change of a version of a queue. Its text says what it is about to do."""
 
     @property

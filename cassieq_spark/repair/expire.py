@@ -86,7 +86,7 @@ class Expire:
         return f"let {self.count} message(s) of group {self.group.name!r} expire"
 
     def apply(self, store: Store) -> Counts:
-        """See `Action.apply`.
+        """See `RepairAction.apply`.
 
         Raises:
             ContentionError: Lost to readers again and again.

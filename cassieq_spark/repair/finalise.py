@@ -20,12 +20,12 @@ from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, Range, id_of
 from cassieq_spark.queues import QueueRecord, Status
 from cassieq_spark.repair.actions import (
-    Action,
     CloseVersions,
     DeleteSettled,
     EmptyLedger,
     Finalise,
     MarkRetired,
+    RepairAction,
 )
 from cassieq_spark.repair.context import Context, Scanned
 from cassieq_spark.repair.plan import (
@@ -44,7 +44,9 @@ _BUCKETS_AT_ONCE = 1000
 BLOCKS_AT_ONCE = 10_000
 
 
-def finalise_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> Iterator[Action]:
+def finalise_step(
+    context: Context, queue: QueueDefinition, _: Scanned | None
+) -> Iterator[RepairAction]:
     """Finalise and delete messages that are settled, or too old and without any group.
 
     No read if there is nothing to finalise. One read if ``finalised`` stands within a block, or if
@@ -84,7 +86,9 @@ def finalise_step(context: Context, queue: QueueDefinition, _: Scanned | None) -
         head = replace(head, finalised=end, trimmed=end)
 
 
-def retire_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> Iterator[Action]:
+def retire_step(
+    context: Context, queue: QueueDefinition, _: Scanned | None
+) -> Iterator[RepairAction]:
     """Delete the versions that a purge or a deletion has left, in the order of `mark_retired`.
 
     No read of a queue without such versions. After a crash, the next run continues with what is
@@ -148,7 +152,7 @@ def _first_part(
     return part, until, True
 
 
-def _retire(context: Context, record: QueueRecord, version: int) -> Iterator[Action]:
+def _retire(context: Context, record: QueueRecord, version: int) -> Iterator[RepairAction]:
     exists = False
     for queue in record.of_version(version):
         for action in _retire_partition(context, record, queue):
@@ -160,7 +164,7 @@ def _retire(context: Context, record: QueueRecord, version: int) -> Iterator[Act
 
 def _retire_partition(
     context: Context, record: QueueRecord, queue: QueueDefinition
-) -> Iterator[Action]:
+) -> Iterator[RepairAction]:
     ledger = context.ledger(queue)
     queue_id, head = ledger.queue_id, _read_head(ledger)
     if head is None:
@@ -182,7 +186,7 @@ def _retire_partition(
 
 def _clean_partition(
     context: Context, record: QueueRecord, queue: QueueDefinition, known: AbstractSet[UUID]
-) -> Iterator[Action]:
+) -> Iterator[RepairAction]:
     """Delete the blocks that a scan has found of a closed version, except ``known`` (I10)."""
     found = context.leftover.get(record.name, {}).get(queue.version, [])
     runs = [run for run in found if run.queue_id == queue.queue_id]

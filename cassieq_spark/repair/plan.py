@@ -12,11 +12,11 @@ from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.state import LedgerHead, check_tiling
 from cassieq_spark.model import LedgerBlock, QueueDefinition, Range, block_time
 from cassieq_spark.repair.actions import (
-    Action,
     DeleteSettled,
     DeleteUnpublished,
     Finalise,
     RaiseFence,
+    RepairAction,
     Trim,
 )
 from cassieq_spark.repair.scan import Run, buckets_of
@@ -30,7 +30,7 @@ def plan_finalise(
     floor: int | None,
     *,
     unconsumed: bool = False,
-) -> list[Action]:
+) -> list[RepairAction]:
     """Plan how to delete settled messages, in an order in which a crash leaves no hole.
 
     First ``finalised`` is raised, then buckets are deleted, and ledger rows last: a row below
@@ -63,7 +63,7 @@ def plan_finalise(
         raise InvariantError(
             f"queue {queue.queue_id}: {error}; nothing of it was deleted, the audit tells more"
         ) from error
-    actions: list[Action] = []
+    actions: list[RepairAction] = []
     if settled:
         actions.append(Finalise(queue.queue_id, head, reached, unconsumed))
     if buckets := tuple(_settled_buckets(blocks, settled, queue.bucket_size)):
@@ -87,7 +87,7 @@ def stays_from(queue: QueueDefinition, now: datetime, *, has_groups: bool) -> da
 
 def plan_fence(
     queue: QueueDefinition, head: LedgerHead, now: datetime, write_timeout: timedelta
-) -> list[Action]:
+) -> list[RepairAction]:
     """Plan to raise the fence to ``now - write_timeout``; never down (I10)."""
     fence = now - write_timeout
     return [RaiseFence(queue.queue_id, head, fence)] if fence > head.fence else []
@@ -95,7 +95,7 @@ def plan_fence(
 
 def plan_clean(
     queue: QueueDefinition, runs: Iterable[Run], *, fence: datetime, published: AbstractSet[UUID]
-) -> list[Action]:
+) -> list[RepairAction]:
     """Plan to delete the blocks that can never be published (I10).
 
     Args:

@@ -57,7 +57,10 @@ class DeadLetterMessages:
         return f"{fate} dead messages {self.dead.monotons.short} of group {self.group!r}"
 
     def apply(self, store: Store) -> Counts:
-        """See `Action.apply`. Counts what is left, too: a reader was faster, or copying failed."""
+        """See `RepairAction.apply`.
+
+        Counts what is left, too: a reader was faster, or copying failed.
+        """
         group = ConsumerGroup(Ledger(store, self.queue_id), self.group)
         dead = _mark_slot_dead(group, self.dead) if isinstance(self.dead, Slot) else self.dead
         count = 0 if dead is None else dead_letter_messages(store, self.queue, group, [dead])

@@ -25,7 +25,7 @@ from cassieq_spark.errors import (
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, parts_of_id
 from cassieq_spark.queues import QueueRecord, Records, Status, read_records
-from cassieq_spark.repair.actions import Action
+from cassieq_spark.repair.actions import RepairAction
 from cassieq_spark.repair.audit import audit_step, lacks_rows
 from cassieq_spark.repair.context import (
     DEFAULT_WRITE_TIMEOUT,
@@ -47,7 +47,7 @@ from cassieq_spark.store.protocol import Store
 #: Yields the actions of a step in one queue, given the scan, if there was one. Called for several
 #: queues at the same time. The next action is asked for when the one before it is applied, so its
 #: plan may depend on that.
-TakeStep = Callable[[Context, QueueDefinition, Scanned | None], Iterable[Action]]
+TakeStep = Callable[[Context, QueueDefinition, Scanned | None], Iterable[RepairAction]]
 #: Called with the part of the work that begins, how many parts are done, and of how many.
 Watch = Callable[[str, int, int], None]
 
@@ -216,7 +216,9 @@ def _see(outage: Outage, active: Sequence[QueueDefinition], *, every: bool) -> d
         return {queue.queue_id: seen for queue, seen in found if seen is not None}
 
 
-def _fence_step(context: Context, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
+def _fence_step(
+    context: Context, queue: QueueDefinition, scanned: Scanned | None
+) -> list[RepairAction]:
     # After a scan, only if there is something to clean: it takes an LWT for each queue.
     if scanned is not None and not scanned.has_unpublished:
         return []
@@ -224,7 +226,9 @@ def _fence_step(context: Context, queue: QueueDefinition, scanned: Scanned | Non
     return plan_fence(queue, head, now, context.write_timeout)
 
 
-def _clean_step(context: Context, queue: QueueDefinition, scanned: Scanned | None) -> list[Action]:
+def _clean_step(
+    context: Context, queue: QueueDefinition, scanned: Scanned | None
+) -> list[RepairAction]:
     if scanned is None or not scanned.has_unpublished:
         return []
     head, blocks = read_ledger(context.ledger(queue))
@@ -288,7 +292,7 @@ def _take_one(
             _postpone(report, queue.queue_id, f"{step}: {error}")
 
 
-def _apply(context: Context, report: QueueReport, actions: Iterable[Action]) -> None:
+def _apply(context: Context, report: QueueReport, actions: Iterable[RepairAction]) -> None:
     """Apply the actions of one queue until one is refused, as the later ones depend on it."""
     for action in actions:
         if not context.checkpoint.confirm():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cassieq_spark.client import Message, NewMessage
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.http.client.answers import messages_of
-from cassieq_spark.http.client.messages import lines_sent
+from cassieq_spark.http.client.encoding import lines_sent
 from cassieq_spark.http.gateway.formats import read_arrow, read_lines, write_lines
 from cassieq_spark.http.gateway.tables import read_table
 from cassieq_spark.http.serving.errors import RefusedError

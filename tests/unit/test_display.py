@@ -17,8 +17,7 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Client, NewMessage
 from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.letters import DeadLetter, DeadLetterGroup
-from cassieq_spark.dead_letters.survey import Message as DeadMessage
-from cassieq_spark.dead_letters.survey import Survey
+from cassieq_spark.dead_letters.survey import DeadLetterMessage, Survey
 from cassieq_spark.display import Displayed, Listing, View, shown_value
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.state import GroupState
@@ -105,7 +104,7 @@ def everything(evil: str) -> Iterator[Displayed]:
     yield message(value={evil: [evil, {evil: data}]})
     yield StoredMessage(evil, 0, data, data, headers, NOON)
     yield NewMessage(evil, evil, headers)
-    yield DeadMessage(evil, 0, NOON, [(evil, evil)], data, data)
+    yield DeadLetterMessage(evil, 0, NOON, [(evil, evil)], data, data)
     yield DeadLetter(0, evil, evil, evil, NOON)
     yield letters
     yield Survey(queue, (letters,))

@@ -31,7 +31,7 @@ from cassieq_spark.http.accounts.account import check_account, full_name
 from cassieq_spark.http.accounts.signing import sign_request
 from cassieq_spark.http.client import answers
 from cassieq_spark.http.client.answers import HttpError, HttpSurvey
-from cassieq_spark.http.client.messages import (
+from cassieq_spark.http.client.encoding import (
     body_sent,
     delay_sent,
     encoded,

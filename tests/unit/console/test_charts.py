@@ -5,15 +5,15 @@ from hypothesis import strategies as st
 
 from cassieq_spark.console import charts
 from cassieq_spark.model import Range, Ranges
-from cassieq_spark.queues.stats import Standing
+from cassieq_spark.queues.stats import Backlog
 
 NONE = Ranges()
 
 
-def standing(stop: int, **kinds: str) -> Standing:
+def backlog(stop: int, **kinds: str) -> Backlog:
     given = dict.fromkeys(("leased", "due", "waiting", "dead", "fresh"), NONE)
     given |= {name: Ranges.parse(text) for name, text in kinds.items()}
-    return Standing(**given, stop=stop)
+    return Backlog(**given, stop=stop)
 
 
 def kinds_of(strip: charts.Strip) -> set[str]:
@@ -45,7 +45,7 @@ def test_axes_have_round_figures():
 
 def test_one_message_of_a_million_can_be_seen():
     drawn = charts.strip(
-        standing(1_000_000, dead="500000-500001", fresh="900000-1000000"),
+        backlog(1_000_000, dead="500000-500001", fresh="900000-1000000"),
         stored_from=0,
         floor=500_000,
         pointer=900_000,
@@ -58,11 +58,11 @@ def test_one_message_of_a_million_can_be_seen():
 
 
 def test_a_queue_of_which_all_is_settled_and_deleted_has_no_strip():
-    assert charts.strip(standing(7), stored_from=7, floor=7, pointer=7).pieces == ()
+    assert charts.strip(backlog(7), stored_from=7, floor=7, pointer=7).pieces == ()
 
 
 @st.composite
-def standings(draw: st.DrawFn) -> tuple[Standing, int, int, int]:
+def backlogs(draw: st.DrawFn) -> tuple[Backlog, int, int, int]:
     sizes = [draw(st.integers(0, 500)) for _ in range(3)]
     stored_from = draw(st.integers(0, 50))
     floor, pointer = stored_from + sizes[0], stored_from + sizes[0] + sizes[1]
@@ -74,16 +74,16 @@ def standings(draw: st.DrawFn) -> tuple[Standing, int, int, int]:
             given[kind].append(Range(monoton, monoton + 1))
     ranges = {kind: Ranges.of(*parts) for kind, parts in given.items()}
     return (
-        Standing(**ranges, fresh=Ranges.of(Range(pointer, stop)), stop=stop),
+        Backlog(**ranges, fresh=Ranges.of(Range(pointer, stop)), stop=stop),
         stored_from,
         floor,
         pointer,
     )
 
 
-@given(standings())
+@given(backlogs())
 def test_a_strip_shows_all_that_there_is_and_no_more(
-    case: tuple[Standing, int, int, int],
+    case: tuple[Backlog, int, int, int],
 ):
     where, stored_from, floor, pointer = case
     drawn = charts.strip(where, stored_from=stored_from, floor=floor, pointer=pointer)

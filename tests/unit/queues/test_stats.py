@@ -12,7 +12,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import stats
-from cassieq_spark.queues.stats import GroupStats, queue_stats, standing_of
+from cassieq_spark.queues.stats import GroupStats, backlog_of, queue_stats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -87,7 +87,7 @@ def test_where_messages_stand_is_what_is_counted(ahead: timedelta):
     group.lease(make_request(stop=100, max_messages=15, prefer_fresh=True))
 
     (counted,) = queue_stats(ledger).groups
-    found = standing_of(ledger, read_group_states(ledger)["g"], ledger.read_head())
+    found = backlog_of(ledger, read_group_states(ledger)["g"], ledger.read_head())
 
     kinds = (found.leased, found.due, found.waiting, found.dead, found.fresh)
     assert (counted.leased, counted.due, counted.waiting, counted.dead) == tuple(

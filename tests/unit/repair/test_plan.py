@@ -8,11 +8,11 @@ from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import LedgerBlock, QueueDefinition, Range
 from cassieq_spark.repair.actions import (
-    Action,
     DeleteSettled,
     DeleteUnpublished,
     Finalise,
     RaiseFence,
+    RepairAction,
     Trim,
 )
 from cassieq_spark.repair.plan import plan_clean, plan_fence, plan_finalise
@@ -35,7 +35,9 @@ def head(*, finalised: int = 0, fence: datetime = NOON) -> LedgerHead:
     return LedgerHead(next=33, finalised=finalised, fence=fence, groups_version=1)
 
 
-def plan(finalised: int, floor: int | None, blocks: list[LedgerBlock] = BLOCKS) -> list[Action]:
+def plan(
+    finalised: int, floor: int | None, blocks: list[LedgerBlock] = BLOCKS
+) -> list[RepairAction]:
     return plan_finalise(QUEUE, head(finalised=finalised), blocks, floor)
 
 
