@@ -247,7 +247,9 @@ OF_GROUPS = (
         lambda group: _oldest_age(group.stats),
     ),
     _group(
-        "pointer", "The first monoton that was never offered.", lambda group: group.stats.pointer
+        "pointer",
+        "The first monoton that was never offered; of several partitions, the sum.",
+        lambda group: group.stats.pointer,
     ),
     _group(
         "leases",

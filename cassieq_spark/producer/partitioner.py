@@ -2,7 +2,7 @@
 
 The partition of a message with a key is MurmurHash3 (x86, 32 bits, seed 0) of the bytes of the
 key, text as UTF-8, as an unsigned number, modulo the number of partitions. So programs in any
-language and release find the same partition; docs/queues.md has examples to test against.
+language and release find the same partition; docs/partitions.md has examples to test against.
 
 The messages without a key of a named batch go to one partition, which follows from the name: a
 replay must find it again, however its rows are distributed over tasks. Those of other writes go to
