@@ -15,7 +15,6 @@ from typing import Annotated
 import typer
 
 from cassieq_spark.cli.connection import impatient
-from cassieq_spark.cli.flags import LIMITS_PANEL
 from cassieq_spark.cli.options import (
     ADDRESS,
     DEFAULT_GATEWAY,
@@ -38,7 +37,6 @@ from cassieq_spark.terminal import echo
 
 app = make_app("Serve the queues by HTTP, and create accounts for its users.")
 
-_THREADS = 32
 #: The console of a gateway stops reading so long after the last request for it.
 _CONSOLE_RESTS = timedelta(hours=1)
 _OF_OTHERS = stat.S_IRGRP | stat.S_IROTH
@@ -104,14 +102,6 @@ def serve(  # noqa: PLR0913 (one per option)
             "--allow-changes", help="Let administrators change queues in the console at /console."
         ),
     ] = False,
-    threads: Annotated[
-        int,
-        typer.Option(
-            help="Calls to Cassandra at a time, at most; puts are not counted.",
-            min=1,
-            rich_help_panel=LIMITS_PANEL,
-        ),
-    ] = _THREADS,
 ) -> None:
     """Serve the queues by HTTP, until SIGTERM or Ctrl-C.
 
@@ -158,7 +148,9 @@ def serve(  # noqa: PLR0913 (one per option)
         )
         log_as_json(logging.INFO if access_log else logging.WARNING)
         serve_gateway(
-            AsyncClient.from_store(store, threads=threads), Accounts(store, secrets), serving
+            AsyncClient.from_store(store, threads=limits.threads),
+            Accounts(store, secrets),
+            serving,
         )
 
 

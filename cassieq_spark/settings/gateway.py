@@ -30,6 +30,8 @@ class Limits:
 
     No account gets the last of the requests, bytes or long polls that all accounts share: an
     account that holds more of them than would be left gets no more, whatever its quota.
+
+    `threads` is for the `AsyncClient` that the gateway gets: more calls to Cassandra wait.
     """
 
     body_bytes: int = _limit("max-message", _BYTES, 8 * _MIB, "Bytes of the body of one message.")
@@ -148,6 +150,10 @@ class Limits:
         100_000_000,
         "Messages that the queues of one account store, until the repair deletes them. Counted "
         "every 30 seconds; in between, only what this gateway puts is added.",
+    )
+
+    threads: int = _limit(
+        "threads", _COUNT, 32, "Calls to Cassandra at a time, at most; puts are not counted."
     )
 
     def __post_init__(self) -> None:

@@ -3,7 +3,10 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
+from typer.main import get_command
 
+from cassieq_spark.cli import app
+from cassieq_spark.cli.flags import LIMITS_PANEL
 from cassieq_spark.cli.options import with_options
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.declaration import settings_of
@@ -46,3 +49,12 @@ def test_a_limit_that_is_none_is_refused_before_anything_is_reached():
     assert "--max-head must be a size such as 64k or 1m" in done.err
     with pytest.raises(OptionError, match="at least 1"):
         Limits(key_polls=0)
+
+
+def test_every_option_under_the_heading_of_the_limits_may_be_in_a_file_or_a_variable():
+    serve = get_command(app).commands["gateway"].commands["serve"]  # type: ignore[attr-defined]
+    shown = [it for it in serve.params if getattr(it, "rich_help_panel", None) == LIMITS_PANEL]
+
+    assert {it.name.replace("_", "-"): it.envvar for it in shown} == {
+        item.flag: item.variable for item in settings_of(Limits)
+    }

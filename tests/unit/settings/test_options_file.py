@@ -126,9 +126,16 @@ def test_commands_have_the_file_as_their_defaults(config: Path):
     assert defaults["queue"]["list"] == {"local_dc": "dc9"}
     assert defaults["repair"]["run"] == {"local_dc": "dc9", "every": "5m"}
     assert "node" not in defaults
-    config.write_text("[cassandra]\nport = 9043\nssl = true\n[gateway]\nmax-polls = 7\n")
+    config.write_text(
+        "[cassandra]\nport = 9043\nssl = true\n[gateway]\nmax-polls = 7\nthreads = 8\n"
+    )
     defaults = configured(config, _main_command(), root=_main_command())
-    assert defaults["gateway"]["serve"] == {"port": "9043", "ssl": True, "max_polls": "7"}
+    assert defaults["gateway"]["serve"] == {
+        "port": "9043",
+        "ssl": True,
+        "max_polls": "7",
+        "threads": "8",
+    }
     assert defaults["gateway"]["account"] == {"port": "9043", "ssl": True}
     config.write_text("[cassandra]\nlocal = 'x'")
     failed = command.invoke(app, ["--config", str(config), "queue", "list"])
