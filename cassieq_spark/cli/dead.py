@@ -219,7 +219,7 @@ def redrive(  # noqa: PLR0913 (one per option)
         with progress_bar() as watch:
             found = survey(store, queue, choice.criteria, limit=choice.limit, watch=watch)
         routes = read_routes(store, found, to=to, force=force, across_accounts=across_accounts)
-        _warn_of_strays(found, routes)
+        _warn_of_left_out(found, routes)
         if dry_run:
             _print_plan(found, _routes_json(routes), as_json=as_json)
             return
@@ -342,12 +342,12 @@ def _message_json(message: DeadLetterMessage) -> dict[str, Any]:
     }
 
 
-def _warn_of_strays(found: Survey, routes: Sequence[Route]) -> None:
+def _warn_of_left_out(found: Survey, routes: Sequence[Route]) -> None:
     """Report, on standard error, messages whose headers name no origin."""
-    strays = found.monotons.count - sum(route.monotons.count for route in routes)
-    if strays:
+    left_out = found.monotons.count - sum(route.monotons.count for route in routes)
+    if left_out:
         echo(
-            f"{strays:,} message(s) of queue {found.queue.name} are left out: their headers do "
+            f"{left_out:,} message(s) of queue {found.queue.name} are left out: their headers do "
             "not say which queue they come from. To send them somewhere: --to QUEUE",
             err=True,
         )

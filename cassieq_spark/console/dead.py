@@ -158,12 +158,12 @@ def _plan_redrive(call: Call) -> Plan:
     count = sum(route.monotons.count for route in routes)
     if not count and blocked is None:
         blocked = "their headers do not say where they come from: name a queue to send them to"
-    strays = found.monotons.count - count
+    left_out = found.monotons.count - count
     figures: dict[str, int | str] = {
         f"to queue {route.target.name}": route.monotons.count for route in routes
     }
-    if strays:
-        figures["left, as their headers name no origin"] = strays
+    if left_out:
+        figures["left, as their headers name no origin"] = left_out
     return Plan(
         sentence=f"{count:,} dead letter(s) of queue {found.queue.name} are published again, "
         "each once, and are dead letters no more.",

@@ -33,7 +33,7 @@ from cassieq_spark.store.protocol import Store
 logger = logging.getLogger(__name__)
 
 #: The survey of all queues failed, and each queue was read by itself.
-SURVEY_FAILED = "figures.survey_failed"
+SURVEY_FAILED = "metrics.survey_failed"
 
 #: Two scans cost about as much as the reads of so many queues.
 _FEW = 20

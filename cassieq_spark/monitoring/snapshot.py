@@ -69,7 +69,7 @@ class Snapshot:
     errors: Mapping[str, CassieqError] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, figures: Figures, *, begun_at: datetime, seconds: float) -> Self:
+    def of(cls, figures: MetricsByQueue, *, begun_at: datetime, seconds: float) -> Self:
         """From what `read_queues` returned, which took ``seconds``."""
         return cls(
             begun_at=begun_at,
@@ -80,7 +80,7 @@ class Snapshot:
 
 
 #: What was read of a queue, or the error; None if it was left out.
-Figures = Mapping[str, "QueueSnapshot | CassieqError | None"]
+MetricsByQueue = Mapping[str, "QueueSnapshot | CassieqError | None"]
 
 
 def read_queues(
@@ -89,7 +89,7 @@ def read_queues(
     names: Sequence[str],
     may_continue: Callable[[], bool],
     read: Callable[..., QueueSnapshot],
-) -> Figures:
+) -> MetricsByQueue:
     """Read queues, eight at a time, each by itself: by name, what was read, or the error.
 
     Args:

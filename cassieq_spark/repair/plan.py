@@ -104,14 +104,14 @@ def plan_clean(
         fence: The fence, read before ``published``.
         published: The blocks in the ledger, read serially.
     """
-    garbage: dict[UUID, set[int]] = {}
+    unpublished: dict[UUID, set[int]] = {}
     for run in runs:
         if run.block not in published and block_time(run.block) <= fence:
-            buckets = garbage.setdefault(run.block, set())
+            buckets = unpublished.setdefault(run.block, set())
             buckets.update(buckets_of(run.covered, queue.bucket_size), run.misplaced_buckets)
     return [
         DeleteUnpublished(queue.queue_id, block, tuple(sorted(buckets)))
-        for block, buckets in garbage.items()
+        for block, buckets in unpublished.items()
     ]
 
 

@@ -19,7 +19,7 @@ from cassieq_spark.terminal import Console
 #: Most blocks that a ledger should have: 70 MB. Cassandra warns of partitions above 100 MiB.
 MOST_BLOCKS = 1_000_000
 
-_HEADINGS = ("finalised", "settled buckets", "garbage blocks", "audited", "findings")
+_HEADINGS = ("finalised", "settled buckets", "unpublished blocks", "audited", "findings")
 
 
 class Outcome(StrEnum):

@@ -25,6 +25,7 @@ from cassieq_spark.http.client import HttpSurvey
 from cassieq_spark.lock.bakery import Bakery
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, QueueStats
+from cassieq_spark.repair.runs import REPAIR
 from cassieq_spark.spark.progress import Progress, progress
 from cassieq_spark.store.memory import MemoryStore
 
@@ -293,6 +294,6 @@ def test_a_lease_tells_what_it_holds():
 
 
 def test_a_lock_tells_whether_it_is_held():
-    held = Bakery(MemoryStore(), "sweep", owner="me").enter(timedelta(0))
+    held = Bakery(MemoryStore(), REPAIR, owner="me").enter(timedelta(0))
 
     assert repr(held).startswith("<Held: epoch 1, is_held yes, entered_at 20")

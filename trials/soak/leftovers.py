@@ -44,7 +44,7 @@ class Tables:
     chunks: Sequence[Row]
 
 
-def find_strays(tables: Tables, *, now: datetime, write_timeout: timedelta) -> list[str]:
+def find_leftovers(tables: Tables, *, now: datetime, write_timeout: timedelta) -> list[str]:
     """Find rows that belong to nothing, are settled and not deleted, or lack others.
 
     Args:
@@ -53,7 +53,7 @@ def find_strays(tables: Tables, *, now: datetime, write_timeout: timedelta) -> l
         write_timeout: Younger blocks may still be published.
     """
     records = {record.name: record for record in tables.queues}
-    strays = [
+    leftovers = [
         f"queue {name} is {record.status}, and all was repaired"
         for name, record in records.items()
         if record.status not in (Status.ACTIVE, Status.DELETED) or record.to_retire
@@ -65,8 +65,10 @@ def find_strays(tables: Tables, *, now: datetime, write_timeout: timedelta) -> l
     for row in tables.ledger:
         ledgers[_queue_id(row)].append(row)
     for queue_id, rows in ledgers.items():
-        strays += _strays_of_ledger(queue_id, rows, _known(records, queue_id), queue_id in living)
-    strays += [f"queue {queue_id} has no ledger" for queue_id in living - set(ledgers)]
+        leftovers += _leftovers_of_ledger(
+            queue_id, rows, _known(records, queue_id), queue_id in living
+        )
+    leftovers += [f"queue {queue_id} has no ledger" for queue_id in living - set(ledgers)]
     groups = {
         (queue_id, row["name"])
         for queue_id in living
@@ -74,15 +76,15 @@ def find_strays(tables: Tables, *, now: datetime, write_timeout: timedelta) -> l
         if row["kind"] == "group"
     }
     for row in tables.group_state:
-        strays += _strays_of_group_state(row, records, living, groups)
+        leftovers += _leftovers_of_group_state(row, records, living, groups)
     oldest = now - write_timeout
-    strays += _strays_of_chunks(
+    leftovers += _leftovers_of_chunks(
         tables.chunks, {queue_id: ledgers[queue_id] for queue_id in living}, oldest
     )
-    return strays
+    return leftovers
 
 
-def _strays_of_ledger(
+def _leftovers_of_ledger(
     queue_id: QueueId, rows: Sequence[Row], is_known: bool, is_living: bool
 ) -> Iterator[str]:
     kinds = Counter(str(row["kind"]) for row in rows)
@@ -121,7 +123,7 @@ def _holes_of_ledger(queue_id: QueueId, rows: Sequence[Row]) -> Iterator[str]:
         yield f"ledger {queue_id} has no row for [{at}, {head.next})"
 
 
-def _strays_of_group_state(
+def _leftovers_of_group_state(
     row: Row,
     records: Mapping[str, QueueRecord],
     living: set[QueueId],
@@ -140,7 +142,7 @@ def _strays_of_group_state(
         yield f"{where} was drained, and still has {row['kind']} {row['ranges']}"
 
 
-def _strays_of_chunks(
+def _leftovers_of_chunks(
     rows: Iterable[Row], living: Mapping[QueueId, Sequence[Row]], oldest: datetime
 ) -> Iterator[str]:
     stored: Counter[tuple[QueueId, UUID]] = Counter()
@@ -293,8 +295,8 @@ def report_of(
         list(store.scan(Table.GROUP_STATE)),
         list(store.scan(Table.CHUNK)),
     )
-    for stray in find_strays(tables, now=now, write_timeout=timedelta(seconds=1)):
-        verdict.accuse("stray", stray)
+    for leftover in find_leftovers(tables, now=now, write_timeout=timedelta(seconds=1)):
+        verdict.accuse("leftover", leftover)
     slots = Counter(
         f"{row['queue_id']}/{row['consumer_group']}"
         for row in tables.group_state

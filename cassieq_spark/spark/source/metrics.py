@@ -18,7 +18,7 @@ _VERSION = 1
 _MILLISECOND = timedelta(milliseconds=1)
 
 #: The metrics of a run without a share of the partitions.
-NO_FIGURES = {
+NO_METRICS = {
     "backlog": 0,
     "dead": 0,
     "leased": 0,

@@ -21,7 +21,7 @@ from cassieq_spark.parallel import in_parallel
 from cassieq_spark.queues import ledgers_of
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.spark.source import idle_backoff
-from cassieq_spark.spark.source.metrics import NO_FIGURES
+from cassieq_spark.spark.source.metrics import NO_METRICS
 from cassieq_spark.spark.source.offsets import join_partitions, split_partitions
 from cassieq_spark.spark.source.partition_reader import PartitionReader
 from cassieq_spark.spark.source.tasks import TaskPart, pack
@@ -176,7 +176,7 @@ class QueueReader:
         found = in_parallel(report, range(len(self._readers)))
         reports = [each for each in found if each is not None]
         if not own:
-            reports.append(NO_FIGURES)
+            reports.append(NO_METRICS)
         if not reports:
             return None
         told: dict[str, Any] = sum_of_reports(reports)

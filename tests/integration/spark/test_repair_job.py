@@ -140,7 +140,7 @@ def test_the_repair_deletes_exactly_what_is_settled(queue: RepairedQueue):
 
 def test_blocks_that_nobody_published_are_deleted_behind_the_fence(queue: RepairedQueue):
     (published,) = queue.publish(95)
-    garbage = queue.write(95)
+    unpublished = queue.write(95)
 
     status, early, said = queue.repair("--scan", "driver", "--write-timeout", "1h", by_spark=False)
     assert status == 0, said
@@ -148,7 +148,7 @@ def test_blocks_that_nobody_published_are_deleted_behind_the_fence(queue: Repair
     status, report, said = queue.repair("--write-timeout", "0s")
 
     assert status == 0, said
-    assert garbage not in {block for block, _ in queue.buckets()}
+    assert unpublished not in {block for block, _ in queue.buckets()}
     assert queue.buckets() == {(published, bucket) for bucket in (0, 1, 2)}
     assert (report["totals"]["unpublished_blocks"], report["totals"]["unpublished_buckets"]) == (
         1,

@@ -209,8 +209,8 @@ def test_programs_get_a_summary(dead_command: Command, queue: DeadQueue):
         "missed": 0,
         "stopped": False,
     }
-    strays = dead_command("redrive", "dead", "--yes")
-    assert "1 message(s) of queue dead are left out" in strays.stderr
+    left_out = dead_command("redrive", "dead", "--yes")
+    assert "1 message(s) of queue dead are left out" in left_out.stderr
     purged = json.loads(dead_command("purge", "dead", "--yes", "--json").stdout)
     assert (purged["purged"], purged["stopped"]) == (1, False)
 

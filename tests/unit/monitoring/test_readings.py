@@ -176,7 +176,7 @@ def test_where_the_survey_fails_each_queue_is_read_by_itself(caplog: pytest.LogC
     make_queues(store)
 
     assert figures(Readings(store).read()) == figures(read_snapshot(store))
-    assert [each.action for each in caplog.records] == ["figures.survey_failed"]
+    assert [each.action for each in caplog.records] == ["metrics.survey_failed"]
 
 
 def test_an_outage_is_no_error_of_a_queue():

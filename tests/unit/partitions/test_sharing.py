@@ -22,7 +22,7 @@ from cassieq_spark.groups.presence import (
 )
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.spark.progress import progress
-from cassieq_spark.spark.source.metrics import NO_FIGURES
+from cassieq_spark.spark.source.metrics import NO_METRICS
 from cassieq_spark.spark.source.queue_reader import LOOK_AT_OTHERS, QueueReader
 from cassieq_spark.spark.watch import History
 from cassieq_spark.store.protocol import EVERYTHING, Partition, Rows, Slice
@@ -415,7 +415,7 @@ def test_a_query_that_has_no_partition_any_more_reports_no_figures_of_others(
     time.sleep(LATEST.total_seconds())
     assert query.batch() == set()
 
-    assert query.reader.report() == NO_FIGURES | {"partitions": []}
+    assert query.reader.report() == NO_METRICS | {"partitions": []}
 
 
 def test_a_query_that_never_had_a_partition_is_not_said_to_be_replayed(

@@ -296,14 +296,14 @@ def test_blocks_that_no_ledger_names_are_told_apart(queue: RepairedQueue):
 
 
 def test_what_the_same_run_has_cleaned_is_not_said_to_be_there(queue: RepairedQueue):
-    garbage = queue.write(6)
+    unpublished = queue.write(6)
     queue.clock.advance(2 * WRITE_TIMEOUT)
     young = queue.write(3)
 
     dry = queue.repair(**THOROUGH, dry_run=True)
     report = queue.repair(**THOROUGH)
 
-    assert [orphan.block for orphan in dry.queues["orders"].orphans] == [garbage, young]
+    assert [orphan.block for orphan in dry.queues["orders"].orphans] == [unpublished, young]
     assert [orphan.block for orphan in report.queues["orders"].orphans] == [young]
 
 

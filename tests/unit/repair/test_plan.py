@@ -124,7 +124,7 @@ def test_the_fence_never_goes_down(fence: datetime):
     assert plan_fence(QUEUE, head(fence=fence), NOON, HOUR) == []
 
 
-def test_an_unpublished_block_at_the_fence_is_garbage():
+def test_an_unpublished_block_at_the_fence_is_deleted():
     runs = [Run(QUEUE.queue_id, A, Range(0, 6)), Run(QUEUE.queue_id, A, Range(9, 10))]
 
     assert plan_clean(QUEUE, runs, fence=NOON, published={B}) == [
@@ -132,7 +132,7 @@ def test_an_unpublished_block_at_the_fence_is_garbage():
     ]
 
 
-def test_a_published_block_is_never_garbage():
+def test_a_published_block_is_never_deleted_as_unpublished():
     run = Run(QUEUE.queue_id, A, Range(0, 6))
 
     assert plan_clean(QUEUE, [run], fence=NOON, published={A}) == []
@@ -144,7 +144,7 @@ def test_a_block_younger_than_the_fence_may_still_be_published():
     assert plan_clean(QUEUE, [run], fence=NOON - timedelta(milliseconds=1), published=set()) == []
 
 
-def test_garbage_in_the_wrong_bucket_is_deleted_there():
+def test_an_unpublished_block_in_the_wrong_bucket_is_deleted_there():
     run = Run(QUEUE.queue_id, A, Range(0, 2), (), (Range(0, 2),), (7,))
 
     (action,) = plan_clean(QUEUE, [run], fence=NOON, published=set())

@@ -55,6 +55,7 @@ def test_people_see_figures_and_findings_unwrapped():
     text = shown(make_report(Finding(Problem.MISPLACED, Range(3, 5), BLOCK)))
 
     assert "1,200" in text
+    assert "unpublished blocks" in text
     assert f"orders: messages [3, 5) are misplaced (block {BLOCK})" in text.splitlines()
     assert "old@1: no such queue; 3 block(s) left alone" in text.splitlines()
 

@@ -226,13 +226,13 @@ def test_a_dry_run_only_tells(scene: Scene):
 
     report = scene.retire(store=store, dry_run=True)
 
-    *planned, garbage, empty, retire = report.queues["orders"].planned
+    *planned, unpublished, empty, retire = report.queues["orders"].planned
     assert planned == [
         "close the versions of the deleted queue, if any are open",
         "finalise monotons [0, 18)",
         "delete 6 settled bucket(s) of 3 block(s)",
     ]
-    assert garbage.startswith("delete 2 bucket(s) of unpublished block")
+    assert unpublished.startswith("delete 2 bucket(s) of unpublished block")
     assert (empty, retire) == ("empty the ledger of orders@1", "retire orders@1")
     assert (store.cas_count, scene.buckets()) == (0, before)
 

@@ -193,14 +193,14 @@ def test_the_fence_forbids_older_blocks(queue: RepairedQueue):
 
 def test_unpublished_blocks_go_once_the_fence_has_passed_them(queue: RepairedQueue):
     (published,) = queue.publish(5)
-    garbage = queue.write(6)
+    unpublished = queue.write(6)
     queue.clock.advance(WRITE_TIMEOUT)
     fresh = queue.write(3)
 
     report = queue.repair(Step.FENCE, Step.CLEAN)
 
     assert queue.buckets() == buckets_of([published], 0, 1) | buckets_of([fresh], 0)
-    assert garbage not in {block for block, _ in queue.buckets()}
+    assert unpublished not in {block for block, _ in queue.buckets()}
     assert (report.totals.unpublished_blocks, report.totals.unpublished_buckets) == (1, 2)
 
 
@@ -384,7 +384,7 @@ def test_what_goes_while_a_suspicion_is_looked_at_is_no_loss(queue: RepairedQueu
 def test_a_dry_run_changes_nothing_and_tells_what_it_would_do(queue: RepairedQueue):
     queue.publish(6, 10)
     queue.settle("billing", 6)
-    garbage = queue.write(3)
+    unpublished = queue.write(3)
     queue.clock.advance(WRITE_TIMEOUT)
     queue.repair(Step.FENCE)
     queue.clock.advance(WRITE_TIMEOUT)
@@ -398,7 +398,9 @@ def test_a_dry_run_changes_nothing_and_tells_what_it_would_do(queue: RepairedQue
     assert delete == "delete 2 settled bucket(s) of 1 block(s)"
     assert trim == "trim 1 block(s) below monoton 6 from the ledger"
     assert fence == f"raise the fence to {(queue.clock() - WRITE_TIMEOUT).isoformat()}"
-    assert clean.startswith(f"delete 1 bucket(s) of unpublished block {garbage}, begun 2026-11-20")
+    assert clean.startswith(
+        f"delete 1 bucket(s) of unpublished block {unpublished}, begun 2026-11-20"
+    )
 
 
 class _ReadOnlyStore(WrappedStore):

@@ -1,4 +1,4 @@
-"""The judge of a soak finds what is planted: losses, duplicates, strays, growth."""
+"""The judge of a soak finds what is planted: losses, duplicates, leftovers, growth."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from trials.soak.checker import (
     Verdict,
     judge,
 )
-from trials.soak.leftovers import Sample, Tables, find_strays, trend_of
+from trials.soak.leftovers import Sample, Tables, find_leftovers, trend_of
 from trials.soak.operators import repair
 from trials.stores import Abandoned, MortalStore
 
@@ -351,7 +351,7 @@ class Scene:
         for _ in range(2):
             run_once(self.store, scan=DriverScan(self.store), write_timeout=WRITE_TIMEOUT)
 
-    def strays(self) -> list[str]:
+    def leftovers(self) -> list[str]:
         tables = Tables(
             list_records(self.store),
             list(self.store.scan(Table.LEDGER)),
@@ -359,7 +359,7 @@ class Scene:
             list(self.store.scan(Table.CHUNK)),
         )
         # Blocks have the time of the machine, all else that of the scene.
-        return find_strays(tables, now=datetime.now(UTC), write_timeout=WRITE_TIMEOUT)
+        return find_leftovers(tables, now=datetime.now(UTC), write_timeout=WRITE_TIMEOUT)
 
     def change(self, queue_id: QueueId, *ops: Op) -> None:
         """Change a ledger by hand."""
@@ -380,8 +380,8 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_a_store_that_was_repaired_has_no_strays(scene: Scene) -> None:
-    assert scene.strays() == []
+def test_a_store_that_was_repaired_has_no_leftovers(scene: Scene) -> None:
+    assert scene.leftovers() == []
 
 
 def publish_by_hand(scene: Scene, queue: QueueDefinition, count: int = 4) -> UUID:
@@ -394,7 +394,7 @@ def publish_by_hand(scene: Scene, queue: QueueDefinition, count: int = 4) -> UUI
 def test_a_block_that_is_not_stored_is_found(scene: Scene) -> None:
     publish_by_hand(scene, scene.kept)
 
-    (told,) = scene.strays()
+    (told,) = scene.leftovers()
 
     assert "kept@1: 0 message(s) are stored" in told
 
@@ -404,7 +404,7 @@ def test_a_chunk_that_is_gone_is_found(scene: Scene) -> None:
     assert isinstance(block, UUID)
     scene.store.delete_buckets(scene.kept.queue_id, [(block, 1)])
 
-    (told,) = scene.strays()
+    (told,) = scene.leftovers()
 
     assert "kept@1: 12 message(s) are stored" in told
 
@@ -413,7 +413,7 @@ def test_a_hole_in_a_ledger_is_found(scene: Scene) -> None:
     scene.client.put("kept", b"y")
     scene.change(scene.kept.queue_id, Delete(block_key(0)))
 
-    told = " ".join(scene.strays())
+    told = " ".join(scene.leftovers())
 
     assert "ledger kept@1 has no row for [0, 20)" in told
     assert "20 message(s) of block" not in told, "it is young"
@@ -422,7 +422,7 @@ def test_a_hole_in_a_ledger_is_found(scene: Scene) -> None:
 def test_what_was_settled_and_not_finalised_is_found(scene: Scene) -> None:
     scene.client.put("drained", b"y")
 
-    told = " ".join(scene.strays())
+    told = " ".join(scene.leftovers())
 
     assert "ledger drained@1 keeps [20, 21), which is settled" in told
 
@@ -433,7 +433,7 @@ def test_what_was_never_published_is_found_once_it_is_old(scene: Scene, age: tim
     chunks = [chunk for _, chunk in _chunks_of(scene)]
     scene.store.write_chunks(scene.kept.queue_id, written.block, chunks[:1])
 
-    told = scene.strays()
+    told = scene.leftovers()
 
     assert [f"4 message(s) of block {written.block} of kept@1 are in no ledger"] * bool(
         age
@@ -452,7 +452,7 @@ def test_chunks_of_no_living_version_are_found(scene: Scene, queue_id: str) -> N
     chunks = [chunk for _, chunk in _chunks_of(scene)]
     scene.store.write_chunks(QueueId(queue_id), written.block, chunks[:1])
 
-    assert scene.strays() == [
+    assert scene.leftovers() == [
         f"4 message(s) of block {written.block} of {queue_id} are in no ledger"
     ]
 
@@ -462,13 +462,13 @@ def test_a_ledger_of_no_queue_is_found(scene: Scene, queue_id: str) -> None:
     row = {"next": 0, "finalised": 0, "fence": START, "groups_version": 0}
     scene.store.cas(partition_of_ledger(QueueId(queue_id)), [Insert(HEAD, row, if_absent=True)])
 
-    assert scene.strays() == [f"ledger {queue_id} is of no queue"]
+    assert scene.leftovers() == [f"ledger {queue_id} is of no queue"]
 
 
 def test_more_than_the_closed_head_of_a_version_that_is_over_is_found(scene: Scene) -> None:
     scene.change(QueueId("gone@1"), Insert(("sink", 0, "app:a"), {"batch_id": 1}))
 
-    (told,) = scene.strays()
+    (told,) = scene.leftovers()
 
     assert "ledger gone@1 is over, and more than a closed head is left" in told
 
@@ -476,19 +476,19 @@ def test_more_than_the_closed_head_of_a_version_that_is_over_is_found(scene: Sce
 def test_a_ledger_that_was_not_closed_is_found(scene: Scene) -> None:
     scene.change(QueueId("gone@1"), Update(HEAD, {"status": "open"}, ()))  # type: ignore[dict-item]
 
-    assert any("ledger gone@1 is over" in told for told in scene.strays())
+    assert any("ledger gone@1 is over" in told for told in scene.leftovers())
 
 
 def test_a_pin_that_a_seek_left_is_found(scene: Scene) -> None:
     scene.change(scene.kept.queue_id, Insert(("seek_pin", 1, "g"), {"starts_at": 0}))
 
-    assert scene.strays() == ["ledger kept@1 has 1 row(s) of kind seek_pin"]
+    assert scene.leftovers() == ["ledger kept@1 has 1 row(s) of kind seek_pin"]
 
 
 def test_a_queue_that_is_not_retired_is_found(scene: Scene) -> None:
     delete_queue(scene.store, "kept")
 
-    assert any(told.startswith("queue kept is deleting") for told in scene.strays())
+    assert any(told.startswith("queue kept is deleting") for told in scene.leftovers())
 
 
 @pytest.mark.parametrize(
@@ -508,7 +508,7 @@ def test_the_state_of_no_group_is_found(
     partition = partition_of_group(QueueId(queue_id), group)
     scene.store.cas(partition, [Insert(row, values, if_absent=True)])
 
-    (told,) = scene.strays()
+    (told,) = scene.leftovers()
 
     assert complaint in told
 
