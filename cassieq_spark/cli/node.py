@@ -24,7 +24,7 @@ from cassieq_spark.node.download import resolve_jars
 from cassieq_spark.node.jars import DEFAULT_RELEASE, Release
 from cassieq_spark.node.java import find_java
 from cassieq_spark.node.security import ADMINISTRATOR, Security
-from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.connection import HIGHEST_PORT, ConnectionOptions
 from cassieq_spark.terminal import echo
 
 app = make_app("Run Cassandra on this machine, for trials, tests and the demo.")
@@ -94,7 +94,7 @@ def up(  # noqa: PLR0913 (one per option)
             "--port",
             help="Port for clients (CQL).",
             min=1,
-            max=65535,
+            max=HIGHEST_PORT,
             show_default="9042, or another one if that is in use",
             metavar="PORT",
         ),

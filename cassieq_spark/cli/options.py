@@ -21,7 +21,7 @@ from cassieq_spark.cli.connection import CONNECTION, tell_where, telling_where
 from cassieq_spark.cli.flags import LIMITS_PANEL, Config, Verbose, flags_of
 from cassieq_spark.cli.help import HelpfulCommand, HelpfulGroup
 from cassieq_spark.model import validate_name
-from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.connection import HIGHEST_PORT, ConnectionOptions
 from cassieq_spark.settings.declaration import parse_value
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.settings.kinds import Kind, duration
@@ -39,7 +39,6 @@ _AGE_PART = re.compile(r"[0-9]{1,19}(ms|[smhd])", re.IGNORECASE)
 #: As tables show ages, too: 2h 5m.
 _AGE = re.compile(rf"\s*({_AGE_PART.pattern}\s*)+", re.IGNORECASE)
 _ADDRESS = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\s]+)):(?P<port>[0-9]{1,5})")
-_HIGHEST_PORT = 65_535
 
 #: Headings of the list of commands, for those that are in no group.
 MESSAGES_PANEL, WATCH_PANEL = "Messages", "Watch"
@@ -331,7 +330,7 @@ class Address:
 
 def _parse_address(text: str) -> Address:
     match = _ADDRESS.fullmatch(text.strip())
-    if match is None or int(match["port"]) > _HIGHEST_PORT:
+    if match is None or int(match["port"]) > HIGHEST_PORT:
         raise ValueError(text)
     return Address(match["ipv6"] or match["host"], int(match["port"]))
 

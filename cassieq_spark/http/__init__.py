@@ -4,3 +4,6 @@ from __future__ import annotations
 
 #: The group of requests that name none; the only one that is created by its first request.
 DEFAULT_GROUP = "default"
+
+#: How bytes are encoded in JSON and URLs.
+TEXT, BASE64 = "text", "base64"

@@ -27,10 +27,10 @@ DEFAULT_CONTACT_POINTS = ("127.0.0.1",)
 DEFAULT_PORT = 9042
 DEFAULT_KEYSPACE = "cassieq"
 PROTOCOL_VERSIONS = (4, 5)
+HIGHEST_PORT = 65_535
 
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _BRACKETED = re.compile(r"\[(?P<host>[^]]+)](?::(?P<port>\d+))?")
-_HIGHEST_PORT = 65_535
 #: What a host's name has not: whatever has them is a URL, or a part of one.
 _OF_URLS = re.compile(r"[/\\?#@\s]")
 
@@ -131,7 +131,7 @@ class ConnectionOptions:
         option="spark.cassandra.connection.host",
     )
     port: int = setting(
-        whole_number(1, _HIGHEST_PORT),
+        whole_number(1, HIGHEST_PORT),
         DEFAULT_PORT,
         "Port of every node that is given without one.",
         option="spark.cassandra.connection.port",
@@ -246,7 +246,7 @@ class ConnectionOptions:
         for at, each in enumerate(self.contact_points):
             check_text(f"contact point {at}", each)
         check_text("keyspace", self.keyspace)
-        check_count("port", self.port, most=_HIGHEST_PORT)
+        check_count("port", self.port, most=HIGHEST_PORT)
         for item in settings_of(ConnectionOptions):
             given = getattr(self, item.attribute)
             if isinstance(item.default, bool):
@@ -335,7 +335,7 @@ def _endpoint(point: str, default_port: int) -> tuple[str, int]:
     elif point.count(":") == 1:
         host, port = point.split(":")
     # int() takes very long for a very long number.
-    port = port[: len(str(_HIGHEST_PORT)) + 1]
-    if not host or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
+    port = port[: len(str(HIGHEST_PORT)) + 1]
+    if not host or not port.isdecimal() or not 0 < int(port) <= HIGHEST_PORT:
         raise OptionError(f"contact point {point!r} is not valid: expected host or host:port")
     return host, int(port)

@@ -25,7 +25,7 @@ from cassieq_spark.errors import (
     NotYetError,
     QueueStateError,
 )
-from cassieq_spark.http.client.encoding import TEXT
+from cassieq_spark.http import TEXT
 from cassieq_spark.model import OnDead, Positions, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, QueueStats
 

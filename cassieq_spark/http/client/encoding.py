@@ -19,10 +19,9 @@ from cassieq_spark.arguments import (
 )
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.errors import MessageError, OptionError
+from cassieq_spark.http import BASE64, TEXT
 from cassieq_spark.producer.new_message import Headers, NewMessage, Value
 from cassieq_spark.schemas.to_rows import json_text
-
-TEXT, BASE64 = "text", "base64"
 
 
 def delay_sent(delay: timedelta | None, visible_at: datetime | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cassieq_spark.errors import OptionError
+from cassieq_spark.http import TEXT
 from cassieq_spark.http.accounts import Right, full_name
 from cassieq_spark.http.accounts.signing import BODY_DIGEST, NONCE, REQUEST_TIME, SIGNED_URL
 from cassieq_spark.http.gateway.authorization import ACCOUNT, Grant
@@ -43,8 +44,6 @@ ADMIN = "/admin/api/v1"
 HEADER = "x-cassieq-header-"
 #: All headers of a message as one JSON object, for names and values that HTTP would change.
 HEADERS = "x-cassieq-headers"
-#: How bytes are encoded in JSON and URLs.
-TEXT, BASE64 = "text", "base64"
 
 _OURS, _HEADER, _HEADERS = b"x-cassieq-", HEADER.encode(), HEADERS.encode()
 _KNOWN_HEADERS = (HEADERS, f"{HEADER}<name>", REQUEST_TIME, NONCE, BODY_DIGEST)
@@ -231,7 +230,7 @@ ENDPOINTS: list[Endpoint] = []
 
 
 def decoded(text: str, encoding: str, what: str) -> bytes:
-    """Decode text in an encoding, `TEXT` or `BASE64`.
+    """Decode text in an encoding: `TEXT`, or Base64.
 
     Raises:
         RefusedError: 400; ``what``, as the error calls it, is not Base64.

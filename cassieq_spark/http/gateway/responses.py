@@ -15,9 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Message, Stopped, StoredMessage, Survey
+from cassieq_spark.http import BASE64, TEXT
 from cassieq_spark.http.accounts import own_name
 from cassieq_spark.http.gateway.admission import Admission
-from cassieq_spark.http.gateway.requests import BASE64, TEXT
 from cassieq_spark.http.gateway.schemas import RECEIPT
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.model import Order, Positions, QueueDefinition, QueueId, Range
