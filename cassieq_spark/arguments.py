@@ -43,7 +43,7 @@ def check_duration(name: str, given: object, *, least: timedelta = AT_ONCE) -> t
     """Return a length of time.
 
     Args:
-        name: Of the argument, for errors.
+        name: The name of the argument, for errors.
         given: The value.
         least: The shortest time that is accepted.
 
@@ -129,7 +129,7 @@ def check_many(name: str, given: Iterable[T], expected: str) -> Iterable[T]:
     """Return several values.
 
     Args:
-        name: Of the argument, for errors.
+        name: The name of the argument, for errors.
         given: The value.
         expected: The expected values, for the error.
 

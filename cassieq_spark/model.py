@@ -255,7 +255,7 @@ class QueueDefinition(Displayed):
         lease: How long a lease lasts without a heartbeat.
         max_deliveries: After so many, a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; None: they are dropped.
-        created_at: By the coordinator's clock.
+        created_at: When it was created, by the coordinator's clock.
         strict_fifo: Whether a group gets no message before all lower ones are settled.
         on_dead: What happens to the messages behind a dead one.
         expire_after: Messages expire that a group has not consumed so long after they became
@@ -265,7 +265,7 @@ class QueueDefinition(Displayed):
         schemas: The versions of its schema in Spark's DDL, the first one first; none: its messages
             are bytes.
         partitions: How many partitions it has, each with a ledger and group states of its own.
-        partition: Of which of several partitions this is the definition; None: of all.
+        partition: Which of several partitions this defines; None: the whole queue.
     """
 
     name: str
@@ -400,7 +400,7 @@ class LedgerBlock:
     Attributes:
         monotons: The monotons of its messages.
         block: Its id.
-        published_at: By the coordinator's clock.
+        published_at: When it was published, by the coordinator's clock.
         visible_at: When its messages are delivered, at the earliest; None: once published.
         size: Bytes that they take in the store.
         there_by: It was published by then, even if the other clocks were wrong; None: not known.
@@ -441,7 +441,7 @@ def validate_name(kind: str, name: str) -> str:
     """Return ``name`` if it can name a queue or a consumer group.
 
     Args:
-        kind: For the error: ``queue`` or ``group``.
+        kind: What it names, for the error: ``queue`` or ``group``.
         name: 1 to 200 letters, digits, ``.``, ``_``, ``:`` or ``-``; first a letter or digit.
 
     Raises:

@@ -25,7 +25,7 @@ def in_parallel(
 
     Args:
         call: What to call.
-        items: For what.
+        items: What to call it for.
         at_once: Most calls at the same time, if fewer than usual.
 
     Returns:

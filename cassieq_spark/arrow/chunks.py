@@ -287,7 +287,7 @@ def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
     Copies nothing, beyond decompression. The whole chunk is checked; see `framing`.
 
     Args:
-        chunk: As it is stored.
+        chunk: The chunk as it is stored.
         offsets: Offsets in the block of the chunk.
 
     Returns:
@@ -318,7 +318,7 @@ def check_messages(
     """Check messages without cutting them.
 
     Args:
-        batch: As `Cutter.feed` takes it.
+        batch: The messages, as `Cutter.feed` takes them.
         max_message_bytes: Largest message, counting key, value and headers.
         first_row: How to number its first row in an error.
         form: What the messages consist of.

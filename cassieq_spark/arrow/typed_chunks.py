@@ -207,7 +207,7 @@ def decode(
     """The messages of ``chunk`` at those of the given ``offsets`` that it has.
 
     Args:
-        chunk: As it is stored.
+        chunk: The chunk as it is stored.
         offsets: Offsets in the block of the chunk.
         schemas: The schema of a version; None if there is no such version.
         columns: The columns that are wanted; None: all. Others are not decompressed.

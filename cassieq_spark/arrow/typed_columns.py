@@ -88,7 +88,7 @@ class Node:
         """The elements of an array, checked.
 
         Args:
-            array: Of the node's type; may be a slice, and may have anything in the place of nulls.
+            array: Values of the node's type; may be a slice, with anything in the place of nulls.
             absent: Which elements belong to a struct that is null.
 
         Raises:

@@ -168,7 +168,7 @@ def encode(messages: pa.RecordBatch, schema: pa.Schema, version: int, compressio
     A section that does not become smaller is not compressed.
 
     Args:
-        messages: As `Layout.load` takes them; at least one.
+        messages: The messages, as `Layout.load` takes them; at least one.
         schema: Columns of the queue.
         version: The version of the schema.
         compression: ``lz4``, ``zstd`` or ``none``.

@@ -91,7 +91,7 @@ class Body:
         """Add numbers of ``width`` bytes and their entry, in as few bytes as they need.
 
         Args:
-            loaded: Whose values to add.
+            loaded: The entry whose values to add.
             width: The bytes of a number in memory.
             has_steps: Whether to look for a step of which all are multiples, above the smallest.
         """

@@ -195,8 +195,8 @@ class _Maker:
     """Makes messages of lines.
 
     Attributes:
-        key: Of messages that have none of their own.
-        headers: Of all messages; one of their own of that name goes before it.
+        key: The key of messages that have none of their own.
+        headers: The headers of all messages; a message's own header of that name goes before.
         reads_json: Whether a line is JSON that says key, value and headers.
     """
 

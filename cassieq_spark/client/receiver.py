@@ -200,7 +200,7 @@ class Receiver:
     Args:
         member: The client and its group.
         queue: The queue, or the partition of it.
-        prefetch: Of the queue; None: messages are read after they are leased.
+        prefetch: The prefetch of the queue; None: messages are read after they are leased.
     """
 
     def __init__(

@@ -44,8 +44,8 @@ class ConsoleRefusedError(Exception):
 
     Args:
         message: Why, and what to do.
-        status: Of the answer.
-        headers: Of the answer.
+        status: The status code of the answer.
+        headers: The headers of the answer.
     """
 
     def __init__(

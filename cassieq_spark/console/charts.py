@@ -54,8 +54,8 @@ def spark(
 
     Args:
         values: From left to right; None where there is none.
-        width: Of the picture.
-        height: Of the picture; 0 is at the bottom.
+        width: The width of the picture.
+        height: The height of the picture; 0 is at the bottom.
         most: The value at the top; None: the largest.
     """
     top = most or max((each for each in values if each is not None), default=0.0) or 1.0
@@ -93,7 +93,7 @@ class Plot:
 
     Attributes:
         width, height: Size of the drawing area, without the axes.
-        lines: By name.
+        lines: The lines, by name.
         across: Marks of the times.
         up: Marks of the values.
         read_from: Where the readings begin, if that is in the picture.
@@ -118,10 +118,10 @@ def plot(
     """Draw series over the same time.
 
     Args:
-        series: Of each, the value of each bin.
+        series: For each name, the value of each bin.
         edges: Where the bins begin and end, in seconds since 1970.
-        width: Of the picture without its axes.
-        height: Of the picture without its axes.
+        width: The width of the picture without its axes.
+        height: The height of the picture without its axes.
         read_from: When the readings began.
     """
     largest = max(

@@ -39,7 +39,7 @@ class Letter:
     """A dead letter in the list.
 
     Attributes:
-        message: As it is in the dead-letter queue.
+        message: The message as it is in the dead-letter queue.
         told: What the dead-lettering has written into its headers, by name without the prefix.
         own: The headers that it had before.
     """

@@ -147,7 +147,7 @@ class History:
     Attributes:
         queue_id: Id of the version that was read.
         published: Messages published.
-        groups: By name; those that were there at the last reading.
+        groups: The groups that were there at the last reading, by name.
         began_at: When it was read first, in seconds since 1970; what is earlier follows from the
             blocks of its ledger.
         has_blocks: Whether these were looked at.
@@ -182,8 +182,8 @@ class History:
         """Say what was published before the first reading, as far as blocks are known.
 
         Args:
-            partitions: Of each, how many blocks were asked for, and those that there are: the
-                last ones, in order.
+            partitions: For each partition, how many blocks were asked for, and the last blocks
+                that it has, in order.
         """
         self.has_blocks = True
         blocks: list[LedgerBlock] = []

@@ -133,23 +133,23 @@ class LookingStore:
             yield row
 
     def cas(self, *_: object) -> NoReturn:
-        """Refuse it."""
+        """Refuse to change a row."""
         raise _refusal()
 
     def write_row(self, *_: object, **__: object) -> NoReturn:
-        """Refuse it."""
+        """Refuse to write a row."""
         raise _refusal()
 
     def delete_row(self, *_: object, **__: object) -> NoReturn:
-        """Refuse it."""
+        """Refuse to delete a row."""
         raise _refusal()
 
     def write_chunks(self, *_: object) -> NoReturn:
-        """Refuse it."""
+        """Refuse to write chunks."""
         raise _refusal()
 
     def delete_buckets(self, *_: object) -> NoReturn:
-        """Refuse it."""
+        """Refuse to delete buckets."""
         raise _refusal()
 
     def close(self) -> None:

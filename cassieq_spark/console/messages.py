@@ -46,7 +46,7 @@ class Found:
     """What a page of messages shows.
 
     Attributes:
-        messages: In order.
+        messages: The messages, in order.
         unreadable: What can't be read among them, and why.
         looked: Which monotons were looked at.
         gone: Why those that follow could not be read; they were deleted meanwhile, or are lost.
@@ -166,7 +166,7 @@ def look(  # noqa: PLR0913 (where, and what of it)
     Args:
         store: Where the queue is kept.
         queue: The partition.
-        head: Of its ledger.
+        head: The head of its ledger.
         start: The first monoton to look at.
         limit: Most messages.
         key: Only those of this key, among the next `SEARCHED`; None: all.

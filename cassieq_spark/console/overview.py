@@ -130,7 +130,7 @@ class Totals:
 
     Attributes:
         queues: How many there are.
-        read: Of how many the figures are known.
+        read: How many of them have been read, so that their figures are known.
         depth: Messages owed, of all groups.
         rate, settled: Messages published and settled per second.
         dead: Dead letters.

@@ -37,7 +37,7 @@ class Plan:
     """What a change would do.
 
     Attributes:
-        sentence: In words.
+        sentence: What it would do, in words.
         command: The same on the command line.
         about: What it was planned by; it is done only while that is still so.
         figures: How many of each thing it would change.

@@ -41,7 +41,7 @@ def shown(value: object) -> object:
 
 
 def count(number: int | None) -> str:
-    """With thousands separators.
+    """A number with thousands separators.
 
     >>> count(1234567), count(None)
     ('1,234,567', '-')
@@ -55,7 +55,7 @@ def rate(number: float | None) -> str:
 
 
 def age(length: timedelta | None) -> str:
-    """In the two largest units, as ``cassieq top`` shows it."""
+    """An age in its two largest units, as ``cassieq top`` shows it."""
     return NOTHING if length is None else shown_age(max(timedelta(0), length))
 
 

@@ -242,7 +242,7 @@ class Watcher:
 
     @property
     def pace(self) -> Pace:
-        """Of the background."""
+        """How fast the background may read."""
         return self._background.pace
 
     def history(self, name: str) -> History | None:
@@ -250,9 +250,9 @@ class Watcher:
         return self._histories.get(name)
 
     def history_with_blocks(self, looked: Looked) -> History:
-        """The same, with what was published before the console started, as far as blocks tell.
+        """The history with what was published before the console started, as far as blocks tell.
 
-        Once for each queue: a read for each partition.
+        The first call for a queue reads once from each partition.
         """
         name = looked.record.name
         history = self._histories.get(name) or History(looked.record.definition.queue_id)

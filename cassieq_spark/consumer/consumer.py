@@ -54,7 +54,7 @@ class Replacements(NamedTuple):
     """New messages, and the old ones that they replace.
 
     Attributes:
-        monotons: Those of the old messages.
+        monotons: The monotons of the old messages.
         new: A row for each old message, as the queue takes it: ``value``, or the columns of its
             schema; optionally key and headers.
     """

@@ -25,9 +25,10 @@ class StoredMessage(Displayed):
     Attributes:
         queue: Name of the queue.
         monoton: Its position in its partition, from 0, without gaps.
-        key: As put; text comes back as UTF-8.
-        value: As put; text comes back as UTF-8. If the queue has a schema, a dict of its columns.
-        headers: As put; empty if there were none.
+        key: The key as it was put; text comes back as UTF-8.
+        value: The value as it was put; text comes back as UTF-8. If the queue has a schema, a
+            dict of its columns.
+        headers: The headers as they were put; empty if there were none.
         published_at: When it was published, by the coordinator's clock.
         partition: Which partition of the queue it is in, from 0.
     """

@@ -213,7 +213,7 @@ def open_admin_group(ledger: Ledger, *, is_needed: bool) -> ConsumerGroup | None
     """Open the group that claims dead letters, and resolve the claims of runs that broke off.
 
     Args:
-        ledger: Of the dead-letter queue.
+        ledger: The ledger of the dead-letter queue.
         is_needed: Whether to create the group if there is none; else the result is None then.
 
     Raises:

@@ -51,7 +51,7 @@ def copies_of(
     """Messages with other headers, as `write_block` takes them for another queue.
 
     Args:
-        batch: As `fetch.Decoder` returns them.
+        batch: The messages, as `fetch.Decoder` returns them.
         headers: The new headers of each message.
         target: The queue that they are to go to; with a schema if ``source`` has one.
 

@@ -23,7 +23,7 @@ class DeadLetter(Displayed):
     """A message of a dead-letter queue, by its headers; None where they do not tell.
 
     Attributes:
-        monoton: In the dead-letter queue.
+        monoton: Its position in the dead-letter queue.
         origin_queue, origin_group: Which group of which queue could not process it; a message
             without ``origin_queue`` is no dead letter.
         reason: Why it is dead.
@@ -137,7 +137,7 @@ def group_letters(
     """Group letters by origin and reason.
 
     Args:
-        letters: In the order of their monotons.
+        letters: The letters, in the order of their monotons.
         limit: Most of these, the first ones; None for all.
     """
     groups: dict[tuple[str | None, str | None, str | None], _Gathered] = {}

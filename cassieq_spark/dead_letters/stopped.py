@@ -81,7 +81,7 @@ def resume_group(
 
     Args:
         how: What happens to the dead messages; see `Resume`.
-        partition: In which partition only; None: in all.
+        partition: The only partition to resume; None: all of them.
 
     Returns:
         How many messages were dead; 0 if the group has not stopped.

@@ -69,8 +69,8 @@ class DeadLetterMessage(Displayed):
     Attributes:
         queue: Name of the dead-letter queue.
         monoton, published_at: Where it is there, and since when.
-        headers, key: As stored.
-        value: As stored; a dict of columns if the queue has a schema.
+        headers, key: What is stored of it.
+        value: The value as it is stored; a dict of columns if the queue has a schema.
     """
 
     queue: str
@@ -129,7 +129,7 @@ def read_message(store: Store, name: str, monoton: int) -> DeadLetterMessage:
     """Read one dead letter. Changes nothing.
 
     Args:
-        name: As for `survey`.
+        name: Which queue, as for `survey`.
         monoton: Where it is in the dead-letter queue.
 
     Raises:
@@ -218,8 +218,8 @@ def read_messages(
     """Read messages in order. About one read for each bucket that has some of them.
 
     Args:
-        rows: As for `fetch`; with monotons.
-        on_unreadable: As for `fetch`, also for what is raised.
+        rows: See `fetch`; with monotons.
+        on_unreadable: See `fetch`, also for what is raised.
     """
     run = bridged(monotons, queue.chunk_size)
     pieces = find_pieces(Ledger(store, queue.queue_id), run, deliveries=None)

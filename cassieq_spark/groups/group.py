@@ -67,7 +67,7 @@ class ConsumerGroup:
     """A consumer group of a queue; registered by `ensure_group`.
 
     Attributes:
-        ledger: Of the queue.
+        ledger: The ledger of the queue, or of a partition of it.
         name: Its name.
     """
 
@@ -410,7 +410,7 @@ class ConsumerGroup:
         return self.ledger.store.cas(partition_of_group(self.queue_id, self.name), ops)
 
     def try_cas(self, ops: Sequence[Op]) -> bool | None:
-        """The same; None if the outcome is unknown, and the caller has to read the state."""
+        """Call `cas`; None if the outcome is unknown, and the caller has to read the state."""
         try:
             return self.cas(ops)
         except OutcomeUnknownError:

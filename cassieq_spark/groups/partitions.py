@@ -100,7 +100,7 @@ def seek_groups(
     """Move a group in each partition, or in one.
 
     Args:
-        partition: In which partition only; None: in all of them.
+        partition: The only partition in which to move it; None: all of them.
 
     Returns:
         The monoton from which it continues; the sum over several partitions.
@@ -157,16 +157,16 @@ def check_for_all(ledgers: Sequence[Ledger], position: StartingPosition) -> None
 
 
 def _check_starts(ledgers: Sequence[Ledger], name: str, starting: StartingPosition) -> None:
-    """Of several partitions, check all before the group is made in the first.
+    """If there are several partitions, check all before the group is made in the first.
 
-    Messages may be deleted from an instant on; not from ``earliest``, and not from ``latest``.
+    Only an instant can be refused: messages after it may be deleted already.
     """
     if len(ledgers) > 1 and isinstance(starting, datetime):
         in_parallel(lambda ledger: check_start(ConsumerGroup(ledger, name), starting), ledgers)
 
 
 def _check_all_unleased(ledgers: Sequence[Ledger], name: str, *, force: bool) -> None:
-    """Of several partitions, check all before the first is changed."""
+    """If there are several partitions, check all before the first is changed."""
     if len(ledgers) > 1 and not force:
         for ledger in ledgers:
             check_unleased(ledger, group=name)

@@ -257,7 +257,7 @@ def look_ahead(  # noqa: PLR0913 (each is a bound of its own, by name)
             that could be leased.
         max_bytes: About how many bytes to lease, but a message at least; None for no limit.
         skip_before: Messages that have been visible since before this are skipped; None: none are.
-        now: By the server's clock.
+        now: The time by the server's clock.
     """
     leased: list[Range] = []
     delayed: dict[int, list[Range]] = {}

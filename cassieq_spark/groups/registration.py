@@ -161,7 +161,7 @@ def close_groups(ledger: Ledger, *, end: int) -> None:
     ever, so that a reader that is late can neither create the group anew nor lease a message.
 
     Args:
-        ledger: Of a version of a queue; closed.
+        ledger: The closed ledger of a version of a queue.
         end: The ledger's ``next``, which is final.
 
     Raises:

@@ -110,7 +110,7 @@ def were_settled(
     *,
     moved: Ranges = _NOTHING,
 ) -> bool:
-    """Whether an attempt settled them whose answer was lost, and whose token is in no slot.
+    """Whether an attempt whose answer was lost settled these messages; its token is in no slot.
 
     Until a lease runs out, only its holder takes messages out of its slots. A slot that the
     attempt has freed may hold another lease by now; so may one that others have emptied since.
@@ -183,7 +183,7 @@ def finish_slot(changes: Changes, slot: Slot, token: UUID, *, whole: bool) -> li
     """Free a slot whose batch is done, and carry out the outcomes that were recorded for it.
 
     Args:
-        slot: As it was read, under the token of the batch.
+        slot: The slot as it was read, under the token of the batch.
         token: Put into the slot.
         whole: Only if no message has left the slot meanwhile.
 

@@ -61,7 +61,7 @@ class HeadRead(NamedTuple):
     Attributes:
         head: The head.
         row: The other row; None if there is none.
-        now: By the server's clock.
+        now: The time by the server's clock.
         sure_now: See `Rows.sure_now`.
     """
 
@@ -83,7 +83,7 @@ class Ledger:
         return self.store.cas(partition_of_ledger(self.queue_id), ops)
 
     def try_cas(self, ops: Sequence[Op]) -> bool | None:
-        """The same; None if the outcome is unknown, and the caller has to read the ledger."""
+        """Call `cas`; None if the outcome is unknown, and the caller has to read the ledger."""
         try:
             return self.cas(ops)
         except OutcomeUnknownError:

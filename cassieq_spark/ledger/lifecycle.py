@@ -40,7 +40,7 @@ def close_ledger(ledger: Ledger, status: LedgerStatus, *, bucket_size: int) -> L
     grows. If there is no ledger, a closed one is created, so that no id is opened again (I10).
 
     Args:
-        ledger: That of this version.
+        ledger: The ledger of this version.
         status: ``PURGED`` or ``DELETED``; a closed ledger keeps its own.
         bucket_size: Messages per bucket of this version.
 
@@ -73,8 +73,8 @@ def open_next(ledger: Ledger, *, after: Ledger, paused: bool) -> None:
     nothing.
 
     Args:
-        ledger: That of the version to open.
-        after: That of the version before, which is closed.
+        ledger: The ledger of the version to open.
+        after: The ledger of the version before, which is closed.
 
     Raises:
         ContentionError: No answer, again and again.

@@ -193,7 +193,7 @@ class Held(Displayed):
 
     Attributes:
         epoch: Higher than those of all holders before.
-        entered_at: By the coordinator's clock.
+        entered_at: When it was taken, by the coordinator's clock.
     """
 
     def __init__(self, bakery: Bakery, own: _OwnTicket, entry: Entry) -> None:

@@ -36,7 +36,7 @@ class Entry:
         epoch: How often the lock was taken; never goes down.
         holder: The ticket with which it was taken.
         owner: Who that is, for people.
-        entered_at: By the coordinator's clock.
+        entered_at: When that process entered, by the coordinator's clock.
     """
 
     epoch: int
@@ -47,14 +47,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All rows of a lock, by one read."""
+    """All rows of a lock, as one read returned them."""
 
     tickets: tuple[Ticket, ...]
     entry: Entry | None
 
     @property
     def epoch(self) -> int | None:
-        """Of the last entry; None if there never was one."""
+        """The epoch of the last entry; None if there never was one."""
         return self.entry.epoch if self.entry else None
 
     @property

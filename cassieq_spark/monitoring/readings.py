@@ -40,7 +40,7 @@ _FEW = 20
 
 
 class Facts(NamedTuple):
-    """What a queue's figures depend on. To a target, other queues send dead letters."""
+    """What a queue's figures depend on. Other queues send dead letters to a target."""
 
     queue: QueueDefinition
     is_target: bool
@@ -48,13 +48,13 @@ class Facts(NamedTuple):
 
     @classmethod
     def of(cls, queue: QueueDefinition, seen: Iterable[Seen], *, is_target: bool) -> Self:
-        """From the survey of all its partitions."""
+        """The facts that the survey of all its partitions shows."""
         return cls(queue, is_target, tuple((each.ledger, each.states) for each in seen))
 
     def may_change(self, snapshot: QueueSnapshot) -> bool:
         """Whether figures may change though nothing is written: leases and waits run out.
 
-        Of a queue that dead letters go to, what is claimed may be published elsewhere.
+        In a queue that dead letters go to, what is claimed may be published elsewhere.
         """
         held = any(state.slots for _, states in self.rows for state in states.values())
         return (self.is_target and held) or any(
@@ -67,7 +67,7 @@ class _Known:
     """What a queue held at an earlier reading.
 
     Attributes:
-        facts: By the survey before that reading.
+        facts: What the survey before that reading found.
         snapshot: What was read.
         now: The server's time then.
     """

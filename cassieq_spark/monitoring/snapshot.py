@@ -57,7 +57,7 @@ class Snapshot:
     """The figures of queues, each read at a moment of its own after ``begun_at``.
 
     Attributes:
-        begun_at: By the clock of this machine.
+        begun_at: When reading began, by the clock of this machine.
         took: How long reading took.
         queues: The queues that could be read, by name.
         errors: The errors of the others, by name of the queue.
@@ -70,7 +70,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, figures: MetricsByQueue, *, begun_at: datetime, seconds: float) -> Self:
-        """From what `read_queues` returned, which took ``seconds``."""
+        """The snapshot of what `read_queues` returned, which took ``seconds``."""
         return cls(
             begun_at=begun_at,
             took=timedelta(seconds=seconds),

@@ -31,7 +31,7 @@ class NodeTls:
         ca: PEM file of the CA.
         client_certificates: Whether clients must have a certificate of the CA; not with a key
             store.
-        password: Of the key store.
+        password: The password of the key store.
     """
 
     identity: Path

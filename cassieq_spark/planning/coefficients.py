@@ -104,7 +104,7 @@ class Coefficients:
     """The coefficients of one run of the benchmark.
 
     Attributes:
-        values: By name; processor time in seconds.
+        values: The values by name; processor time in seconds.
         measured: About the run: ``machine``, ``date``, ``versions``, ``command``.
     """
 

@@ -50,11 +50,11 @@ class Load:
         size: Bytes of a message, with key and headers.
         groups: Consumer groups; each reads all messages.
         keep: How long a message is stored: until all groups have settled it, or longer.
-        replicas: Of the keyspace.
+        replicas: How many replicas the keyspace has.
         compression: Bytes before compression for each byte as stored.
-        interval: From one micro-batch to the next.
+        interval: Time from one micro-batch to the next.
         batch: Messages of a micro-batch at the peak; it replaces ``interval``.
-        order: Of the queue.
+        order: The order of the queue.
         peak: How many times the average the busiest minutes have.
         headroom: Share of cores and network that is free at the peak.
         cores: Cores of a node.
@@ -134,7 +134,7 @@ class Plan:
 
     @cached_property
     def seconds(self) -> float:
-        """From one micro-batch to the next."""
+        """Seconds from one micro-batch to the next."""
         if self.load.batch is not None:
             return self.load.batch / self.rate
         return self.load.interval.total_seconds()

@@ -74,7 +74,7 @@ def checked_rows(
 
     Args:
         queue: Which queue, or which partition of it.
-        batches: As `write_blocks` takes them.
+        batches: The messages, as `write_blocks` takes them.
         visible: When all messages are to be delivered, if there is no column that says it.
 
     Raises:
@@ -116,7 +116,7 @@ def write_block(
     No LWT, no read: one write for each chunk, several at a time.
 
     Args:
-        batches: As `chunks.Cutter.feed` takes them.
+        batches: The messages, as `chunks.Cutter.feed` takes them.
         takes_reserved: Whether the messages may have reserved headers, as dead letters do.
 
     Raises:
@@ -148,7 +148,7 @@ def write_blocks(
         batches: As `chunks.Cutter.feed` takes them; optionally with a column ``delay`` (duration,
             or a number of seconds), counted from publication, or ``visible_at`` (timestamp), or
             what the form of the queue calls them. Null means at once.
-        most_times: For how many times of delivery a block may be open at a time; at least three.
+        most_times: Most times of delivery, each with an open block of its own; at least three.
 
     Returns:
         The blocks, in the order of their times.
@@ -179,7 +179,7 @@ def times_of(
     """When each of these messages is to be delivered, in microseconds; 0 for at once.
 
     Args:
-        rows: As `write_blocks` takes them.
+        rows: The messages, as `write_blocks` takes them.
         first_row: How to number the first one in an error.
 
     Returns:

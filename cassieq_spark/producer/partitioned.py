@@ -74,7 +74,7 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
 
     Args:
         queue: The whole queue.
-        batches: As `write_blocks` takes them.
+        batches: The messages, as `write_blocks` takes them.
         batch: See `write_partition`, also for the other arguments and what is raised.
         visible: When all messages are to be delivered, if there is no column that says it.
 

@@ -34,7 +34,7 @@ class Written:
         queue_id: Which version and partition of which queue.
         batch: The name under which the batch is published once; None if it has none.
         blocks: The task's blocks; none if the batch was published before.
-        fingerprint: That of the task's rows, if a sink publishes the batch.
+        fingerprint: The fingerprint of the task's rows, if a sink publishes the batch.
         published: What was published before under the name; None: nothing.
         takes_turns: How many partitions take the sink's batches in turn, if this task has rows
             without a key; 1 if it has none, or the queue has one partition.
@@ -117,7 +117,7 @@ def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
 
     Args:
         queue: Which queue, or which partition of it.
-        batches: As `write_blocks` takes them.
+        batches: The messages, as `write_blocks` takes them.
         batch: The name of the batch; the same for all of its tasks.
         visible: When all messages are to be delivered, if there is no column that says it.
 

@@ -75,7 +75,7 @@ class QueueRecord:
     Attributes:
         definition: Its last definition.
         status: Its status.
-        retired: Of all versions up to this one, only the heads of their ledgers are left.
+        retired: The versions up to this one are retired: only the heads of their ledgers are left.
         change: Token of the last change; None if an earlier release made it.
         counts: How many partitions each version has.
     """
@@ -132,7 +132,7 @@ class Records:
     """The rows of all queues, deleted ones too.
 
     Attributes:
-        readable: By name, and in the order of names.
+        readable: The rows that can be read, by name and in the order of names.
         unreadable: The errors of rows that can't be read, by name.
     """
 

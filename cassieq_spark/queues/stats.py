@@ -88,7 +88,7 @@ class QueueStats(Displayed):
         queue_id: Which version of which queue, or which partition of it.
         finalised: How many messages are deleted.
         next: How many messages were published.
-        groups: By name.
+        groups: The groups, ordered by name.
         partitions: The figures of each of several partitions, of which this is the sum; else none.
     """
 

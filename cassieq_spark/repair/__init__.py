@@ -15,10 +15,11 @@ Each step reads a queue (`read`, `scan`), plans (the pure functions of `plan`) a
 (`actions`). They are applied one by one as long as the checkpoint allows it (`context`).
 
     run_alone: lock, history (`runs`) -> run_once: survey, then step after step (`steps`)
+        -> `report`: what was done and found; `diagnosis`: the findings explained
 
 Finalise reads nothing of a queue that the survey shows to be idle. Clean and audit read the whole
-table `chunk`, without its payload, through Spark or through the driver. After such a scan, the
-fence is raised only in queues where the scan has found blocks that are in no ledger.
+table `chunk`, without its payload, through Spark (`spark_scan`) or through the driver. After such
+a scan, the fence is raised only in queues where the scan has found blocks that are in no ledger.
 
 | event | result |
 |---|---|

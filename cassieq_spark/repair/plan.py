@@ -128,7 +128,7 @@ def aged(blocks: Iterable[LedgerBlock], now: datetime) -> Iterator[LedgerBlock]:
     such time.
 
     Args:
-        blocks: In order.
+        blocks: The blocks, in order.
         now: The time, by a clock that others agree with.
     """
     ahead: list[LedgerBlock] = []

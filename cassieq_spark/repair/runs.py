@@ -56,7 +56,7 @@ class PastRun:
     Attributes:
         epoch: The epoch of its lock; each is higher than those before.
         runner: Its host and process.
-        started_at: By the coordinator's clock.
+        started_at: When it started, by the coordinator's clock.
         outcome: How it ended, or that it still runs.
         steps: The steps that it was given.
         duration: How long it took; None while it runs, or if it broke off.

@@ -123,7 +123,7 @@ def match(
     Args:
         names: The names of the writer.
         fields: The columns of the queue, or the fields of a struct.
-        path: Of the struct whose fields they are; empty for columns.
+        path: The path of the struct whose fields they are; empty for columns.
 
     Returns:
         For each field that was found, its place among the names; and what is wrong: names that are

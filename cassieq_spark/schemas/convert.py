@@ -36,7 +36,7 @@ class _Misfit(Exception):  # noqa: N818 - never leaves this module
     """A value does not fit.
 
     Attributes:
-        path: Of the column or field.
+        path: The path of the column or field.
         array: The values of that field, at least one of which does not fit.
         field: The type that they were to have, and whether they may be null.
     """
@@ -59,7 +59,7 @@ def converted(
     """Turn a column into one of another type; the same column if it has this type.
 
     Args:
-        column: Of a type that `assign` or a safe change of a schema allows.
+        column: The column, of a type that `assign` or a safe change of a schema allows.
         field: The name and type of the column, and whether it may have nulls.
         exact: Whether the values are stored ones, which were checked when they were written; then
             each must remain the same value. A writer's values are checked for nulls and far dates,

@@ -145,7 +145,7 @@ def to_stored(versions: Sequence[str]) -> str:
     """Write the versions of a queue's schema as a JSON array of DDL texts, the first one first.
 
     Args:
-        versions: As `to_ddl` writes them.
+        versions: The versions, as `to_ddl` writes them.
 
     Raises:
         OptionError: They are more than a row should hold.

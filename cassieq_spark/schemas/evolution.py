@@ -212,9 +212,9 @@ class _Check:
         """The changes of the columns of a schema, or of the fields of a struct.
 
         Args:
-            before: Those of each earlier version that had the struct, the last version first.
-            new: Those of the new version.
-            path: Of the struct; empty for columns.
+            before: The fields in each earlier version that had the struct, the last version first.
+            new: The fields in the new version.
+            path: The path of the struct; empty for columns.
         """
         old = {field.name: field for field in before[0]}
         names = {field.name for field in new}

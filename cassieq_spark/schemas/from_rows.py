@@ -70,7 +70,7 @@ class _UnfitError(Exception):
     Attributes:
         value: The value.
         type: The name of the type, perhaps with a hint.
-        path: Of the column or field; empty for a row.
+        path: The path of the column or field; empty for a row.
     """
 
     def __init__(self, value: object, type_: str, path: str) -> None:

@@ -31,7 +31,7 @@ HIGHEST_PORT = 65_535
 
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _BRACKETED = re.compile(r"\[(?P<host>[^]]+)](?::(?P<port>\d+))?")
-#: What a host's name has not: whatever has them is a URL, or a part of one.
+#: Characters that no host's name has: a text with one of them is a URL, or a part of one.
 _OF_URLS = re.compile(r"[/\\?#@\s]")
 
 #: It has an error text of its own, because it looks like the safest level.

@@ -131,7 +131,7 @@ def replication_warnings(
     ()
 
     Args:
-        replication: As the cluster has it, or as `resolve_replication` returns it.
+        replication: What the cluster has, or what `resolve_replication` returns.
         nodes: The number of nodes per data centre of the cluster.
     """
     found = {name: int(replicas) for name, replicas in replication.items() if name in nodes}

@@ -220,7 +220,7 @@ class TimedRows(Protocol):
             partition: The partition.
             row: The key of the row.
             values: By column, none of them null; at least the columns that were given before.
-            timestamp: In microseconds. The write with the highest timestamp wins, in whatever
+            timestamp: Microseconds. The write with the highest timestamp wins, in whatever
                 order writes arrive, so no clock and no late arrival decides between two of them.
             ttl: The time to live of the whole row, counted from this write, in whole seconds.
 

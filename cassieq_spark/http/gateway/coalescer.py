@@ -46,7 +46,7 @@ class _Receive:
         most: Most messages.
         lease: How long they are leased; None: as long as the queue says.
         longest: The longest lease if the queue says.
-        deadline: By the loop's clock; without messages by then, it gets none.
+        deadline: Until when it waits for messages, by the loop's clock; then it gets none.
         looked: Whether a round has looked for messages for it since the last backoff.
     """
 

@@ -75,7 +75,7 @@ def validate_published(
 
     Args:
         fields: Names with types, as Spark's ``simpleString()`` writes them.
-        order: That of the queue; where there is one, nothing can be delayed.
+        order: The order of the queue; where there is one, nothing can be delayed.
         has_schema: Whether the queue has a schema. Then only the columns that a message has
             beside those of the schema are checked: key, headers and time.
 

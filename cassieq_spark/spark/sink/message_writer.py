@@ -54,8 +54,8 @@ class _Writing(Shipped):
     """What both writers share. It checks everything before anything is written.
 
     Args:
-        options: Those of the write.
-        schema: That of its rows.
+        options: The options of the write.
+        schema: The schema of its rows.
         overwrite: Whether Spark is to overwrite; refused.
         only_commits: Whether this writer only commits: for that it needs to read nothing of the
             queue.

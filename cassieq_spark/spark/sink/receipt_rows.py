@@ -38,9 +38,9 @@ class Defaults:
     Attributes:
         queue: The queue that all receipts must belong to.
         operation: What to do; `EACH` if a column says it.
-        delay: For release and replace.
-        seconds: For extend.
-        reason: For reject.
+        delay: The delay of a release or replacement.
+        seconds: The length of an extension.
+        reason: The reason of a rejection.
         max_message_bytes: Largest new message, with key and headers.
         form: The form of new messages.
     """

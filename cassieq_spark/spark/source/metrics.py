@@ -71,7 +71,7 @@ class SourceMetrics:
     """The figures of one run, after its last batch.
 
     Args:
-        ledger: That of the queue or the partition.
+        ledger: The ledger of the queue or the partition.
 
     Attributes:
         lost: Messages whose lease ran out in this run and which other readers got.

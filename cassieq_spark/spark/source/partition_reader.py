@@ -42,7 +42,7 @@ class PartitionReader:
     """Leases, acks and finds the messages of one partition; `QueueReader` has one for each.
 
     Args:
-        consumer: That of the partition, or of the queue if it has only one.
+        consumer: The consumer of the partition, or of the queue if it has only one.
         request: The limits and the length of its leases.
         checkpoint: The location of the query's checkpoint; None: not known.
     """
@@ -129,7 +129,7 @@ class PartitionReader:
         Args:
             before: The batch that is acked, if any.
             request: That batch again, and how much to lease.
-            head: Of the ledger.
+            head: The head of the ledger.
         """
         lease = self._consumer.poll(request, head, stop=self._target)
         known = () if self._pointer is None else lease.state.waiting

@@ -278,7 +278,7 @@ def share_out(limit: int | None, wanted: Mapping[int, int | None]) -> dict[int, 
     {0: 10, 1: 45, 2: 45}
 
     Args:
-        limit: Of all partitions together; None for no limit.
+        limit: Most messages of all partitions together; None for no limit.
         wanted: How many fresh messages each has; None, or 0: not known.
     """
     if limit is None:

@@ -195,20 +195,20 @@ class RefusedStreamReader(Shipped, DataSourceStreamReader):
         self._error = error
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Raise it; Spark calls this first."""
+        """Raise the error; Spark calls this first."""
         raise self._error
 
     def initialOffset(self) -> dict[str, Any]:
-        """Raise it."""
+        """Raise the error."""
         raise self._error
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Raise it."""
+        """Raise the error."""
         del start, limit
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raise it."""
+        """Raise the error."""
         del partition
         raise self._error
 

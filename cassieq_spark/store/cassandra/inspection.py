@@ -107,7 +107,7 @@ def purging_warnings(settings: Mapping[str, str | None]) -> tuple[str, ...]:
     ()
 
     Args:
-        settings: As `read_purging` returns them.
+        settings: The settings, as `read_purging` returns them.
     """
     advice = "set paxos_state_purging: gc_grace in cassandra.yaml of every node"
     warnings = []

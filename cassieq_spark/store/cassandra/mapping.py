@@ -158,7 +158,7 @@ def translate(
         error: The last error of the driver, after all repetitions.
         request: The kind of request.
         doing: The request in words, with table and partition, such as ``read of ledger q@1``.
-        options: For the contact points, role and keyspace in the message.
+        options: Where the contact points, role and keyspace in the message come from.
     """
     reason = _reason(error)
     fate = fate_of(error, request)
