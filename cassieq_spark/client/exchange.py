@@ -13,6 +13,7 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.receiver import CACHED_FOR, Member, Receiver, own_first
 from cassieq_spark.client.settling import LeaseKey, monotons_by, settle_all
+from cassieq_spark.consumer.idle_backoff import IdleBackoff
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
@@ -31,7 +32,7 @@ class RoundResult:
     Attributes:
         messages: The messages that were leased.
         stale: The receipts that were stale.
-        strict: Whether the queue is strictly ordered: the messages are for one receiver.
+        queue: The queue. If it is strictly ordered, the messages are for one receiver.
         error: Why no more messages were leased, or could not be handed over; they are due again.
         failed: Why receipts were not acked, at least not for certain: repeat these, which does no
             harm.
@@ -39,7 +40,7 @@ class RoundResult:
 
     messages: list[Message]
     stale: frozenset[Receipt]
-    strict: bool
+    queue: QueueDefinition
     error: CassieqError | None = None
     failed: Mapping[Receipt, CassieqError] = field(default_factory=dict)
 
@@ -62,7 +63,9 @@ class Exchange:
         self._parts: dict[QueueId, PartExchange] = {}
         self._first = 0
 
-    def round(self, receipts: Sequence[Receipt], request: LeaseRequest) -> RoundResult:
+    def round(
+        self, receipts: Sequence[Receipt], request: LeaseRequest, *, only_news: bool = False
+    ) -> RoundResult:
         """Ack messages, and lease others. One LWT for each partition in which it acks or leases.
 
         Messages are leased from the partitions whose messages are acked, and then from others
@@ -77,6 +80,8 @@ class Exchange:
             receipts: Receipts of this group, of any leases.
             request: What to lease. In a strictly ordered queue one receiver gets all of it; see
                 `LeaseRequest.max_messages_in_order`.
+            only_news: Whether to lease nothing from partitions without news since the last round
+                (see `Receiver.news`), which takes one read instead of three.
 
         Raises:
             NotFoundError: There is no such queue or group.
@@ -91,14 +96,16 @@ class Exchange:
             raise OptionError(f"request must be a LeaseRequest, not {shown(request)}")
         with self._calls:
             try:
-                return self._round(receipts, request)
+                return self._round(receipts, request, only_news=only_news)
             except BaseException:
                 self._queue = None
                 raise
 
-    def _round(self, receipts: Sequence[Receipt], request: LeaseRequest) -> RoundResult:
+    def _round(
+        self, receipts: Sequence[Receipt], request: LeaseRequest, *, only_news: bool
+    ) -> RoundResult:
         known = self._known(receipts)
-        told = self._exchange(known or self._read(), receipts, request)
+        told = self._exchange(known or self._read(), receipts, request, only_news=only_news)
         if known and any(map(_is_outdated, [told.error, *told.failed.values()])):
             told = self._exchange_anew(told, request)
         error = told.error or next(iter(told.failed.values()), None)
@@ -122,7 +129,7 @@ class Exchange:
         return RoundResult(
             told.messages + then.messages,
             told.stale | then.stale,
-            then.strict,
+            then.queue,
             then.error if _is_outdated(told.error) else told.error,
             {**kept, **then.failed},
         )
@@ -148,7 +155,12 @@ class Exchange:
         return queue
 
     def _exchange(
-        self, queue: QueueDefinition, receipts: Sequence[Receipt], request: LeaseRequest
+        self,
+        queue: QueueDefinition,
+        receipts: Sequence[Receipt],
+        request: LeaseRequest,
+        *,
+        only_news: bool = False,
     ) -> RoundResult:
         left, error = request.max_messages, None
         if left != 0:
@@ -173,7 +185,8 @@ class Exchange:
             own = of_part.pop(queue_id, [])
             if not own and left == 0:
                 continue
-            told = self._parts[queue_id].round(own, replace(request, max_messages=left))
+            wanted = replace(request, max_messages=left)
+            told = self._parts[queue_id].round(own, wanted, only_news=only_news)
             messages += told.messages
             stale |= told.stale
             failed |= told.failed
@@ -188,9 +201,9 @@ class Exchange:
             if left is not None:
                 left = max(0, left - len(told.messages))
             # A limit of bytes is that of one lease; in strict order one receiver gets all.
-            if told.messages and (request.max_bytes is not None or told.strict):
+            if told.messages and (request.max_bytes is not None or queue.strict_fifo):
                 left = 0
-        return RoundResult(messages, stale, queue.strict_fifo, error, failed)
+        return RoundResult(messages, stale, queue, error, failed)
 
     def _acked(self, receipts: tuple[QueueId, Sequence[Receipt]]) -> RoundResult:
         """Ack messages of one partition, and lease none."""
@@ -204,39 +217,47 @@ class PartExchange:
     def __init__(self, member: Member, queue: QueueDefinition) -> None:
         self._member = member
         self._prefetch = Prefetch(member.store, queue)
+        self._idle = IdleBackoff()
         self.renew(queue)
 
     def renew(self, queue: QueueDefinition) -> None:
         """Use this definition of the partition, and read ledger and group again."""
-        self._receiver = Receiver(self._member, queue, self._prefetch)
+        self._receiver = Receiver(self._member, queue, self._prefetch, self._idle)
 
-    def round(self, receipts: Sequence[Receipt], request: LeaseRequest) -> RoundResult:
+    def round(
+        self, receipts: Sequence[Receipt], request: LeaseRequest, *, only_news: bool = False
+    ) -> RoundResult:
         """Ack messages, and lease others. One LWT; none if there is nothing to ack or lease.
 
         For each batch of a streaming query whose messages are acked, one LWT and three reads more.
-        Errors of this package are returned in the result.
+        With ``only_news``, one read if there is nothing to ack and no news. Errors of this
+        package are returned in the result.
         """
-        receiver = self._receiver
-        strict = receiver.queue.strict_fifo
+        receiver, head = self._receiver, None
+        queue = receiver.queue
         own = [receipt for receipt in receipts if receipt.deliveries is None]
         stale, failed = self._ack_of_batches(
             [each for each in receipts if each.deliveries is not None]
         )
         acks = monotons_by(lambda each: each.lease, own)
         try:
-            lease = receiver.lease(replace(request, receipt_acks=acks))
+            if only_news and not acks:
+                head = receiver.news()
+                if head is None:
+                    return RoundResult([], stale, queue, failed=failed)
+            lease = receiver.lease(replace(request, receipt_acks=acks), head)
         except CassieqError as error:
-            return RoundResult([], stale, strict, error, failed | dict.fromkeys(own, error))
+            return RoundResult([], stale, queue, error, failed | dict.fromkeys(own, error))
         gone = {token: settled_of(lease.settled, token) for token in acks}
         stale |= {each for each in own if each.monoton not in gone[each.lease]}
         try:
             messages = receiver.fetch(lease)
         except CassieqError as error:
-            return RoundResult([], stale, strict, error, failed)
+            return RoundResult([], stale, queue, error, failed)
         if receiver.was_misled and request.max_messages and not lease.leased:
             self.renew(receiver.queue)
             return replace(self.round([], request), stale=stale, failed=failed)
-        return RoundResult(messages, stale, strict, failed=failed)
+        return RoundResult(messages, stale, queue, failed=failed)
 
     def _ack_of_batches(
         self, receipts: Sequence[Receipt]

@@ -17,6 +17,7 @@ from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.arrow.rows import metadata_of, rows_of
 from cassieq_spark.backoff import pauses_within
 from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.consumer.idle_backoff import IdleBackoff
 from cassieq_spark.consumer.message import Message, StoredMessage, stored_messages
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.errors import (
@@ -34,6 +35,7 @@ from cassieq_spark.groups.partitions import ensure_groups
 from cassieq_spark.groups.presence import Presences
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, validate_name
 from cassieq_spark.queues import ledgers_of, read_queue
 from cassieq_spark.settings.position import StartingPosition
@@ -65,11 +67,11 @@ KnownGroups = set[tuple[QueueId, str]]
 #: A peek left out messages that are unreadable.
 UNSEEN = "peek.unreadable"
 
-#: Seconds between two looks at a queue that has nothing, at first and later: three reads each.
+#: Seconds between two looks at a queue that has nothing, at first and later.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 0.75
-#: Several partitions are looked at less often, by up to this factor.
-_MOST_PATIENT = 4
+#: More partitions than these are looked at less often: ten reads a second for all together.
+_MOST_AT_ONCE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,8 @@ class QueueReceiver:
         The first look of a client for a group takes two reads more for each partition, or creates
         the group there. If there are several partitions, it leases from one after the other until
         there are enough messages: first from its share (see `Presence`), and each time beginning
-        with another one. That takes an LWT for each partition that has messages. If a partition
+        with another one. That takes an LWT for each partition that has messages. It leases nothing
+        from a partition without news since the last look; see `Receiver.news`. If a partition
         fails, it returns what the others have, and logs the error. It raises the error if that is
         nothing; after a second one fails, it looks no further.
         """
@@ -142,12 +145,12 @@ class QueueReceiver:
 
     def look_table(self, request: LeaseRequest) -> pa.Table:
         """Lease and fetch messages as an Arrow table; see `look`."""
-        return pa.concat_tables(self._gather(request, Receiver.look_table))
+        nothing = rows_of(self.queue, receipt_prefix="").schema.empty_table()
+        return pa.concat_tables([nothing, *self._gather(request, Receiver.look_table)])
 
     def pauses(self, wait: timedelta) -> Iterator[float]:
         """Seconds to pause before each further look, longer each time, until ``wait`` is over."""
-        patience = min(_MOST_PATIENT, max(1.0, len(self._receivers) / _MOST_PATIENT))
-        longest = LONGEST_PAUSE * patience
+        longest = longest_pause(self.queue.partitions)
         return pauses_within(wait, first=FIRST_PAUSE, longest=longest, shortest_part=1)
 
     def give_back(self, handed: Sized) -> None:
@@ -156,7 +159,7 @@ class QueueReceiver:
             receiver.give_back(handed)
 
     def _gather(
-        self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest], Handed]
+        self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest, LedgerHead], Handed]
     ) -> list[Handed]:
         self._first += 1
         self._member.ensure_group(self.queue)
@@ -167,7 +170,10 @@ class QueueReceiver:
         for number in own_first(share, len(self._receivers), turn=self._first):
             receiver = self._receivers[number]
             try:
-                handed = look(receiver, replace(request, max_messages=left))
+                head = receiver.news()
+                if head is None:
+                    continue
+                handed = look(receiver, replace(request, max_messages=left), head)
             except CassieqError as error:
                 if failed is not None:
                     # It is not one partition only: the others would be waited for in vain.
@@ -201,6 +207,7 @@ class Receiver:
         member: The client and its group.
         queue: The queue, or the partition of it.
         prefetch: The prefetch of the queue; None: messages are read after they are leased.
+        idle: What an earlier receiver knew about the partition; None: nothing.
     """
 
     def __init__(
@@ -208,10 +215,13 @@ class Receiver:
         member: Member,
         queue: QueueDefinition,
         prefetch: Prefetch | None = None,
+        idle: IdleBackoff | None = None,
     ) -> None:
         self._member = member
         self.queue = queue
         self._prefetch = prefetch
+        self._idle = idle or IdleBackoff()
+        self._idle.partitions = queue.partitions
         self._consumer = Consumer(
             member.store, queue, member.group, cache_for=CACHED_FOR, prefetch=prefetch
         )
@@ -222,19 +232,40 @@ class Receiver:
         """Whether the last lease went by a cached state of the group that was outdated."""
         return self._consumer.was_misled
 
-    def look(self, request: LeaseRequest) -> list[Message]:
-        """Lease and fetch messages. Three reads; an LWT and some reads more if there are messages.
+    def news(self) -> LedgerHead | None:
+        """The head of the partition, if there may be something to lease. One read.
+
+        If the queue has several partitions, there is nothing while the last lease found nothing,
+        nothing was published since, and nothing that it has seen has become due. What others have
+        given back since is found later, by `RECHECK` for each partition.
+
+        Returns:
+            None if there is nothing.
+
+        Raises:
+            QueueStateError: The queue was purged or deleted.
+        """
+        head = self._consumer.read_head()
+        is_worth = self.queue.partitions == 1 or self._idle.is_over(None, head.offered_below())
+        return head if is_worth else None
+
+    def look(self, request: LeaseRequest, head: LedgerHead) -> list[Message]:
+        """Lease and fetch messages. Two reads; an LWT and some reads more if there are messages.
 
         Messages that were delivered too often are dead-lettered. A queue that is paused has no
         messages.
+
+        Args:
+            request: What to lease.
+            head: What `news` has returned.
 
         Raises:
             QueueStateError: The queue was purged or deleted, or there is no such group.
             StoreError: Cassandra failed. Messages that were leased are due again; see `fetch`.
         """
-        return self.fetch(self._lease_anew(request))
+        return self.fetch(self._lease_anew(request, head))
 
-    def lease(self, request: LeaseRequest) -> Lease:
+    def lease(self, request: LeaseRequest, head: LedgerHead | None = None) -> Lease:
         """Ack messages and lease others; see `Consumer.poll`.
 
         Raises:
@@ -242,14 +273,16 @@ class Receiver:
         """
         turns, key = self._member.turns, (self.queue.queue_id, self._member.group)
         prefer_fresh = turns.get(key, False)
-        lease = self._consumer.poll(replace(request, by_receipts=True, prefer_fresh=prefer_fresh))
+        request = replace(request, by_receipts=True, prefer_fresh=prefer_fresh)
+        lease = self._consumer.poll(request, head)
+        self._idle.record(lease)
         if request.max_messages:
             turns[key] = any(each.deliveries > 1 for each in lease.leased)
         return lease
 
-    def look_table(self, request: LeaseRequest) -> pa.Table:
+    def look_table(self, request: LeaseRequest, head: LedgerHead) -> pa.Table:
         """Lease and fetch messages as an Arrow table; see `look`."""
-        lease = self._lease_anew(request)
+        lease = self._lease_anew(request, head)
         return self._hand_over(lease, partial(self._table, lease))
 
     def fetch(self, lease: Lease) -> list[Message]:
@@ -262,10 +295,10 @@ class Receiver:
         take: Callable[[Unreadable], list[Message]] = partial(self._messages, lease)
         return self._hand_over(lease, take)
 
-    def _lease_anew(self, request: LeaseRequest) -> Lease:
+    def _lease_anew(self, request: LeaseRequest, head: LedgerHead) -> Lease:
         self._given = None
         self._consumer.forget()
-        return self.lease(request)
+        return self.lease(request, head)
 
     def _hand_over(self, lease: Lease, take: Callable[[Unreadable], Handed]) -> Handed:
         unreadable, is_read = Unreadable(), False
@@ -381,6 +414,15 @@ def _monotons_of(handed: Any) -> Ranges:
     else:
         monotons = [message.monoton for message in handed]
     return Ranges.of(*(Range(each, each + 1) for each in monotons))
+
+
+def longest_pause(partitions: int) -> float:
+    """Longest time between two looks at a queue that has nothing, in seconds. Pure.
+
+    >>> longest_pause(1), longest_pause(16)
+    (0.75, 2.0)
+    """
+    return LONGEST_PAUSE * max(1.0, partitions / _MOST_AT_ONCE)
 
 
 def own_first(share: Collection[int], partitions: int, *, turn: int) -> list[int]:

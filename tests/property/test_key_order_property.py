@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from cassieq_spark import Client, NewMessage, parallel
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest, Message
-from cassieq_spark.consumer import consumer
+from cassieq_spark.consumer import consumer, idle_backoff
 from cassieq_spark.consumer.consumer import Consumer, StateCache
 from cassieq_spark.consumer.message import stored_messages
 from cassieq_spark.dead_letters.stopped import Resume
@@ -38,7 +38,6 @@ from cassieq_spark.producer.partitioned import publish_all, write_messages
 from cassieq_spark.queues import read_queue
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
-from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from tests.support.builders import make_clocked_store

@@ -18,7 +18,7 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Action, AsyncClient, LeaseRequest, Message
 from cassieq_spark.client.async_client import AsyncExchange
 from cassieq_spark.client.exchange import RoundResult
-from cassieq_spark.client.receiver import FIRST_PAUSE, LONGEST_PAUSE
+from cassieq_spark.client.receiver import FIRST_PAUSE, longest_pause
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
 from cassieq_spark.http import DEFAULT_GROUP
 
@@ -90,6 +90,8 @@ class _Rounds:
         self._woken = asyncio.Event()
         # Whether the queue was strictly ordered in the last round.
         self._is_strict = False
+        # How long it waits at most before it looks again, by the partitions of the last round.
+        self._longest_pause = longest_pause(1)
         # How many requests the last round answered, when, and how many have arrived since then.
         # One that arrived during the round is not counted: else clients would split into two
         # halves that take turns, at twice the LWTs.
@@ -151,9 +153,12 @@ class _Rounds:
         """
         acks, self._acks = self._acks, []
         served: list[_Receive] = []
+        only_news = False
         # In strict order, an ack makes the next message available.
         frees = bool(acks) and self._is_strict
         if self._receives and (frees or self._looks or self._look_at <= self._loop.time()):
+            # A new request is told of what others have given back, too.
+            only_news = not self._looks
             self._looks = False
             first = self._receives[0]
             wanted = (first.lease, first.longest)
@@ -161,7 +166,9 @@ class _Rounds:
         self._woken.clear()
         try:
             result = await self._exchange.round(
-                [receipt for ack in acks for receipt in ack.receipts], self._request(served)
+                [receipt for ack in acks for receipt in ack.receipts],
+                self._request(served),
+                only_news=only_news,
             )
         except Exception as error:  # noqa: BLE001 (the requests get it)
             _fail(acks, error)
@@ -169,9 +176,10 @@ class _Rounds:
             messages = []
         else:
             _confirm(acks, result)
-            messages, self._is_strict = result.messages, result.strict
+            messages, self._is_strict = result.messages, result.queue.strict_fifo
+            self._longest_pause = longest_pause(result.queue.partitions)
             takers = [each for each in served if not each.future.done()]
-            self._release(_hand_out(takers[:1] if result.strict else takers, messages))
+            self._release(_hand_out(takers[:1] if self._is_strict else takers, messages))
             if result.error is not None:
                 # There were no messages for the others.
                 _fail(served, result.error)
@@ -219,7 +227,7 @@ class _Rounds:
         for each in self._receives:
             each.looked = False
         self._look_at = min([now + self._backoff, *(each.deadline for each in self._receives)])
-        self._backoff = min(LONGEST_PAUSE, 2 * self._backoff)
+        self._backoff = min(self._longest_pause, 2 * self._backoff)
 
     async def _wait(self, event: asyncio.Event, until: float) -> None:
         with suppress(TimeoutError):
@@ -393,6 +401,8 @@ class Coalescer:
                 error,
                 extra={"action": NOT_RETURNED, "queue": messages[0].queue},
             )
+        else:
+            self.wake(messages[0].queue)
 
 
 _Key = tuple[str, str, Action]
@@ -474,6 +484,8 @@ class Settlements:
             stale, failed = set(outcome.stale), outcome.failed
         except Exception as error:  # noqa: BLE001 (the requests get it, whatever it is)
             failed = dict.fromkeys(texts, error)
+        if action.kind == "release":
+            self._coalescer.wake(waiting[0][0].queue)
         for text, (_, future) in zip(texts, waiting, strict=True):
             if future.done():
                 pass

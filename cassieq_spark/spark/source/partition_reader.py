@@ -11,13 +11,13 @@ from uuid import UUID
 from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.heartbeat import LEASE_LOST
+from cassieq_spark.consumer.idle_backoff import IdleBackoff
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import is_dead
 from cassieq_spark.groups.state import Waiting
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import OnDead, Order, Ranges, id_of
-from cassieq_spark.spark.source.idle_backoff import IdleBackoff
 from cassieq_spark.spark.source.metrics import SourceMetrics
 from cassieq_spark.spark.source.offsets import Offset, decode, encode
 from cassieq_spark.spark.source.tasks import TaskPart, cut_tasks

@@ -11,6 +11,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
+from cassieq_spark.consumer import idle_backoff
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.partitions import ensure_groups
@@ -20,7 +21,6 @@ from cassieq_spark.model import QueueDefinition
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.queues import ledgers_of
 from cassieq_spark.settings.position import StartingPosition
-from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.metrics import NO_METRICS
 from cassieq_spark.spark.source.offsets import join_partitions, split_partitions
 from cassieq_spark.spark.source.partition_reader import PartitionReader

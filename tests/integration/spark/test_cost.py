@@ -12,12 +12,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StringType, StructType
 
+from cassieq_spark.consumer import idle_backoff
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import create_queue
 from cassieq_spark.settings import SinkOptions, SourceOptions
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.spark.sink import message_writer
-from cassieq_spark.spark.source import idle_backoff, stream
+from cassieq_spark.spark.source import stream
 from cassieq_spark.spark.source.columns import Columns
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore

@@ -12,6 +12,7 @@ import pytest
 
 from cassieq_spark import Client, NewMessage
 from cassieq_spark.client import Message
+from cassieq_spark.consumer import idle_backoff
 from cassieq_spark.consumer.consumer import STOPPED, Consumer
 from cassieq_spark.dead_letters.stopped import Resume
 from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
@@ -22,7 +23,6 @@ from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.queues import alter_queue, read_queue
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
-from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.store.protocol import Delete, Insert, Op

@@ -11,6 +11,7 @@ import pytest
 
 from cassieq_spark import Client, NewMessage
 from cassieq_spark.client import Message
+from cassieq_spark.consumer import idle_backoff
 from cassieq_spark.consumer.message import StoredMessage, stored_messages
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups import presence
@@ -18,7 +19,7 @@ from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.queues import read_queue
-from cassieq_spark.spark.source import idle_backoff, queue_reader
+from cassieq_spark.spark.source import queue_reader
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.spark.source.tasks import TaskPart

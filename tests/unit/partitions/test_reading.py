@@ -9,11 +9,11 @@ import pytest
 
 from cassieq_spark import parallel
 from cassieq_spark.client import LeaseRequest
+from cassieq_spark.consumer import idle_backoff
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.model import Range, id_of
 from cassieq_spark.spark.progress import progress
-from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import split_partitions
 from cassieq_spark.spark.source.queue_reader import QueueReader, share_out, sum_of_reports
 from tests.support.builders import LEASE

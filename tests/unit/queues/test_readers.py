@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from cassieq_spark.consumer import idle_backoff
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import delete_queue, pause_queue, purge_queue, read_queue, resume_queue
-from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.store.protocol import Store

@@ -79,7 +79,7 @@ def test_whoever_waits_has_a_message_as_soon_as_one_is_told_of(
     store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "FIRST_PAUSE", 3600)
-    monkeypatch.setattr(module, "LONGEST_PAUSE", 3600)
+    monkeypatch.setattr(module, "longest_pause", lambda _: 3600)
 
     async def program() -> list[list[Message]]:
         async with AsyncClient.from_store(store) as client:

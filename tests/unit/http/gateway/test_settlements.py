@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cassieq_spark import AsyncClient, Client
+from cassieq_spark import AsyncClient, Client, Message
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Action
 from cassieq_spark.errors import (
@@ -16,6 +16,7 @@ from cassieq_spark.errors import (
     QueueStateError,
     StoreError,
 )
+from cassieq_spark.http.gateway import coalescer as module
 from cassieq_spark.http.gateway.coalescer import Coalescer, Settlements
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
@@ -195,3 +196,32 @@ def test_an_error_reaches_all_who_asked_and_the_next_go_on(
             return failed
 
     assert [str(each) for each in asyncio.run(program())] == ["no node"] * 3
+
+
+def test_what_is_released_goes_to_whoever_waits_at_once(
+    store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "FIRST_PAUSE", 3600)
+    monkeypatch.setattr(module, "longest_pause", lambda _: 3600)
+    (receipt,) = leased(sync, 1)
+
+    async def program() -> list[Message]:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, timedelta(0))
+            settlements = Settlements(client, coalescer)
+            hour = timedelta(hours=1)
+            waiting = asyncio.create_task(
+                coalescer.receive("q", "g", most=1, lease=hour, wait=hour)
+            )
+            # The first look is over when an ack of its round, or of the next one, is.
+            await asyncio.sleep(0)
+            assert await coalescer.ack("q", "g", []) == []
+            await settlements.settle([receipt], Action("release"))
+            messages = await asyncio.wait_for(waiting, PATIENCE)
+            await settlements.close()
+            await coalescer.close()
+            return messages
+
+    (message,) = asyncio.run(program())
+
+    assert message.delivery_count == 2

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cassieq_spark.consumer import consumer as consumer_module
+from cassieq_spark.consumer import idle_backoff
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.heartbeat import LEASE_LOST
 from cassieq_spark.errors import InvariantError, NotAppliedError, QueueStateError
@@ -20,7 +21,6 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, queue_stats
-from cassieq_spark.spark.source import idle_backoff
 from cassieq_spark.spark.source.offsets import decode, initial_offset
 from cassieq_spark.spark.source.partition_reader import LEFT_OUT, RELEASE_FAILED, RELEASED
 from cassieq_spark.spark.source.queue_reader import QueueReader

@@ -2,7 +2,7 @@
 
 Spark asks the source of an idle query for messages up to a hundred times a second. The source
 reads the queue less and less often, and mostly its head only: one read shows whether anything was
-published.
+published. A receive that waits at several partitions reads mostly their heads, too.
 """
 
 from __future__ import annotations

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from cassieq_spark.consumer import idle_backoff
+from cassieq_spark.consumer.idle_backoff import LONGEST_PAUSE, RECHECK, SHORTEST_PAUSE
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock
-from cassieq_spark.spark.source import idle_backoff, queue_reader
-from cassieq_spark.spark.source.idle_backoff import LONGEST_PAUSE, RECHECK, SHORTEST_PAUSE
+from cassieq_spark.spark.source import queue_reader
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.testing.stores import CountingStore
