@@ -17,9 +17,13 @@ from cassieq_spark.producer.partitioner import deal, partition_of_key, partition
         (b"hello, world", 0x149BBB7F),
         (b"The quick brown fox jumps over the lazy dog", 0x2E4FF723),
         (b"\xff\xff\xff\xff", 0x76293B50),
+        # Of 2^31 or more: a signed hash would find other partitions.
+        (b"order-1", 4117911073),
+        (b"test", 0xBA6BD213),
+        ("ключ".encode(), 2589532226),
     ],
 )
-@pytest.mark.parametrize("partitions", [1, 2, 16, 100, 256])
+@pytest.mark.parametrize("partitions", [1, 2, 3, 16, 100, 256])
 def test_the_partition_of_a_key_is_murmur3_of_its_bytes(key: bytes, hash_: int, partitions: int):
     assert partition_of_key(key, partitions) == hash_ % partitions
 
