@@ -1,14 +1,19 @@
-"""I11: whatever happens, nothing of a key comes before all earlier messages of it are settled."""
+"""I11: whatever happens, nothing of a key comes before all earlier messages of it are settled.
+
+Trouble comes over what is done: a compare-and-set is lost, late, or on one replica only, somebody
+else acts between two calls of the store, or the process dies; see `FaultyStore`. What is published
+and what is settled is looked up in the store beneath, which has all that is decided.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,17 +27,19 @@ from hypothesis.stateful import (
 from cassieq_spark import Client, NewMessage, parallel
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest, Message
+from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.consumer import consumer, idle_backoff
 from cassieq_spark.consumer.consumer import Consumer, StateCache
 from cassieq_spark.consumer.message import stored_messages
 from cassieq_spark.dead_letters.stopped import Resume
+from cassieq_spark.errors import OutcomeUnknownError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.presence import Presence
 from cassieq_spark.groups.state import GroupState, Settlement
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import QueueDefinition, Range, Ranges, SinkBatch
+from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, SinkBatch
 from cassieq_spark.producer.new_message import batches_of, check_message
 from cassieq_spark.producer.partitioned import publish_all, write_messages
 from cassieq_spark.queues import read_queue
@@ -40,12 +47,25 @@ from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
+from cassieq_spark.store.protocol import Partition, partition_of_ledger
+from cassieq_spark.testing.faults import Fault, FaultyStore
+from tests.property.machine.world import Crash, Trouble
 from tests.support.builders import make_clocked_store
 from tests.support.dying import publish_some
+from tests.support.repeatable import repeatable
 
 LEASE = timedelta(seconds=60)
 KEYS = [str(number) for number in range(6)]
 FIRST = initial_offset("q", "g")
+#: None is a crash; the others are methods of the machine, by name.
+MEANWHILE = ["_receive_as_other", "_ack_as_other", "_put_as_other", "_pass", "_arrive", "_repair"]
+TROUBLES = st.none() | st.builds(
+    Trouble,
+    fault=st.none() | st.sampled_from(Fault),
+    after=st.integers(0, 14),
+    meanwhile=st.none() | st.sampled_from(MEANWHILE),
+    draws=st.text("fs", min_size=1, max_size=6),
+)
 
 
 class KeyOrder(RuleBasedStateMachine):
@@ -53,7 +73,10 @@ class KeyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patch = pytest.MonkeyPatch()
+        self.memory, self.clock = make_clocked_store()
+        self.patch = repeatable(self.clock)
+        # What a gateway knows is as old as can be.
+        self.patch.setattr(exchange_module, "monotonic", lambda: 0.0)
         self.patch.setattr(idle_backoff, "LONGEST_PAUSE", timedelta(0))
         self.patch.setattr(idle_backoff, "SHORTEST_PAUSE", timedelta(0))
         self.patch.setattr(idle_backoff, "RECHECK", timedelta(0))
@@ -82,9 +105,9 @@ class KeyOrder(RuleBasedStateMachine):
         self.stops = stops
         # It lasts by the real clock, so a reader uses its cache always, or never.
         self.patch.setattr(consumer, "StateCache", lambda _: StateCache(cache_for))
-        self.store, self.clock = make_clocked_store()
-        self.client = Client.from_store(self.store)
-        self.client.create_queue(
+        #: Who looks, and sees all that is decided.
+        self.onlooker = Client.from_store(self.memory)
+        self.onlooker.create_queue(
             "q",
             order="key" if partitions > 1 else "strict",
             partitions=partitions,
@@ -92,19 +115,91 @@ class KeyOrder(RuleBasedStateMachine):
             max_deliveries=max_deliveries,
             on_dead="stop" if stops else "continue",
         )
-        self.client.create_group("q", "g")
+        self.onlooker.create_group("q", "g")
+        self.by_partition = read_queue(self.memory, "q").by_partition
+        self.store = FaultyStore(self.memory, self._watch)
         self.share = frozenset(range(partitions))
         #: By key, in the order in which they were published; of which some are settled.
         self.put: defaultdict[str, list[str]] = defaultdict(list)
         self.settled: set[str] = set()
+        #: What was settled by a request whose outcome nobody knows.
+        self.doubtful: set[str] = set()
+        #: How many messages of each partition are in ``put``.
+        self.next: defaultdict[QueueId, int] = defaultdict(int)
         self.held: dict[str, Message] = {}
-        self.desk = self.client.exchange("q", "g")
         self.batches = 0
         self.number = 0
+        self._begin_processes()
+
+    def _begin_processes(self) -> None:
+        self.client = Client.from_store(self.store)
+        self.desk = self.client.exchange("q", "g")
         self.restart()
+
+    # -- trouble ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _in_trouble(self, trouble: Trouble | None) -> Iterator[None]:
+        """Let trouble come over what is done within; if all processes die of that, so be it."""
+        if trouble is not None:
+            self.store.replicas.draw(trouble.draws)
+            self.store.fault = trouble.fault
+            self.store.interrupt(
+                lambda: self._happen(trouble.meanwhile), after=trouble.after, bit_by_bit=True
+            )
+        try:
+            yield
+        except Crash:
+            self.store.calm()
+            self._begin_processes()
+        self.store.calm()
+        self._look()
+
+    def _happen(self, what: object) -> None:
+        if what is None:
+            # Nothing that the process does after that is done.
+            self.store.interrupt(lambda: self._happen(what), after=0)
+            raise Crash
+        getattr(self, str(what))()
+
+    def _watch(self, partition: Partition) -> None:
+        """Note what is published, in its order."""
+        for queue in self.by_partition:
+            if partition == partition_of_ledger(queue.queue_id):
+                ledger, first = Ledger(self.memory, queue.queue_id), self.next[queue.queue_id]
+                self.next[queue.queue_id] = end = ledger.read_head().next
+                for value in self._stored(queue, Ranges.of(Range(first, end))):
+                    self.put[value.partition(":")[0]].append(value)
+
+    def _look(self) -> None:
+        """Find out what became of what is doubtful, unless a request is still under way."""
+        self._note_dead()
+        self.settled |= self.doubtful - self._owed()
+        if not self.store.late:
+            self.doubtful.clear()
+
+    def _receive_as_other(self) -> None:
+        self._receive(Client.from_store(self.store), most=4)
+
+    def _ack_as_other(self) -> None:
+        self._ack(Client.from_store(self.store), list(self.held))
+
+    def _put_as_other(self) -> None:
+        self._put(Client.from_store(self.store), KEYS)
+
+    def _pass(self) -> None:
+        self.clock.advance(timedelta(seconds=61))
+
+    def _arrive(self) -> None:
+        self.store.arrive()
+
+    @rule()
+    def a_late_request_arrives(self) -> None:
+        self._arrive()
 
     def teardown(self) -> None:
         if hasattr(self, "reader"):
+            self.store.calm()
             self.reader.stop()
         self.patch.undo()
 
@@ -117,18 +212,30 @@ class KeyOrder(RuleBasedStateMachine):
             messages.append(NewMessage(f"{key}:{self.number}", key))
         return messages
 
-    def _published(self, messages: list[NewMessage]) -> None:
-        for message in messages:
-            self.put[str(message.key)].append(str(message.value))
+    def _check_published(self, messages: list[NewMessage]) -> None:
+        """All of them, once, and those of a key in their order."""
+        for key in {str(each.key) for each in messages}:
+            values = [str(each.value) for each in messages if each.key == key]
+            assert [each for each in self.put[key] if each in values] == values
 
-    @rule(keys=st.lists(st.sampled_from(KEYS), max_size=8))
-    def put_many(self, keys: list[str]) -> None:
+    def _put(self, client: Client, keys: list[str]) -> None:
         messages = self._messages(keys)
-        self.client.put_many("q", messages)
-        self._published(messages)
+        client.put_many("q", messages)
+        self._check_published(messages)
 
-    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=8), data=st.data())
-    def publish_a_batch_of_a_stream(self, keys: list[str], data: st.DataObject) -> None:
+    @rule(keys=st.lists(st.sampled_from(KEYS), max_size=8), trouble=TROUBLES)
+    def put_many(self, keys: list[str], trouble: Trouble | None) -> None:
+        with self._in_trouble(trouble):
+            self._put(self.client, keys)
+
+    @rule(
+        keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=8),
+        data=st.data(),
+        trouble=TROUBLES,
+    )
+    def publish_a_batch_of_a_stream(
+        self, keys: list[str], data: st.DataObject, trouble: Trouble | None
+    ) -> None:
         """The driver dies after some partitions are published, and Spark repeats the batch."""
         self.batches += 1
         queue, batch = read_queue(self.store, "q"), SinkBatch("query:s", self.batches)
@@ -140,76 +247,119 @@ class KeyOrder(RuleBasedStateMachine):
 
         first = written()
         done = data.draw(st.integers(0, len(first)), label="published before the crash")
-        publish_some(self.store, first, first[:done])
+        with self._in_trouble(trouble):
+            publish_some(self.store, first, first[:done])
         publish_all(self.store, written())
-        self._published(messages)
+        self._check_published(messages)
 
     # -- readers ----------------------------------------------------------------------------------
 
     def _got(self, values: list[str]) -> None:
         """Nothing comes before what is earlier of its key, settled, or here before it (I11)."""
         self._note_dead()
+        settled = self.settled | (self.doubtful - self._owed())
         here: set[str] = set()
         for value in values:
             key = value.partition(":")[0]
             before = self.put[key][: self.put[key].index(value)]
-            late = [each for each in before if each not in self.settled and each not in here]
+            late = [each for each in before if each not in settled and each not in here]
             assert not late, f"{value} came before {late}"
             here.add(value)
 
-    @rule(most=st.integers(1, 10))
-    def receive(self, most: int) -> None:
-        messages = self.client.receive("q", "g", max=most)
+    def _receive(self, client: Client, most: int) -> None:
+        messages = client.receive("q", "g", max=most)
         self._got([text(each) for each in messages])
         self.held |= {each.receipt: each for each in messages}
 
-    @rule(most=st.integers(1, 10), data=st.data())
-    def round(self, most: int, data: st.DataObject) -> None:
+    @rule(most=st.integers(1, 10), trouble=TROUBLES)
+    def receive(self, most: int, trouble: Trouble | None) -> None:
+        with self._in_trouble(trouble):
+            self._receive(self.client, most)
+
+    @rule(most=st.integers(1, 10), data=st.data(), trouble=TROUBLES)
+    def round(self, most: int, data: st.DataObject, trouble: Trouble | None) -> None:
         acked = self._some(data)
         receipts = [Receipt.parse(each) for each in acked]
-        told = self.desk.round(receipts, LeaseRequest(max_messages=most))
-        stale = {str(each) for each in told.stale}
-        self.settled |= {text(self.held[each]) for each in acked if each not in stale}
-        self._forget(acked)
-        self._got([text(each) for each in told.messages])
-        self.held |= {each.receipt: each for each in told.messages}
+        with self._in_trouble(trouble), self._settling(acked) as stale:
+            told = self.desk.round(receipts, LeaseRequest(max_messages=most))
+            stale |= {str(each) for each in told.stale}
+            self._got([text(each) for each in told.messages])
+            self.held |= {each.receipt: each for each in told.messages}
+
+    def _ack(self, client: Client, acked: list[str]) -> None:
+        with self._settling(acked) as stale:
+            stale |= set(client.ack(*acked))
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data())
-    def ack(self, data: st.DataObject) -> None:
-        acked = self._some(data)
-        stale = set(self.client.ack(*acked))
-        self.settled |= {text(self.held[each]) for each in acked if each not in stale}
-        self._forget(acked)
+    @rule(data=st.data(), trouble=TROUBLES)
+    def ack(self, data: st.DataObject, trouble: Trouble | None) -> None:
+        with self._in_trouble(trouble):
+            self._ack(self.client, self._some(data))
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), delay=st.sampled_from([timedelta(0), timedelta(seconds=5)]))
-    def release(self, data: st.DataObject, delay: timedelta) -> None:
+    @rule(
+        data=st.data(),
+        delay=st.sampled_from([timedelta(0), timedelta(seconds=5)]),
+        trouble=TROUBLES,
+    )
+    def release(self, data: st.DataObject, delay: timedelta, trouble: Trouble | None) -> None:
         given = self._some(data)
-        self.client.release(*given, delay=delay)
+        with self._in_trouble(trouble):
+            self.client.release(*given, delay=delay)
         self._forget(given)
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data())
-    def reject(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), trouble=TROUBLES)
+    def reject(self, data: st.DataObject, trouble: Trouble | None) -> None:
         given = self._some(data)
-        stale = set(self.client.reject(*given, reason="bad") if given else ())
-        if not self.stops:
-            self.settled |= {text(self.held[each]) for each in given if each not in stale}
+        with self._in_trouble(trouble):
+            if self.stops:
+                self.client.reject(*given, reason="bad")
+            else:
+                with self._settling(given) as stale:
+                    stale |= set(self.client.reject(*given, reason="bad"))
         self._forget(given)
+
+    @rule(
+        delay=st.sampled_from([timedelta(0), timedelta(seconds=5)]),
+        after=st.integers(2, 6),
+        draws=st.text("fs", min_size=1, max_size=6),
+        most=st.integers(1, 10),
+    )
+    def what_is_given_back_is_on_one_replica_while_something_else_is_received(
+        self, delay: timedelta, after: int, draws: str, most: int
+    ) -> None:
+        self._put(self.client, KEYS * 2)
+        self._receive(self.client, most)
+        with self._in_trouble(Trouble(None, after, None, draws)):
+            self.client.release(*self.held, delay=delay)
+        self._receive(self.client, most)
+
+    @contextmanager
+    def _settling(self, receipts: list[str]) -> Iterator[set[str]]:
+        """Settle messages, unless their receipts turn out to be stale; they are doubtful then."""
+        values = {each: text(self.held[each]) for each in receipts}
+        new = set(values.values()) - self.doubtful
+        self.doubtful |= new
+        stale: set[str] = set()
+        yield stale
+        self.doubtful -= new
+        self.settled |= {value for each, value in values.items() if each not in stale}
+        self._forget(receipts)
 
     @precondition(lambda self: self.stops)
-    @rule(how=st.sampled_from(list(Resume)), data=st.data())
-    def resume(self, how: Resume, data: st.DataObject) -> None:
-        queue = self.client.queue("q")
+    @rule(how=st.sampled_from(list(Resume)), data=st.data(), trouble=TROUBLES)
+    def resume(self, how: Resume, data: st.DataObject, trouble: Trouble | None) -> None:
+        queue = self.onlooker.queue("q")
         if how is Resume.DEAD_LETTER and queue.dead_letter_queue is None:
             return
         partition = data.draw(st.none() | st.integers(0, queue.partitions - 1), label="partition")
-        stopped = self._dead()
-        count = self.client.resume_group("q", "g", how, partition=partition)
-        assert count == len(stopped - self._dead())
+        stopped, unrest = self._dead(), self.store.unrest
         if how is not Resume.RETRY:
-            self.settled |= stopped - self._dead()
+            self.doubtful |= stopped
+        with self._in_trouble(trouble):
+            count = self.client.resume_group("q", "g", how, partition=partition)
+            assert count == len(stopped - self._dead()) or unrest != self.store.unrest
 
     def _some(self, data: st.DataObject) -> list[str]:
         if not self.held:
@@ -218,14 +368,12 @@ class KeyOrder(RuleBasedStateMachine):
 
     def _forget(self, receipts: list[str]) -> None:
         for each in receipts:
-            del self.held[each]
+            self.held.pop(each, None)
 
     @rule(numbers=st.sets(st.integers(0, 3)), others=st.booleans())
     def others_come_and_go(self, numbers: set[int], *, others: bool) -> None:
         """Another share of the partitions is theirs, and they look beyond it, or not."""
-        self.share = frozenset(
-            each for each in numbers if each < self.client.queue("q").partitions
-        )
+        self.share = frozenset(each for each in numbers if each < len(self.by_partition))
         self.looks_at_others = others
 
     # -- a stream ---------------------------------------------------------------------------------
@@ -239,54 +387,66 @@ class KeyOrder(RuleBasedStateMachine):
         queue = read_queue(self.store, "q")
         self.reader = QueueReader(self.store, queue, "g", starting="earliest")
 
-    @rule(limit=st.sampled_from([None, 1, 4]), is_logged=st.booleans())
-    def trigger(self, limit: int | None, *, is_logged: bool) -> None:
-        """A micro-batch; the process dies before Spark's log has it, or not, and not before."""
-        if self.logged is None:
-            end = self.reader.next_batch(self.done, limit=limit)
-            self._note_acked()
-            if end is self.done:
-                return
-            if not is_logged:
-                self.restart()
-                return
-            self.logged = end
-        values = self._read(self.logged)
-        self._got(values)
-        self.running = values
-        self.done, self.logged = self.logged, None
+    @rule(limit=st.sampled_from([None, 1, 4]), is_logged=st.booleans(), trouble=TROUBLES)
+    def trigger(self, limit: int | None, trouble: Trouble | None, *, is_logged: bool) -> None:
+        """A micro-batch; the process dies before Spark's log has it, or after that, or not."""
+        with self._in_trouble(trouble):
+            if self.logged is None:
+                end = self._next_batch(limit)
+                if end is self.done:
+                    return
+                if not is_logged:
+                    self.restart()
+                    return
+                self.logged = end
+            values = self._read(self.logged)
+            self._got(values)
+            self.running = values
+            self.done, self.logged = self.logged, None
 
-    @rule(limit=st.sampled_from([None, 4]))
-    def fail_a_batch(self, limit: int | None) -> None:
+    @rule(limit=st.sampled_from([None, 4]), trouble=TROUBLES)
+    def fail_a_batch(self, limit: int | None, trouble: Trouble | None) -> None:
         """A batch whose sink fails: Spark replays it in a new process."""
         if self.logged is not None:
             return
-        end = self.reader.next_batch(self.done, limit=limit)
-        self._note_acked()
-        if end is not self.done:
-            self._got(self._read(end))
-            self.logged = end
-            self.restart()
+        with self._in_trouble(trouble):
+            end = self._next_batch(limit)
+            if end is not self.done:
+                self.logged = end
+                self._got(self._read(end))
+                self.restart()
 
-    @rule(limit=st.sampled_from([None, 1, 4]), rejects=st.booleans())
-    def read_what_is_there(self, limit: int | None, *, rejects: bool) -> None:
+    def _next_batch(self, limit: int | None) -> Mapping[str, Any]:
+        """Ack what the batch before had, as far as it is held, and lease."""
+        self.doubtful |= set(self.running)
+        end = self.reader.next_batch(self.done, limit=limit)
+        self._look()
+        self.running = []
+        return end
+
+    @rule(limit=st.sampled_from([None, 1, 4]), rejects=st.booleans(), trouble=TROUBLES)
+    def read_what_is_there(
+        self, limit: int | None, trouble: Trouble | None, *, rejects: bool
+    ) -> None:
         """Another query of the group, with availableNow, runs to its end."""
-        reader = QueueReader(self.store, read_queue(self.store, "q"), "g", starting="earliest")
-        reader.aim()
-        done: Mapping[str, Any] = FIRST
-        values: list[str] = []
-        while True:
-            end = reader.next_batch(done, limit=limit)
-            owed = self._owed()
-            self.settled |= {each for each in values if each not in owed}
-            if end is done:
-                break
-            done, values = end, self._read(end, reader)
-            self._got(values)
-            if rejects:
-                self._reject_first(reader, done)
-        reader.stop()
-        assert not self._to_be_had(), "it has ended too early"
+        unrest = self.store.unrest
+        with self._in_trouble(trouble):
+            reader = QueueReader(self.store, read_queue(self.store, "q"), "g", starting="earliest")
+            reader.aim()
+            done: Mapping[str, Any] = FIRST
+            values: list[str] = []
+            while True:
+                self.doubtful |= set(values)
+                end = reader.next_batch(done, limit=limit)
+                self._look()
+                if end is done:
+                    break
+                done, values = end, self._read(end, reader)
+                self._got(values)
+                if rejects:
+                    self._reject_first(reader, done)
+            reader.stop()
+            assert unrest != self.store.unrest or not self._to_be_had(), "it has ended too early"
 
     def _reject_first(self, reader: QueueReader, end: Mapping[str, Any]) -> None:
         """Record that the first message of a batch is bad."""
@@ -300,13 +460,8 @@ class KeyOrder(RuleBasedStateMachine):
             with_batch=True,
         )
 
+    #: What the last batch had, which the next one acks.
     running: list[str] = []  # noqa: RUF012 (each machine replaces it)
-
-    def _note_acked(self) -> None:
-        """What the batch before had is acked now, as far as it was held."""
-        owed = self._owed()
-        self.settled |= {each for each in self.running if each not in owed}
-        self.running = []
 
     def _read(self, end: Mapping[str, Any], reader: QueueReader | None = None) -> list[str]:
         return [
@@ -322,28 +477,34 @@ class KeyOrder(RuleBasedStateMachine):
     def pass_by(self, seconds: int) -> None:
         self.clock.advance(timedelta(seconds=seconds))
 
-    @rule()
-    def repair(self) -> None:
-        report = run_once(self.store, scan=DriverScan(self.store))
-        assert not report.failed
+    @rule(trouble=TROUBLES)
+    def repair(self, trouble: Trouble | None) -> None:
+        with self._in_trouble(trouble):
+            self._repair()
 
-    @precondition(lambda self: self.stops and self.client.queue("q").max_deliveries)
+    def _repair(self) -> None:
+        report = run_once(self.store, scan=DriverScan(self.store))
+        for name in report.failed:
+            assert OutcomeUnknownError.__name__ in str(report.queues[name].error)
+
+    @precondition(lambda self: self.stops and self.onlooker.queue("q").max_deliveries)
     @rule(keys=st.lists(st.sampled_from(KEYS), max_size=8))
     def give_everything_back(self, keys: list[str]) -> None:
         """A client that is given nothing any more can see where the group has stopped."""
-        self.put_many(keys)
+        self.store.replicas.heal()
+        self._put(self.client, keys)
         self.clock.advance(timedelta(seconds=200))
         while messages := self.client.receive("q", "g", max=10):
             self._got([text(each) for each in messages])
             self.client.release(*messages)
         (group,) = self.client.groups("q")
-        owed = sum(1 for each in read_queue(self.store, "q").by_partition if self._owes(each))
+        owed = sum(1 for each in self.by_partition if self._owes(each))
         assert group.stopped == owed, "it is given nothing, and nothing says why"
         found = {each.partition for each in self.client.stopped("q", "g")}
         assert len(found) == owed, "it can't be resumed"
 
     def _owes(self, partition: QueueDefinition) -> bool:
-        group = ConsumerGroup(Ledger(self.store, partition.queue_id), "g")
+        group = ConsumerGroup(Ledger(self.memory, partition.queue_id), "g")
         return group.read(every_waiting=True).floor < group.ledger.read_head().next
 
     def _owed(self) -> set[str]:
@@ -363,14 +524,14 @@ class KeyOrder(RuleBasedStateMachine):
         """What was marked dead steps aside, and goes to the dead-letter queue."""
         if not self.stops:
             self.settled |= self._dead()
-        if read_queue(self.store, "q").max_deliveries:
-            self.settled |= {text(each) for each in self.client.peek("q.dead", max=10_000)}
+        if self.onlooker.queue("q").max_deliveries:
+            self.settled |= {text(each) for each in self.onlooker.peek("q.dead", max=10_000)}
 
     def _to_be_had(self) -> list[Ranges]:
         """The first messages of partitions that nobody holds and that wait for nothing."""
         found: list[Ranges] = []
-        for queue in read_queue(self.store, "q").by_partition:
-            ledger = Ledger(self.store, queue.queue_id)
+        for queue in self.by_partition:
+            ledger = Ledger(self.memory, queue.queue_id)
             state, head = ConsumerGroup(ledger, "g").read(every_waiting=True), ledger.read_head()
             rows = [(each.monotons, each.due_at < state.now) for each in state.slots]
             for row in state.waiting:
@@ -387,22 +548,26 @@ class KeyOrder(RuleBasedStateMachine):
         self, which: Callable[[GroupState], list[Ranges]], *, fresh: bool = True
     ) -> set[str]:
         found: set[str] = set()
-        for queue in read_queue(self.store, "q").by_partition:
-            ledger = Ledger(self.store, queue.queue_id)
+        for queue in self.by_partition:
+            ledger = Ledger(self.memory, queue.queue_id)
             state, head = ConsumerGroup(ledger, "g").read(every_waiting=True), ledger.read_head()
             every = which(state)
             if fresh:
                 every.append(Ranges.of(Range(state.head.pointer, head.next)))
-            pieces = find_pieces(ledger, Ranges.union(every), deliveries=None)
-            found |= {text(each) for each in stored_messages(fetch(self.store, queue, pieces))}
+            found |= set(self._stored(queue, Ranges.union(every)))
         return found
+
+    def _stored(self, queue: QueueDefinition, monotons: Ranges) -> list[str]:
+        pieces = find_pieces(Ledger(self.memory, queue.queue_id), monotons, deliveries=None)
+        return [text(each) for each in stored_messages(fetch(self.memory, queue, pieces))]
 
     @invariant()
     def nothing_is_lost(self) -> None:
         if hasattr(self, "store"):
             self._note_dead()
             every = {value for values in self.put.values() for value in values}
-            assert every <= self._owed() | self.settled | set(self.running), "a message is lost"
+            done = self.settled | self.doubtful | set(self.running)
+            assert every <= self._owed() | done, "a message is lost"
 
 
 def slots_of(state: GroupState) -> list[Ranges]:
