@@ -7,7 +7,6 @@ and what is settled is looked up in the store beneath, which has all that is dec
 
 from __future__ import annotations
 
-import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from cassieq_spark import Client, NewMessage, parallel
+from cassieq_spark import Client, NewMessage
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest, Message
 from cassieq_spark.client import exchange as exchange_module
@@ -80,9 +79,6 @@ class KeyOrder(RuleBasedStateMachine):
         self.patch.setattr(idle_backoff, "LONGEST_PAUSE", timedelta(0))
         self.patch.setattr(idle_backoff, "SHORTEST_PAUSE", timedelta(0))
         self.patch.setattr(idle_backoff, "RECHECK", timedelta(0))
-        # One after the other, so that a run can be repeated.
-        self.patch.setattr(parallel, "AT_ONCE", 1)
-        self.patch.setattr(secrets, "randbelow", lambda _: 0)
         # The share of a reader may be any: it says who looks where, and nothing of what is right.
         self.share = frozenset(range(4))
         self.looks_at_others = True

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from itertools import count
+from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
-from cassieq_spark import backoff
+from cassieq_spark import backoff, parallel
+from cassieq_spark.consumer import consumer
+from cassieq_spark.groups import presence
 from cassieq_spark.producer import blocks
 from cassieq_spark.repair import steps
 from tests.support import faults
@@ -16,12 +21,25 @@ from tests.support.faults import FakeClock, make_block_id
 def repeatable(clock: FakeClock) -> pytest.MonkeyPatch:
     """Let blocks have the same ids in every run, begun by this clock; and let nobody pause.
 
-    A repair takes one queue after the other, and not several in threads: nothing else happens
-    while a test looks what somebody does.
+    A repair takes one queue after the other, and not several in threads, and so does whoever goes
+    to several partitions: nothing else happens while a test looks what somebody does. Readers go
+    by their ids in the order in which they come.
     """
     patch = pytest.MonkeyPatch()
+    readers = count(1)
+    # The key of a presence has the upper half of the id.
+    patch.setattr(presence, "uuid4", lambda: UUID(int=next(readers) << 65))
+
+    def now() -> float:
+        return clock.now.timestamp()
+
+    patch.setattr(presence, "time", SimpleNamespace(time=now, monotonic=now))
+    # What a reader knows is as old as can be.
+    patch.setattr(consumer, "monotonic", lambda: 0.0)
+    patch.setattr(secrets, "randbelow", lambda _: 0)
     patch.setattr(faults, "_numbers", count(1))
     patch.setattr(blocks, "new_block_id", lambda: make_block_id(clock.now))
     patch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
     patch.setattr(steps, "QUEUES_AT_ONCE", 1)
+    patch.setattr(parallel, "AT_ONCE", 1)
     return patch

@@ -65,7 +65,10 @@ class Scene(ABC):
 
 
 class QueueScene(Scene):
-    """A queue with a model, by which every compare-and-set is judged that goes in: I1 to I9."""
+    """A queue with a model, by which every compare-and-set is judged that goes in: I1 to I10.
+
+    It has one partition; `interleavings.partitions` has scenes of several, and of I11.
+    """
 
     terms = Terms(LEASE)
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from tests.property.interleavings.partitions import (
+    GroupAgainstLease,
+    ReaderAgainstReader,
+    ReplayAgainstSecondHalf,
+)
 from tests.property.interleavings.publishing import (
     DeletionAgainstPublish,
     OneBatchTwice,
@@ -94,4 +99,7 @@ SCENES: dict[str, type[Scene]] = {
     "deletion against publish": DeletionAgainstPublish,
     "redrive against redrive": RedriveAgainstRedrive,
     "redrive against purge": RedriveAgainstPurge,
+    "a batch whose replay runs against its own second half": ReplayAgainstSecondHalf,
+    "two readers, one share each": ReaderAgainstReader,
+    "a group made in all partitions against a lease of it": GroupAgainstLease,
 }
