@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from uuid import UUID
 
-from cassieq_spark.arguments import check_many, shown
+from cassieq_spark.arguments import check_flag, check_many, shown
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.receiver import CACHED_FOR, Member, Receiver, own_first
@@ -94,6 +94,7 @@ class Exchange:
             raise MessageError("receipts must be parsed, by Receipt.parse")
         if not isinstance(request, LeaseRequest):
             raise OptionError(f"request must be a LeaseRequest, not {shown(request)}")
+        check_flag("only_news", only_news)
         with self._calls:
             try:
                 return self._round(receipts, request, only_news=only_news)

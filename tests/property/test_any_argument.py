@@ -156,6 +156,7 @@ class Scene:
             "visible_at": None,
             "wait": timedelta(0),
             "request": LeaseRequest(max_messages=1),
+            "only_news": True,
         }
 
     def stored(self) -> list[bytes]:
