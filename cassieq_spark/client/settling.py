@@ -123,7 +123,7 @@ def by_lease(items: Iterable[Message | str]) -> dict[LeaseKey, Ranges]:
 
 
 def monotons_by(key_of: Callable[[Receipt], K], receipts: Iterable[Receipt]) -> dict[K, Ranges]:
-    """The monotons of receipts, by what they have in common."""
+    """Group the monotons of receipts by a key of each receipt."""
     ranges: defaultdict[K, list[Range]] = defaultdict(list)
     for each in receipts:
         ranges[key_of(each)].append(Range(each.monoton, each.monoton + 1))

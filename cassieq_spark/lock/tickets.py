@@ -20,7 +20,8 @@ class Ticket:
     Attributes:
         id: Never used twice.
         number: None until it is chosen.
-        writes: How often it was written; a process that is alive writes it again and again.
+        writes: How often it was written; a process that is alive writes it again and again. 0: an
+            earlier release has written it, which does not count.
     """
 
     id: UUID
@@ -95,7 +96,7 @@ class Watch:
         self._seen: dict[UUID, tuple[int, float]] = {}
 
     def silent(self, board: Board, *, began: float, ended: float) -> list[Ticket]:
-        """The tickets that were not written for a whole TTL. Their processes are not inside.
+        """The tickets that were not written for a whole TTL. Their processes do not hold the lock.
 
         Between two reads that see the same write, no later one was acknowledged. The process
         began to write what the first read saw before that read ended.
@@ -111,7 +112,7 @@ class Watch:
             writes, since = before.get(ticket.id, (None, ended))
             if writes != ticket.writes:
                 since = ended
-            elif began >= since + self._ttl:
+            elif ticket.writes and began >= since + self._ttl:
                 silent.append(ticket)
             self._seen[ticket.id] = ticket.writes, since
         return silent

@@ -21,9 +21,9 @@ from tests.support.faults import FakeClock, make_block_id
 def repeatable(clock: FakeClock) -> pytest.MonkeyPatch:
     """Let blocks have the same ids in every run, begun by this clock; and let nobody pause.
 
-    A repair takes one queue after the other, and not several in threads, and so does whoever goes
-    to several partitions: nothing else happens while a test looks what somebody does. Readers go
-    by their ids in the order in which they come.
+    A repair takes one queue after the other, and calls to several partitions go out one after the
+    other, without threads: nothing else happens while a test looks at one call. The ids of readers
+    grow in the order in which the readers are made.
     """
     patch = pytest.MonkeyPatch()
     readers = count(1)

@@ -72,7 +72,7 @@ def test_what_one_client_receives_and_another_one_acks_goes_through_one_slot(
 def test_what_one_exchange_leases_and_another_one_acks_goes_through_few_slots(
     client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
 ):
-    # Rounds are so slow that none goes by what the last one has left.
+    # A second passes from round to round, so no round uses the state that the last one cached.
     monkeypatch.setattr(consumer_module, "monotonic", partial(next, count()))
     client.put_many("q", [str(number) for number in range(ROUNDS)])
     here, there = (each.exchange("q", "g") for each in (client, other))

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from uuid import uuid1
 
 import pytest
 
 from cassieq_spark.errors import NotAppliedError, OptionError
 from cassieq_spark.lock.bakery import TICKET_DELETED, Bakery
+from cassieq_spark.lock.tickets import ticket_key
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
     EVERYTHING,
@@ -124,6 +126,17 @@ def test_a_ticket_that_a_node_a_day_ahead_has_written_is_deleted_when_its_proces
     assert TTL <= world.clock() - began < TTL + timedelta(seconds=1)
     assert tickets(world) == ["test"]
     assert [record.action for record in caplog.records] == [TICKET_DELETED]  # type: ignore[attr-defined]
+
+
+def test_the_ticket_of_an_earlier_release_which_does_not_count_its_writes_is_never_deleted(
+    world: World,
+):
+    values = {"owner": "earlier", "number": 1}
+    world.store.write_row(LOCK, ticket_key(uuid1()), values, timestamp=1, ttl=timedelta(days=1))
+
+    assert world.patient_newcomer() is None
+
+    assert tickets(world) == ["earlier"]
 
 
 def test_patience_ends_at_its_time(world: World):
