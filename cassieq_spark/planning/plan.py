@@ -185,7 +185,10 @@ class Plan:
     @cached_property
     def read(self) -> Work:
         """What each group does in a second of the peak: it reads the blocks of the writer."""
-        return replace(self.published, task=self.reader_tasks / self.seconds)
+        lwt = self.published.lwt
+        if self.load.order is not Order.NONE:
+            lwt *= 1 + costs.ordered_reads(self.seconds)
+        return replace(self.published, task=self.reader_tasks / self.seconds, lwt=lwt)
 
     def _work(self, partitions: int) -> Work:
         return Work(

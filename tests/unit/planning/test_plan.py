@@ -51,6 +51,17 @@ def test_processor_time_of_cassandra_is_that_of_each_replica_that_takes_part():
     assert plan.cores(3) == pytest.approx(4.0 + 0.6 + 0.03)
 
 
+@pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
+def test_where_there_is_an_order_a_group_also_reads_each_partition_serially(order: Order):
+    known = coefficients(read__cassandra__batch=3.0, publish__cassandra__batch=1.0)
+
+    plan = Plan(replace(LOAD, order=order), known)
+
+    # A serial read is a third of an LWT.
+    assert plan.read_cores == pytest.approx(2 * 0.1 * plan.partitions * 3.0 * 4 / 3)
+    assert plan.publish_cores == pytest.approx(0.1 * plan.partitions * 1.0)
+
+
 def test_files_on_disk_are_all_replicas_of_what_is_kept_with_garbage_log_and_free_space():
     known = coefficients(disk__byte=1.1, disk__message=10.0, disk__garbage=3.0)
 
