@@ -39,6 +39,9 @@ CALLBACK_FAILED = "producer.callback_failed"
 DEFAULT_LINGER = timedelta(milliseconds=5)
 DEFAULT_MAX_BATCH = 10_000
 DEFAULT_MAX_BYTES = 8 << 20
+#: The thread of a producer waits so long for the next message: starting one for each put is slow.
+#: A program that ends waits for it.
+_IDLE = timedelta(milliseconds=100)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: Gives messages of a queue their monotons; those of one partition all at once or not at all.
@@ -243,8 +246,8 @@ class _Batcher:
     _failed: list[_Put] = field(default_factory=list)
     _hurry: bool = False
     _closed: bool = False
-    # There while there are messages. Python waits for it before it ends, so no message is lost
-    # without a `close`.
+    # There while there are messages, and a moment longer. Python waits for it before it ends, so
+    # no message is lost without a `close`.
     _worker: threading.Thread | None = None
     # The threads that are within a method of this object.
     _inside: set[int] = field(default_factory=set)
@@ -311,7 +314,7 @@ class _Batcher:
                 raise error
 
     def _run(self) -> None:
-        """Publish batch after batch until there are no messages."""
+        """Publish batch after batch until no message has come for a moment."""
         with self._entered():
             with self._changed:
                 if self._worker is not threading.current_thread():
@@ -337,13 +340,13 @@ class _Batcher:
             self._fail(of_it, reason)
 
     def _next_batch(self) -> list[_Waiting]:
-        """Wait until a batch is due, and take it; empty if there is none.
+        """Wait until a batch is due, and take it; empty if no message comes.
 
         Its messages were checked for the same definition of the queue.
         """
         with self._changed:
             self._under_way = []
-            while self._filling:
+            while self._changed.wait_for(self._has_work, _IDLE.total_seconds()) and self._filling:
                 left = self._first_at + self.linger.total_seconds() - time.monotonic()
                 if left > 0 and not (self._hurry or self._closed or self._is_full()):
                     self._changed.wait(left)
@@ -355,6 +358,9 @@ class _Batcher:
                     return batch
             self._worker = None
             return []
+
+    def _has_work(self) -> bool:
+        return bool(self._filling) or self._closed
 
     def _taken(self) -> Iterable[_Waiting]:
         """Take the messages that begin the filling batch; under the lock."""

@@ -12,7 +12,7 @@ from cassieq_spark.client import AsyncClient, AsyncProducer, NewMessage
 from cassieq_spark.errors import CassieqError, NotFoundError, QueueStateError
 from cassieq_spark.http.serving.errors import too_busy
 
-#: Producers that are kept for the next put; each has a thread after its first put.
+#: Producers that are kept for the next put; each has a thread while it is put to.
 _MOST_PRODUCERS = 500
 
 

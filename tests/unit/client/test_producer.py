@@ -157,6 +157,26 @@ def test_closing_publishes_what_is_left_and_takes_no_more(client: Client):
         producer.put("b")
 
 
+def test_puts_one_after_the_other_share_a_thread_that_ends_at_the_close(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("cassieq_spark.producer.producer._IDLE", HOUR)
+    threads: list[threading.Thread] = []
+
+    def put_two() -> None:
+        with client.producer("q", linger=HOUR) as producer:
+            for value in ("a", "b"):
+                put = producer.put(value)
+                put.add_done_callback(lambda _: threads.append(threading.current_thread()))
+                producer.flush()
+
+    in_time(put_two)
+
+    first, second = threads
+    assert first is second
+    assert not first.is_alive()
+
+
 def test_a_producer_that_is_closed_under_load_loses_nothing_that_it_took(client: Client):
     producer = client.producer("q", max_batch=5)
     taken: list[Future[int]] = []
