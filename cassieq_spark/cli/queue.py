@@ -139,7 +139,8 @@ def create(  # noqa: PLR0913 (one per option)
         Order,
         typer.Option(
             help="key: a group gets no message before it has settled all earlier ones of the "
-            "partition, which has all messages of a key. strict: all earlier ones of the queue.",
+            "partition, which has all messages of a key, or gets them by the same lease. strict: "
+            "all earlier ones of the queue.",
         ),
     ] = Order.NONE,
     on_dead: Annotated[

@@ -242,8 +242,8 @@ def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     Column(
         "order",
         "STRING",
-        "`none`; `key`: a group gets a message only when it has settled all earlier ones of the "
-        "partition; `strict`: of the queue.",
+        "`none`; `key`: a group gets no message before it has settled all earlier ones of the "
+        "partition, or gets them by the same lease; `strict`: of the queue.",
     ),
     Column(
         "expire_after_seconds",
