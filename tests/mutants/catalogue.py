@@ -1309,6 +1309,22 @@ MUTANTS = (
         ("test_strict_rounds_property.py",),
     ),
     Mutant(
+        "what follows a message that is rejected by HTTP waits",
+        "liveness",
+        "http/gateway/coalescer.py",
+        'in {"release", "reject"}',
+        '== "release"',
+        ("../unit/http/gateway/test_settlements.py",),
+    ),
+    Mutant(
+        "messages are leased for requests that were cancelled",
+        "liveness",
+        "http/gateway/coalescer.py",
+        "[each for each in self._receives if not each.future.done()]\n        if not",
+        "self._receives\n        if not",
+        ("../unit/http/gateway/test_coalescer.py",),
+    ),
+    Mutant(
         "a receive that waits reads all of every partition at each look",
         "idle",
         "client/receiver.py",

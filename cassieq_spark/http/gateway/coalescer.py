@@ -151,6 +151,10 @@ class _Rounds:
         In a strictly ordered queue, only the first gets messages: the next request may have none
         before those are settled.
         """
+        self._receives = [each for each in self._receives if not each.future.done()]
+        if not (self._receives or self._acks):
+            # All were cancelled.
+            return
         acks, self._acks = self._acks, []
         served: list[_Receive] = []
         only_news = False
@@ -484,7 +488,8 @@ class Settlements:
             stale, failed = set(outcome.stale), outcome.failed
         except Exception as error:  # noqa: BLE001 (the requests get it, whatever it is)
             failed = dict.fromkeys(texts, error)
-        if action.kind == "release":
+        if action.kind in {"release", "reject"}:
+            # In order, a message that is rejected makes the next ones available.
             self._coalescer.wake(waiting[0][0].queue)
         for text, (_, future) in zip(texts, waiting, strict=True):
             if future.done():

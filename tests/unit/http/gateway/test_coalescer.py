@@ -146,6 +146,49 @@ def test_what_was_leased_for_a_request_that_is_cancelled_comes_again_at_once(
     assert (message.value, message.delivery_count) == (b"a", 2)
 
 
+def test_nothing_is_leased_for_requests_that_were_cancelled_before_the_round(
+    store: CountingStore, sync: Client
+):
+    async def program() -> Message:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, LINGER)
+            waiting = [receive(coalescer, wait=HOUR) for _ in range(3)]
+            # By then a round has looked for them.
+            assert await receive(coalescer) == []
+            for each in waiting:
+                each.cancel()
+            await asyncio.wait(waiting)
+            await asyncio.to_thread(sync.put_many, "q", map(str, range(4)))
+            store.reset()
+            coalescer.wake("q")
+            (message,) = await receive(coalescer)
+            await coalescer.close()
+            return message
+
+    message = asyncio.run(program())
+
+    assert (message.value, message.delivery_count) == (b"0", 1)
+    assert store.cas_count == 1
+
+
+def test_no_round_is_made_for_requests_that_were_all_cancelled(store: CountingStore, sync: Client):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, LINGER)
+            waiting = receive(coalescer, wait=HOUR)
+            assert await receive(coalescer) == []
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await asyncio.to_thread(sync.put, "q", "a")
+            store.reset()
+            coalescer.wake("q")
+            await coalescer.close()
+
+    asyncio.run(program())
+
+    assert (store.read_count, store.cas_count) == (0, 0)
+
+
 def test_in_strict_order_what_was_leased_for_a_request_that_is_cancelled_goes_to_one_other(
     store: CountingStore, gated: GatedStore, sync: Client
 ):

@@ -198,7 +198,38 @@ def test_an_error_reaches_all_who_asked_and_the_next_go_on(
     assert [str(each) for each in asyncio.run(program())] == ["no node"] * 3
 
 
-def test_what_is_released_goes_to_whoever_waits_at_once(
+def test_in_order_what_follows_a_rejected_message_goes_to_a_request_that_waits_at_once(
+    store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "FIRST_PAUSE", 3600)
+    monkeypatch.setattr(module, "longest_pause", lambda _: 3600)
+    sync.create_queue("in-order", order="strict", drop_dead=True)
+    sync.put_many("in-order", ["bad", "good"])
+    (bad,) = sync.receive("in-order", "g", max=1)
+
+    async def program() -> list[Message]:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, timedelta(0))
+            settlements = Settlements(client, coalescer)
+            hour = timedelta(hours=1)
+            waiting = asyncio.create_task(
+                coalescer.receive("in-order", "g", most=1, lease=hour, wait=hour)
+            )
+            # The first look is over when an ack of its round, or of the next one, is.
+            await asyncio.sleep(0)
+            assert await coalescer.ack("in-order", "g", []) == []
+            await settlements.settle([Receipt.parse(bad.receipt)], Action("reject", reason="bad"))
+            messages = await asyncio.wait_for(waiting, PATIENCE)
+            await settlements.close()
+            await coalescer.close()
+            return messages
+
+    (message,) = asyncio.run(program())
+
+    assert message.value == b"good"
+
+
+def test_what_is_released_goes_to_a_request_that_waits_at_once(
     store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "FIRST_PAUSE", 3600)
