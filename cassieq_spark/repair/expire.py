@@ -130,7 +130,7 @@ def _is_young(context: Context, queue: QueueDefinition, seen: Seen) -> bool:
     return first is not None and first.published_at >= seen.now - queue.expire_after
 
 
-def _plan(  # noqa: PLR0913 (what is there, what is too old, and for whom)
+def _plan(  # noqa: PLR0913 (what is there, what is too old, for which groups)
     state: GroupState,
     blocks: Sequence[LedgerBlock],
     *,

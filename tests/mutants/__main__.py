@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := set(given.names) - {each.name for each in chosen}:
         parser.error(f"there is no mutant {min(unknown)!r}")
     console, within = Console(width=_WIDTH), timedelta(seconds=given.seconds)
-    # All of them from one copy: whoever works on the files meanwhile does not matter.
+    # All of them from one copy: files may be edited meanwhile.
     with TemporaryDirectory(prefix="original-") as folder:
         original = copy(ROOT, Path(folder))
         if complaint := _check(original, chosen, seed=given.seed, by_units=not given.machine):

@@ -614,7 +614,7 @@ MUTANTS = (
         "still = (RAN_OUT, ",
     ),
     Mutant(
-        "change a slot whoever has it",
+        "change a slot of any holder",
         "I6",
         "groups/changes.py",
         'under = as_read(slot, "lease")',
@@ -622,7 +622,7 @@ MUTANTS = (
         _IN_SOME_ORDER,
     ),
     Mutant(
-        "hold on whoever has it",
+        "hold on to what any holder has",
         "I6",
         "groups/state.py",
         'return (When("lease", "=", lease), ',

@@ -25,7 +25,7 @@ from tests.property.interleavings.scenes import SCENES
 from tests.property.interleavings.schedule import written
 
 IS_NIGHTLY = settings.get_current_profile_name() == "nightly"
-#: Those who act, and events; whoever is not there is passed over.
+#: Actors and events; one that is not there is passed over.
 ACTORS = st.sampled_from("aabbcctnk")
 TURNS = st.lists(st.builds("{}{}".format, ACTORS, st.integers(1, 12)), max_size=12).map(" ".join)
 PLAYED = [

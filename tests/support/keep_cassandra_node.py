@@ -1,7 +1,7 @@
 """Keep one node for all workers of a test run: started by the first, ended after the last.
 
-Whoever uses the node holds a shared lock on ``users``. A lock ends with its process, however that
-ends; so once this program gets the lock alone, nobody is left.
+Each process that uses the node holds a shared lock on ``users``. A lock ends with its process,
+however that ends; so once this program gets the lock alone, nobody is left.
 """
 
 from __future__ import annotations

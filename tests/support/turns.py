@@ -89,7 +89,7 @@ class Turns:
             self._run()
         except Crash:
             pass
-        except BaseException as error:  # noqa: BLE001 (raised again by whoever steps)
+        except BaseException as error:  # noqa: BLE001 (raised again by the next step)
             self._error = error
         self.ended = True
         self._stopped.release()

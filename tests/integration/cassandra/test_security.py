@@ -120,7 +120,7 @@ def consume(store: Store, queue: QueueDefinition) -> int:
     return sum(each.monotons.count for each in lease.leased)
 
 
-# Who connects, and to whom
+# Who connects, and to which server
 
 
 def refusal(options: ConnectionOptions, kind: type[Exception] = ConnectError) -> str:

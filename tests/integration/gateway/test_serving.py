@@ -140,7 +140,7 @@ def test_more_than_there_is_room_for_is_refused(tmp_path: Path):
     assert [each.status_code for each in (large, streamed)] == [413, 413]
     assert [each.status_code for each in (many, greedy, curious, patient, settled)] == [400] * 5
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-    assert ended == [204, 204], "whoever waits is told before the end"
+    assert ended == [204, 204], "a request that waits is answered before the end"
 
 
 def test_bodies_are_held_as_far_as_there_is_room(tmp_path: Path):

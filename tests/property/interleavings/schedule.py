@@ -1,7 +1,7 @@
 """Orders of turns: as they are written down, or all of those with few preemptions.
 
-An order is written as runs of turns, ``a3 b2``: three turns of a, two of b. Whoever is named and
-can't go on is passed over; when nothing is named any more, they go on to their ends, one after
+An order is written as runs of turns, ``a3 b2``: three turns of a, two of b. An actor that is named
+and can't go on is passed over; when nothing is named any more, they go on to their ends, one after
 another. Every run of a stage prints its order in this way, so that it can be repeated.
 """
 

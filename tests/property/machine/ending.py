@@ -59,7 +59,7 @@ def _drain(world: World, operators: Operators, readers: Readers, name: str) -> N
     for _ in range(50 + 8 * ledger.next):
         if not group.places and group.pointer == ledger.next:
             break
-        # Whoever has something has gone, and all delays and pauses are over.
+        # All that held messages have gone, and all delays and pauses are over.
         world.clock.advance(LONG)
         readers.lease_as(reader, Lease(0))
     assert not group.places, "never over"

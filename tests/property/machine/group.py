@@ -140,7 +140,7 @@ class GroupModel:
         return place.reason is not None or self.terms.is_dead(place.deliveries)
 
     def is_due(self, place: Place, now: int) -> bool:
-        """Whether it may be taken, whoever has it."""
+        """Whether any actor may take it."""
         if place.token is None:
             return place.due <= now
         return place.due + self.terms.pause(place.deliveries) < now
@@ -358,7 +358,7 @@ class GroupModel:
             allowed.add(now + self._lease_ms)
         if token in self.kept:
             allowed |= {now + by for by in self._extended_by(token, move.at)}
-        assert place.due in allowed, (move, allowed, "held on by whom?")
+        assert place.due in allowed, (move, allowed, "no one may hold it")
         if was.due < now:
             self.revived.add(token)
 

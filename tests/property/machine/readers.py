@@ -155,7 +155,7 @@ class Readers:
         self._readers = [Reader(group) for group in groups]
 
     def receive_from(self, others: Readers) -> None:
-        """Have receipts of all that these were given, as those do to whom they pass them on."""
+        """Have the receipts of all messages that these have got, as if they had passed them on."""
         for mine, theirs in zip(self._readers, others._readers, strict=True):
             mine.had |= theirs.had
             mine.counts |= {lease: list(counts) for lease, counts in theirs.counts.items()}

@@ -58,7 +58,7 @@ class Trouble:
 
 
 class World:
-    """Everything that there is; whoever acts uses ``store``, whoever looks ``memory``.
+    """Everything that there is; actors use ``store``, checks read ``memory``.
 
     In ``memory`` is what is decided, also while it is on one replica only.
 
@@ -146,7 +146,7 @@ class World:
         """The same world for somebody who acts while others do, by a store of its own.
 
         Args:
-            store_around: Makes that, around a store, with whom it has to tell what was applied,
+            store_around: Makes that, around a store, with the function to tell what was applied,
                 and the replicas.
         """
         view = copy.copy(self)

@@ -1,4 +1,4 @@
-"""A group has no more slots than leases were held at once, whoever settles them."""
+"""A group has no more slots than leases were held at once, whichever process settles them."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def run(queue: DeadQueue, name: str = "dead", **how: Any) -> RedriveReport:
 
 
 def homes(queue: DeadQueue) -> dict[str, list[int]]:
-    """Where which letters went; in order, as whoever comes second goes on elsewhere."""
+    """Where which letters went; in order, as the second one goes on elsewhere."""
     return {name: sorted(queue.arrived(name)) for name in HOME}
 
 

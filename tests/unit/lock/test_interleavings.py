@@ -1,4 +1,4 @@
-"""One at a time, whoever is paused or killed wherever, and whatever is lost or late."""
+"""One run at a time holds the lock, although runs are paused or killed, and answers are lost."""
 
 from __future__ import annotations
 
