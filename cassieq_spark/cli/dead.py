@@ -13,7 +13,15 @@ from typing import Annotated, Any
 import typer
 
 from cassieq_spark.cli.complete import complete_queues
-from cassieq_spark.cli.options import WHEN, AsJson, Value, Yes, command, make_app
+from cassieq_spark.cli.options import (
+    WHEN,
+    AsJson,
+    Value,
+    Yes,
+    check_not_empty,
+    command,
+    make_app,
+)
 from cassieq_spark.cli.output import (
     INTERRUPTED,
     ask,
@@ -122,6 +130,8 @@ def _choose(
             f"--since is not before --until ({instant_text(since)} and {instant_text(until)}), so "
             "no dead letter can be between them"
         )
+    for option, text in {"--reason": reason, "--group": group}.items():
+        check_not_empty(option, text)
     return _Choice(Filter(group=group, reason=reason, since=since, until=until), limit)
 
 
@@ -215,6 +225,7 @@ def redrive(  # noqa: PLR0913 (one per option)
         cassieq dead redrive orders --rate 50/s
         cassieq dead redrive orders --reason timeout --to orders-again
     """
+    check_not_empty("--to", to)
     with closing(open_store(connection)) as store:
         with progress_bar() as watch:
             found = survey(store, queue, choice.criteria, limit=choice.limit, watch=watch)
@@ -343,12 +354,13 @@ def _message_json(message: DeadLetterMessage) -> dict[str, Any]:
 
 
 def _warn_of_left_out(found: Survey, routes: Sequence[Route]) -> None:
-    """Report, on standard error, messages whose headers name no origin."""
+    """Report, on standard error, messages that name no origin, or could not be read."""
     left_out = found.monotons.count - sum(route.monotons.count for route in routes)
     if left_out:
         echo(
             f"{left_out:,} message(s) of queue {found.queue.name} are left out: their headers do "
-            "not say which queue they come from. To send them somewhere: --to QUEUE",
+            "not say which queue they come from, or they stand for messages that could not be "
+            "read. To send them somewhere: --to QUEUE",
             err=True,
         )
 

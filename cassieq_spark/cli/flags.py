@@ -87,7 +87,10 @@ def _configure(context: typer.Context, path: Path | None) -> Path | None:
     if path is None and is_last and file_of(context) is None:
         path = Path(named) if (named := os.environ.get(VARIABLE)) else None
     if path is not None:
-        context.default_map = configured(path, context.command, root=context.find_root().command)
+        # A program may have defaults of its own.
+        own = {} if file_of(context) else dict(context.default_map or {})
+        found = configured(path, context.command, root=context.find_root().command)
+        context.default_map = {**own, **found}
         context.meta[_FILE] = path
     return path
 

@@ -20,6 +20,7 @@ from cassieq_spark.cli.complete import complete_groups, complete_queues
 from cassieq_spark.cli.connection import CONNECTION, tell_where, telling_where
 from cassieq_spark.cli.flags import LIMITS_PANEL, Config, Verbose, flags_of
 from cassieq_spark.cli.help import HelpfulCommand, HelpfulGroup
+from cassieq_spark.errors import OptionError
 from cassieq_spark.model import validate_name
 from cassieq_spark.settings.connection import HIGHEST_PORT, ConnectionOptions
 from cassieq_spark.settings.declaration import parse_value
@@ -271,6 +272,16 @@ def _call(build: Callable[..., Any], names: tuple[str, ...], given: dict[str, An
 
 def _read(value: Value, name: str, given: dict[str, Any]) -> Any:
     return value.read(name, given[name])
+
+
+def check_not_empty(option: str, text: str | None) -> None:
+    """Refuse an empty text: it would mean all, or none, where a shell variable is not set.
+
+    Raises:
+        OptionError: It is empty.
+    """
+    if text == "":
+        raise OptionError(f"{option} is empty: give a text, or leave the option out")
 
 
 def parse_instant(text: str, now: datetime | None = None) -> datetime:

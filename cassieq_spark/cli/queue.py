@@ -9,7 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from cassieq_spark.cli.options import AsJson, QueueName, Value, Yes, command, make_app
+from cassieq_spark.cli.options import (
+    AsJson,
+    QueueName,
+    Value,
+    Yes,
+    check_not_empty,
+    command,
+    make_app,
+)
 from cassieq_spark.cli.output import (
     ask,
     definition_json,
@@ -168,6 +176,7 @@ def create(  # noqa: PLR0913 (one per option)
         cassieq queue create mail --max-deliveries 3 --expire-after 14d
     """
     columns = _columns(schema, schema_file)
+    check_not_empty("--dead-letter-queue", dead_letter_queue)
     if dead_letter_queue and (drop_dead or not max_deliveries):
         raise OptionError(
             "--dead-letter-queue cannot be combined with --drop-dead or --max-deliveries 0"
@@ -342,6 +351,7 @@ def alter(  # noqa: PLR0913 (one per option)
     """
     columns = _columns(schema, schema_file)
     _refuse_fixed(bucket_size, chunk_size, partitions, order)
+    check_not_empty("--dead-letter-queue", dead_letter_queue)
     if dead_letter_queue and drop_dead:
         raise OptionError("--dead-letter-queue cannot be combined with --drop-dead")
     periods = (expire_after, keep_settled)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from click import ClickException
 from rich.progress import Progress
 from typer.main import get_command
 
@@ -145,6 +147,14 @@ def _with_exit_status(command: Callable[..., None]) -> Callable[..., None]:
         except typer.Abort as error:
             # Nobody is there to be asked for a password.
             raise typer.Exit(USAGE) from error
+        except (typer.Exit, ClickException):
+            raise
+        except Exception as error:
+            # The status of an exception would be 1, as if messages were lost.
+            if not isinstance(error, OSError):
+                traceback.print_exc()
+            complain("repair", error)
+            raise typer.Exit(FAILED) from error
 
     return run
 
@@ -229,6 +239,8 @@ def job_of(  # noqa: PLR0913 (one per option)
     for option, is_given in audits.items():
         if is_given and Step.AUDIT not in steps:
             raise OptionError(f"{option} is for the step audit, which --steps leaves out")
+    if json not in {None, "-"} and not (folder := Path(json or "").parent).is_dir():
+        raise OptionError(f"--json {json}: there is no folder {folder}; create it first")
     return Job(
         queues=queue,
         steps=steps,
@@ -288,7 +300,7 @@ def _again_and_again(repair: Callable[[], int], every: timedelta, stop: Stop) ->
     for number, _ in enumerate(rounds(every, stop)):
         try:
             status = repair()
-        except CassieqError as error:
+        except (CassieqError, OSError) as error:
             if number == 0 and isinstance(error, _BY_THE_CALLER):
                 raise
             complain("repair", error)

@@ -41,7 +41,7 @@ from cassieq_spark.groups.state import (
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import REDRIVE_LIFETIME, Mark, Once, mark, read_mark
 from cassieq_spark.model import QueueId, Range, Ranges
-from cassieq_spark.queues import list_queues
+from cassieq_spark.queues import list_records
 from cassieq_spark.store.protocol import Op, ServerNow
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class OpenClaim:
 
     Attributes:
         slot: Its slot in the state of the group.
-        target: The ledger of its target queue; None if that queue does not exist any more, or if
+        target: The ledger of its target queue; None if there is no such ledger any more, or if
             the lease is no claim.
         is_published: Whether its messages are visible there.
     """
@@ -198,8 +198,14 @@ def is_published(target: Ledger, once: Once) -> bool:
 def read_claims(ledger: Ledger, state: GroupState) -> list[OpenClaim]:
     """Read which claims in ``state`` are published. A scan of the queues, and a read for each."""
     slots = [slot for slot in state.slots if slot.monotons]
-    queues = list_queues(ledger.store) if slots else []
-    targets = [each.queue_id for queue in queues for each in queue.by_partition]
+    records = list_records(ledger.store) if slots else []
+    # Also of queues that were purged or deleted since, until the repair retires their ledgers.
+    targets = [
+        each.queue_id
+        for record in records
+        for version in range(record.retired + 1, record.definition.version + 1)
+        for each in record.of_version(version)
+    ]
     claims = []
     for slot in slots:
         found = next((each for each in targets if is_token_for(slot.lease, each)), None)
@@ -238,14 +244,18 @@ def _resolve_claims(group: ConsumerGroup) -> None:
             ack_claim(group, claim.slot.lease)
             _log(group, claim, "published by a run that broke off: acked")
         else:
-            released = {timedelta(0): claim.slot.monotons}
-            group.settle(claim.slot.lease, Settlement(released=released))
+            release_claim(group, Claim(claim.slot.monotons, claim.slot.lease))
             _log(group, claim, "claimed by a run that broke off: given back")
 
 
 def ack_claim(group: ConsumerGroup, lease: UUID) -> None:
     """Settle the messages of a claim, which are published. One LWT, two reads."""
     group.lease(LeaseRequest(held=lease, max_messages=0))
+
+
+def release_claim(group: ConsumerGroup, claim: Claim) -> None:
+    """Give the messages of a claim back, which are not published. One LWT, a read."""
+    group.settle(claim.lease, Settlement(released={timedelta(0): claim.monotons}))
 
 
 def _around(left: Ranges, window: int) -> list[Ranges]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from cassieq_spark.arguments import RESERVED
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.dead_letters.copies import check_takes_all, copies_of, letter_of_bytes
+from cassieq_spark.dead_letters.letters import UNREADABLE
 from cassieq_spark.errors import CassieqError, ContentionError, InvariantError, QueueStateError
 from cassieq_spark.fetch.find import Piece, find_pieces
 from cassieq_spark.fetch.read import Damage, Decoder, read_pieces
@@ -55,7 +56,9 @@ def dead_letter_messages(
 ) -> int:
     """Dead-letter messages that were delivered too often, or rejected.
 
-    Two LWTs and a few reads for each waiting row. An error is logged, not raised, as the group
+    Two LWTs and a few reads for each waiting row, and a third LWT for messages that are not marked
+    dead: otherwise a reader with a higher limit, of before an alter, could get them while they are
+    copied. An error is logged, not raised, as the group
     must get its other messages: the dead ones stay in the queue, and are tried again a minute
     later. If the group changes too fast for a removal, the rest is left, and is due as before.
 
@@ -63,9 +66,14 @@ def dead_letter_messages(
         How many messages were dead-lettered.
     """
     count = 0
-    for each in dead:
-        is_copied = False
+    for row in dead:
+        each, is_copied = row, False
         try:
+            if each.reason is None:
+                marked = group.mark_dead(each)
+                if marked is None:
+                    continue
+                each = marked
             if queue.dead_letter_queue is not None:
                 # The dead-letter queue gets new columns before the queue does: read it second.
                 source = _definition_now(store, queue)
@@ -196,7 +204,7 @@ class _Copies:
         data = damage.chunk.data
         headers = self._about(piece, first) | {
             RESERVED + "reason": damage.reason,
-            RESERVED + "unreadable": f"{first}-{first + count}",
+            UNREADABLE: f"{first}-{first + count}",
             RESERVED + "chunk": f"{piece.block}/{damage.chunk.bucket}/{damage.chunk.start}",
             RESERVED + "chunk-bytes": str(len(data)),
         }

@@ -14,6 +14,9 @@ from cassieq_spark.model import Range, Ranges
 #: Digits of a count of redrives; other programs may have written any number.
 _LONGEST_COUNT = 9
 
+#: The header of a letter that stands for messages that could not be read: their monotons.
+UNREADABLE = RESERVED + "unreadable"
+
 #: The headers of a message as Arrow returns them; None if it has none.
 Headers = Sequence[tuple[str, str | None]] | None
 
@@ -28,6 +31,7 @@ class DeadLetter(Displayed):
             without ``origin_queue`` is no dead letter.
         reason: Why it is dead.
         dead_lettered_at: When it was dead-lettered.
+        is_unreadable: Whether it stands for messages that could not be read.
     """
 
     monoton: int
@@ -35,6 +39,7 @@ class DeadLetter(Displayed):
     origin_group: str | None = None
     reason: str | None = None
     dead_lettered_at: datetime | None = None
+    is_unreadable: bool = False
 
     def _view(self) -> View:
         facts = {
@@ -85,6 +90,7 @@ class DeadLetterGroup(Displayed):
         origin_queue, origin_group, reason: See `DeadLetter`.
         monotons: Where they are in the dead-letter queue; at least one.
         first, last: When the first and the last of them were dead-lettered; None if not known.
+        unreadable: Those of the monotons that stand for messages that could not be read.
     """
 
     origin_queue: str | None
@@ -93,6 +99,7 @@ class DeadLetterGroup(Displayed):
     monotons: Ranges
     first: datetime | None
     last: datetime | None
+    unreadable: Ranges = field(default_factory=Ranges)
 
     def _view(self) -> View:
         facts = {
@@ -115,7 +122,8 @@ def read_letter(monoton: int, headers: Headers) -> DeadLetter:
     values = dict(headers or ())
     names = ("origin-queue", "origin-group", "reason", "dead-lettered-at")
     origin, group, reason, at = (values.get(RESERVED + name) for name in names)
-    return DeadLetter(monoton, origin, group, reason, _instant(at))
+    is_unreadable = UNREADABLE in values
+    return DeadLetter(monoton, origin, group, reason, _instant(at), is_unreadable)
 
 
 def redriven_headers(headers: Headers) -> list[tuple[str, str | None]]:
@@ -145,7 +153,7 @@ def group_letters(
         key = (letter.origin_queue, letter.origin_group, letter.reason)
         groups.setdefault(key, _Gathered()).add(letter)
     in_order = sorted(groups.items(), key=lambda group: [part or "" for part in group[0]])
-    return tuple(DeadLetterGroup(*key, *gathered.done()) for key, gathered in in_order)
+    return tuple(gathered.as_group(*key) for key, gathered in in_order)
 
 
 @dataclass(slots=True)
@@ -154,6 +162,7 @@ class _Gathered:
 
     runs: list[list[int]] = field(default_factory=list)
     instants: list[datetime] = field(default_factory=list)
+    unreadable: list[Range] = field(default_factory=list)
 
     def add(self, letter: DeadLetter) -> None:
         if self.runs and self.runs[-1][1] == letter.monoton:
@@ -163,11 +172,16 @@ class _Gathered:
         if letter.dead_lettered_at is not None:
             instants = [*self.instants, letter.dead_lettered_at]
             self.instants = [min(instants), max(instants)]
+        if letter.is_unreadable:
+            self.unreadable.append(Range(letter.monoton, letter.monoton + 1))
 
-    def done(self) -> tuple[Ranges, datetime | None, datetime | None]:
+    def as_group(
+        self, origin: str | None, group: str | None, reason: str | None
+    ) -> DeadLetterGroup:
         monotons = Ranges(tuple(Range(start, stop) for start, stop in self.runs))
         first, last = self.instants or (None, None)
-        return monotons, first, last
+        unreadable = Ranges.of(*self.unreadable)
+        return DeadLetterGroup(origin, group, reason, monotons, first, last, unreadable)
 
 
 def _instant(text: str | None) -> datetime | None:

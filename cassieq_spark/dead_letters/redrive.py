@@ -8,6 +8,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,16 +22,17 @@ from cassieq_spark.dead_letters.claims import (
     is_published,
     once_of,
     open_admin_group,
+    release_claim,
     token_for,
 )
 from cassieq_spark.dead_letters.copies import check_same_kind, copies_of
 from cassieq_spark.dead_letters.letters import DeadLetterGroup, redriven_headers
 from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, read_messages, unwatched
-from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.errors import CassieqError, OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import QueueDefinition, Range, Ranges, account_of
+from cassieq_spark.model import PendingBlock, QueueDefinition, Range, Ranges, account_of
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.producer.partitioner import partition_of_key, partition_without_key
 from cassieq_spark.queues import ledgers_of, read_queue
@@ -81,7 +83,8 @@ def read_routes(
 ) -> tuple[Route, ...]:
     """Read to which queues dead letters are to go. Two reads for each queue; changes nothing.
 
-    Messages whose headers do not tell their origin stay, unless ``to`` is given.
+    Messages whose headers do not tell their origin stay, unless ``to`` is given; and so do letters
+    that stand for messages that could not be read: no message of their queue is in them.
 
     Args:
         to: Name of the queue to which all of them go; None: each goes to where it came from.
@@ -110,7 +113,11 @@ def read_routes(
         check_same_kind(found.queue, target)
         if not force:
             _check_groups(store, target, each)
-        routes.append(Route(target, Ranges.union(group.monotons for group in each)))
+        monotons = Ranges.union(group.monotons for group in each)
+        if to is None:
+            monotons -= Ranges.union(group.unreadable for group in each)
+        if monotons:
+            routes.append(Route(target, monotons))
     return tuple(routes)
 
 
@@ -205,7 +212,15 @@ class _Run:
         claimed = claim(self.group, part, token=token, length=self.queue.lease)
         if claimed is None:
             return 0
-        published = self._publish(target, claimed)
+        try:
+            block = self._write(target, claimed)
+        except CassieqError as error:
+            # Nothing is published: they need not wait until the lease is over.
+            error.add_note(f"dead letters {claimed.monotons.short}: none of them is redriven")
+            with suppress(CassieqError):
+                release_claim(self.group, claimed)
+            raise
+        published = self._publish(target, claimed, block)
         action, count = (REDRIVEN if published else TAKEN_OVER), claimed.monotons.count
         logger.log(
             logging.INFO if published else logging.WARNING,
@@ -221,8 +236,8 @@ class _Run:
         ack_claim(self.group, claimed.lease)
         return count
 
-    def _publish(self, target: QueueDefinition, claimed: Claim) -> bool:
-        """Publish a claim; False if another run has given it back before."""
+    def _write(self, target: QueueDefinition, claimed: Claim) -> PendingBlock:
+        """Write copies of the messages of a claim. They are not visible yet."""
         batches = read_messages(self.store, self.queue, claimed.monotons)
         # With the new header, a message may exceed the limit.
         options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
@@ -235,10 +250,13 @@ class _Run:
             )
             for rows in batches
         )
-        written = write_block(self.store, target, copies, options, takes_reserved=True)
+        return write_block(self.store, target, copies, options, takes_reserved=True)
+
+    def _publish(self, target: QueueDefinition, claimed: Claim, block: PendingBlock) -> bool:
+        """Publish a claim; False if another run has given it back before."""
         once = once_of(self.queue.queue_id, claimed.lease)
         ledger = Ledger(self.store, target.queue_id)
-        done = publish(ledger, [written], batch=once)
+        done = publish(ledger, [block], batch=once)
         return done.monotons is not None or is_published(ledger, once)
 
 

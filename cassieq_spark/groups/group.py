@@ -286,16 +286,23 @@ class ConsumerGroup:
             lambda state: Waiting(max(state.due_in(), dead.due + 1), dead.monotons, deliveries=0),
         )
 
-    def mark_dead(self, row: Waiting) -> bool:
+    def mark_dead(self, row: Waiting) -> Waiting | None:
         """Give messages that wait, and were handed out too often, the reason why they are dead.
 
-        So everyone sees that they are, whatever the limit of deliveries is. The same cost; False
-        if someone else was faster.
+        So everyone sees that they are, whatever the limit of deliveries is. The same cost.
+
+        Returns:
+            The new row; None if someone else was faster.
         """
-        reason = too_often(row.deliveries)
-        return self._replace_dead(
-            row, lambda state: replace(row, due=max(state.due_in(), row.due + 1), reason=reason)
-        )
+        marked = row
+
+        def mark(state: GroupState) -> Waiting:
+            nonlocal marked
+            due = max(state.due_in(), row.due + 1)
+            marked = replace(row, due=due, reason=too_often(row.deliveries))
+            return marked
+
+        return marked if self._replace_dead(row, mark) else None
 
     def defer_dead(self, dead: Waiting, *, by: timedelta) -> bool:
         """Let dead messages be dead-lettered later, so that they do not hide those behind them.

@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from cassieq_spark.lock.bakery import Bakery
 from cassieq_spark.repair import runs
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.runs import REPAIR, read_history
+from cassieq_spark.repair.scan import DriverScan, Scan
 from cassieq_spark.signals import Stop
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
@@ -162,6 +165,65 @@ def test_an_error_of_one_round_does_not_end_the_others(
     assert [run.outcome for run in read_history(queue.store, 9)][1:3] == [Outcome.FAILED] * 2
 
 
+def test_a_report_that_cannot_be_written_is_no_loss(
+    queue: RepairedQueue, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert job.main([*SCAN, "--json", str(tmp_path)]) == job.FAILED
+
+    assert "repair: [Errno 21]" in capsys.readouterr().err
+    assert queue.finalised == 6
+
+
+def test_a_report_that_cannot_be_written_does_not_end_the_rounds(
+    queue: RepairedQueue,
+    heard: threading.Event,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    use(monkeypatch, SignalsAfter(queue.store, heard, runs=3))
+
+    assert job.main([*SCAN, "--every", "1ms", "--json", str(tmp_path)]) == job.WHOLE
+
+    assert len(read_history(queue.store, 9)) == 3
+
+
+def test_an_error_that_nobody_expected_is_no_loss_and_shows_where_it_was(
+    queue: RepairedQueue, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(job, "_spark_scan", fail)
+
+    assert job.main([]) == job.FAILED
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "scans"),
+    [("", "Spark"), ('[repair]\nscan = "driver"\n', "driver")],
+)
+def test_as_a_job_it_scans_with_spark_unless_its_file_says_otherwise(
+    queue: RepairedQueue, text: str, scans: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "cassieq.toml"
+    file.write_text('[cassandra]\nkeyspace = "k"\n' + text)
+    asked: list[str] = []
+
+    def scan_of(name: str) -> Callable[..., object]:
+        def scan(*_: object) -> AbstractContextManager[Scan]:
+            asked.append(name)
+            return nullcontext(DriverScan(queue.store))
+
+        return scan
+
+    monkeypatch.setattr(job, "_spark_scan", scan_of("Spark"))
+    monkeypatch.setattr(job, "_driver_scan", scan_of("driver"))
+
+    assert job.main(["--config", str(file)]) == job.WHOLE
+    assert asked == [scans]
+
+
 def test_no_such_queue_ends_it_at_once(queue: RepairedQueue, capsys: pytest.CaptureFixture[str]):
     assert job.main([*SCAN, "--every", "1ms", "--queue", "order"]) == job.USAGE
 
@@ -188,6 +250,7 @@ def test_no_cassandra_is_told_apart(
         (["--keep-history", "1500ms"], "must be whole seconds"),
         (["--steps", "finalise,repair"], "the steps are redeliver, expire, finalise"),
         (["--scan", "spark"], "must be connector or driver, not 'spark'"),
+        (["--json", "no-such-folder/report.json"], "there is no folder no-such-folder"),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -227,6 +227,30 @@ def test_dead_messages_that_wait_are_copied_and_removed():
     assert scene.outstanding() == []
 
 
+@pytest.mark.parametrize("after", range(12))
+def test_a_reader_with_a_higher_limit_gets_nothing_that_is_copied(after: int):
+    scene = Scene(count=0)
+    lease = scene.hand_out(12)
+    released = {timedelta(0): Ranges.parse("2-4")}
+    settlement = Settlement(acked=Ranges.parse("0-2,4-12"), released=released)
+    scene.group.settle(lease, settlement)
+    dead = scene.group.lease(scene.request()).dead
+    other, got = make_group(scene.memory, scene.queue.queue_id), Ranges()
+
+    def read() -> None:
+        nonlocal got
+        # As it was before an alter.
+        lease = other.lease(scene.request(max_deliveries=9))
+        got = Ranges.union(each.monotons for each in lease.leased)
+
+    scene.store.interrupt(read, after=after)
+    scene.dead_letter(dead)
+
+    copied = Ranges.of(*(Range(int(each), int(each) + 1) for each in scene.values()))
+    assert not got & copied
+    assert Ranges.union([got, copied]) == Ranges.parse("2-4")
+
+
 def test_several_that_are_dead_are_each_copied():
     scene = Scene(count=2)
     scene.hand_out(3)

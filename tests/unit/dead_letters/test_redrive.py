@@ -25,12 +25,12 @@ from cassieq_spark.dead_letters.redrive import (
     redrive,
 )
 from cassieq_spark.dead_letters.survey import survey
-from cassieq_spark.errors import ContentionError, OptionError, QueueStateError
+from cassieq_spark.errors import ContentionError, MessageError, OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.registration import create_group, ensure_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueId, Ranges
-from cassieq_spark.queues import create_queue
+from cassieq_spark.queues import create_queue, delete_queue, purge_queue
 from cassieq_spark.testing.faults import Fault
 from tests.support.builders import LEASE, make_request
 from tests.unit.dead_letters.dead_queue import MOMENT, DeadQueue, read_all
@@ -118,6 +118,36 @@ def test_what_has_no_origin_stays_unless_it_is_told_where_to_go():
 
     assert queue.left() == [0, 2]
     assert run(queue).redriven == {}
+
+
+def test_letters_that_stand_for_unreadable_messages_stay_unless_it_is_told_where_to_go():
+    queue = DeadQueue(["orders"])
+    queue.add(["orders", "payments"], unreadable="5-7")
+    queue.add(["orders"])
+
+    assert run(queue).redriven == {"orders": 2}
+    assert queue.left() == [1, 2]
+
+    assert run(queue, to="payments").redriven == {"payments": 2}
+    assert queue.arrived("payments") == [1, 2]
+
+
+def test_letters_that_cannot_be_copied_are_named_and_can_be_redriven_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    queue = DeadQueue(["orders"] * 2)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MessageError("column 'vendor', row 0: it is null")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redrive_module, "write_block", refuse)
+        with pytest.raises(MessageError, match="it is null") as caught:
+            run(queue)
+
+    assert caught.value.__notes__ == ["dead letters 0 to 1: none of them is redriven"]
+    assert queue.held() == []
+    assert run(queue) == RedriveReport({"orders": 2}, missed=0, is_stopped=False)
 
 
 def test_only_what_is_meant_goes_and_the_rest_can_go_later():
@@ -358,6 +388,21 @@ def test_another_target_or_filter_after_a_crash_publishes_nothing_twice():
 
     assert queue.arrived("orders") == [0, 1, 3]
     assert [row["value"] for row in read_all(queue.memory, other)] == [b"2", b"4", b"5"]
+
+
+@pytest.mark.parametrize("end", [purge_queue, delete_queue])
+def test_what_was_published_before_a_crash_is_not_dead_after_its_target_was_purged_or_deleted(
+    end: Callable[..., object],
+):
+    queue = DeadQueue(ORIGINS[:2])
+    crash_after_publish(queue)
+    queue.lapse()
+
+    end(queue.memory, "orders", force=True)
+
+    assert queue.left() == []
+    assert run(queue).redriven == {}
+    assert queue.held() == queue.left() == []
 
 
 def test_what_was_published_before_a_crash_is_not_purged():
