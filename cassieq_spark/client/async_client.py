@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial, wraps
@@ -140,9 +140,61 @@ def _without_thread(
         self: AsyncProducer, /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T] | None:
         future = method(self._blocking, *args, **kwargs)
-        return None if future is None else asyncio.wrap_future(future)
+        return None if future is None else _Outcome(future)
 
     return wraps(method)(call)
+
+
+class _Outcome(asyncio.Future[T]):
+    """A future of the loop with the outcome of a producer's one.
+
+    That one learns that the program asked for the outcome when it asks this one. With
+    `asyncio.wrap_future` it would count as asked for as soon as it is known.
+    """
+
+    def __init__(self, source: Future[T]) -> None:
+        super().__init__()
+        self._source = source
+        self.add_done_callback(self._cancel_source)
+        source.add_done_callback(self._tell_loop)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        try:
+            return (yield from super().__await__())
+        finally:
+            self._ask()
+
+    def result(self) -> T:
+        self._ask()
+        return super().result()
+
+    def exception(self) -> BaseException | None:
+        self._ask()
+        return super().exception()
+
+    def _ask(self) -> None:
+        if self.done() and not self.cancelled():
+            self._source.exception()
+
+    def _cancel_source(self, _: object) -> None:
+        if self.cancelled():
+            self._source.cancel()
+
+    def _tell_loop(self, _: object) -> None:
+        loop = self.get_loop()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        if self.done():
+            return
+        if self._source.cancelled():
+            self.cancel()
+        # Of the class, which does not count as asking.
+        elif (error := Future.exception(self._source)) is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(Future.result(self._source))
 
 
 class AsyncProducer(InThreads[Producer]):

@@ -24,8 +24,10 @@ from cassieq_spark.store.protocol import (
 )
 
 HEAD: RowKey = ("head", 0, "")
+_MILLISECOND = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The fence of a new ledger.
-_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+_NEVER = _EPOCH
 
 
 class LedgerStatus(StrEnum):
@@ -346,10 +348,11 @@ def block_values(block: PendingBlock, stop: int) -> Values:
         "published_at": ServerNow(),
         "size": block.size,
     }
+    # Stored as milliseconds, so rounded up: no message is early.
     if isinstance(block.visible, timedelta):
-        values["visible_at"] = ServerNow(block.visible)
+        values["visible_at"] = ServerNow(-(-block.visible // _MILLISECOND) * _MILLISECOND)
     elif block.visible is not None:
-        values["visible_at"] = block.visible
+        values["visible_at"] = _EPOCH - (_EPOCH - block.visible) // _MILLISECOND * _MILLISECOND
     return values
 
 

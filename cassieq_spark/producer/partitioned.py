@@ -14,9 +14,10 @@ from cassieq_spark.arrow.chunks import check_messages
 from cassieq_spark.arrow.fingerprint import Fingerprint
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.errors import CassieqError, InvariantError, OutcomeUnknownError
+from cassieq_spark.ledger.decide import Standing, standing_of
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once
-from cassieq_spark.ledger.publish import Published, check_order
+from cassieq_spark.ledger.publish import Published, check_order, skip_published
 from cassieq_spark.model import (
     Positions,
     QueueDefinition,
@@ -31,7 +32,6 @@ from cassieq_spark.producer.blocks import MOST_TIMES, BlockWriter, checked_rows,
 from cassieq_spark.producer.new_message import CheckedMessage, Visible
 from cassieq_spark.producer.partitioner import (
     deal,
-    lacks_keys,
     partition_of_key,
     partition_without_key,
 )
@@ -85,7 +85,7 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
     if queue.partitions == 1:
         how = partial(write_partition, options=options, visible=visible, most_times=most_times)
         return [how(store, queue, batches, batch)]
-    form, rows, takes_turns = form_of(queue), 0, 1
+    form, rows = form_of(queue), 0
     without_key = partition_without_key(batch, queue.partitions)
     parts: dict[int, _Part] = {}
 
@@ -101,8 +101,6 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
         rows += each.num_rows
         if not each.num_rows:
             continue
-        if isinstance(batch, SinkBatch) and lacks_keys(each, form.names.key):
-            takes_turns = queue.partitions
         dealt = dict(deal(each, form.names.key, queue.partitions, without_key=without_key))
         new = [partition for partition in dealt if partition not in parts]
         parts |= zip(new, in_parallel(begun, new), strict=True)
@@ -113,7 +111,7 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
                 part.writer.flush()
     in_order = [parts[partition] for partition in sorted(parts)]
     written = in_parallel(lambda part: part.finish(visible), in_order, at_once=_WRITTEN_AT_ONCE)
-    return [replace(each, takes_turns=takes_turns) for each in written]
+    return [replace(each, partitions=queue.partitions) for each in written]
 
 
 class _Part(NamedTuple):
@@ -178,8 +176,8 @@ def publish_all(
     visible together, or never. If one of several partitions fails, others may be visible; a write
     that has a name is completed by repeating it.
 
-    If a batch of a sink has messages without a key, one more read before for each partition that
-    gets no message; these reads go out at the same time, too.
+    If a sink publishes it, one more read before for each partition that gets no message; these
+    reads go out at the same time, too.
 
     Args:
         written: What each task has written, all of one write.
@@ -191,6 +189,7 @@ def publish_all(
 
     Raises:
         BatchOrderError: The sink has published a later batch; nothing is published.
+        BatchChangedError: The sink has published other messages under this number; likewise.
         OutcomeUnknownError: See `publish_written`; or the write has no name, and only some of the
             partitions have published it.
         CassieqError: See `publish_written`.
@@ -202,8 +201,8 @@ def publish_all(
     if len(versions) > 1:
         raise InvariantError(f"the tasks of one write named several versions: {sorted(versions)}")
 
-    _check_other_partitions(store, written)
     whole = sum((each.fingerprint for each in written), Fingerprint())
+    _check_other_partitions(store, written, whole, fail_on_changed=fail_on_changed)
     for queue_id, (first, *others) in by_partition.items():
         # Each partition remembers the fingerprint of the whole batch: its own part may be the same
         # in a batch that is not.
@@ -267,24 +266,35 @@ def _error_of(errors: Sequence[CassieqError], partitions: int, *, named: bool) -
     return partly
 
 
-def _check_other_partitions(store: Store, written: Sequence[Written]) -> None:
-    """Refuse a batch with rows without a key if a partition that it leaves out has a later one.
+def _check_other_partitions(
+    store: Store, written: Sequence[Written], whole: Fingerprint, *, fail_on_changed: bool
+) -> None:
+    """Refuse a batch of a sink if a partition that it leaves out has it already, or a later one.
 
-    The rows of a later batch may be the same, and went to another partition. The other partitions
-    are those that the tasks have not read.
+    The rows of a later batch may be the same, and went to another partition; and rows that have
+    another key now went to another one, too. The other partitions are those that the tasks have
+    not read.
+
+    Args:
+        whole: The fingerprint of the whole batch.
 
     Raises:
         BatchOrderError: A partition has a later one.
+        BatchChangedError: A partition has it with other rows.
     """
-    one = next((each for each in written if each.takes_turns > 1), None)
-    if one is None or not isinstance(batch := one.batch, SinkBatch):
+    one = next(iter(written), None)
+    if one is None or one.partitions == 1 or not isinstance(one.batch, SinkBatch):
         return
+    batch = replace(one.batch, fingerprint=str(whole) if whole.rows else None)
     name, version, _ = parts_of_id(one.queue_id)
     read = {each.queue_id for each in written}
-    every = [id_of(name, version, number) for number in range(one.takes_turns)]
+    every = [id_of(name, version, number) for number in range(one.partitions)]
 
     def check(queue_id: QueueId) -> None:
-        check_order(queue_id, batch, Ledger(store, queue_id).read_sink(batch.sink))
+        last = Ledger(store, queue_id).read_sink(batch.sink)
+        check_order(queue_id, batch, last)
+        if last is not None and fail_on_changed and standing_of(batch, last) is Standing.CHANGED:
+            skip_published(queue_id, batch, last, fail_on_changed=True)
 
     in_parallel(check, [each for each in every if each not in read])
 

@@ -53,11 +53,6 @@ def partition_without_key(batch: SinkBatch | Once | None, partitions: int) -> in
     return secrets.randbelow(partitions)
 
 
-def lacks_keys(rows: pa.RecordBatch, key: str) -> bool:
-    """Whether some of these rows have no key; see `deal`."""
-    return key not in rows.schema.names or rows.column(key).null_count > 0
-
-
 def deal(
     rows: pa.RecordBatch, key: str, partitions: int, *, without_key: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -36,8 +36,7 @@ class Written:
         blocks: The task's blocks; none if the batch was published before.
         fingerprint: The fingerprint of the task's rows, if a sink publishes the batch.
         published: What was published before under the name; None: nothing.
-        takes_turns: How many partitions take the sink's batches in turn, if this task has rows
-            without a key; 1 if it has none, or the queue has one partition.
+        partitions: How many partitions the queue has.
     """
 
     queue_id: QueueId
@@ -45,7 +44,7 @@ class Written:
     blocks: tuple[PendingBlock, ...] = ()
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     published: SinkBatch | Mark | None = None
-    takes_turns: int = 1
+    partitions: int = 1
 
 
 class Attempt:

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
@@ -309,6 +310,47 @@ def test_leaving_a_producer_tells_of_an_error_that_nobody_asked_for(
 
     with pytest.raises(NotAppliedError):
         asyncio.run(asyncio.wait_for(program(), PATIENCE))
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_leaving_a_producer_raises_an_error_whose_future_nobody_asked(
+    trouble: FaultyStore, client: Client, asks: bool
+):
+    def fail() -> None:
+        raise NotAppliedError("no replicas")
+
+    async def program() -> None:
+        async with AsyncClient.from_store(trouble) as queues, queues.producer("q") as producer:
+            trouble.interrupt(fail, after=0)
+            put = producer.try_put("v")
+            assert put is not None
+            await asyncio.wait([put])
+            if asks:
+                with pytest.raises(NotAppliedError):
+                    await put
+            await producer.flush()
+
+    with nullcontext() if asks else pytest.raises(NotAppliedError):
+        asyncio.run(asyncio.wait_for(program(), PATIENCE))
+
+
+def test_a_put_of_a_server_that_is_cancelled_is_left_out(client: Client, store: CountingStore):
+    async def program() -> None:
+        async with (
+            AsyncClient.from_store(store) as queues,
+            queues.producer("q", linger=3600 * SECOND) as producer,
+        ):
+            put, kept = producer.try_put("a"), producer.try_put("b")
+            assert put is not None
+            assert kept is not None
+            put.cancel()
+            await asyncio.wait([put])
+            await producer.flush()
+            assert await kept == 0
+
+    asyncio.run(asyncio.wait_for(program(), PATIENCE))
+
+    assert [each.value for each in client.peek("q")] == [b"b"]
 
 
 def test_a_server_puts_without_threads_and_is_refused_rather_than_kept_waiting(

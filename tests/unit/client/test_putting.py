@@ -200,6 +200,16 @@ def test_half_a_name_is_refused(client: Client, named: tuple[str | None, int | N
         client.put_many("q", ["a"], txn_app_id=named[0], txn_version=named[1])
 
 
+def test_a_message_is_not_even_a_part_of_a_millisecond_early(client: Client, clock: FakeClock):
+    client.put("q", "a", delay=timedelta(microseconds=1999))
+    client.put("q", "b", visible_at=clock.now + timedelta(microseconds=1999))
+
+    clock.advance(timedelta(milliseconds=1))
+    assert client.receive("q", "g", max=10) == []
+    clock.advance(timedelta(milliseconds=1))
+    assert {each.value for each in client.receive("q", "g", max=10)} == {b"a", b"b"}
+
+
 def test_delayed_messages_come_when_it_is_time(client: Client, clock: FakeClock):
     client.put("q", "later", delay=10 * SECOND)
     client.put_many("q", ["last"], visible_at=clock.now + 20 * SECOND)

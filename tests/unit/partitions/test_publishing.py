@@ -260,6 +260,27 @@ def test_rows_without_keys_of_an_older_checkpoint_are_refused_in_whichever_parti
     assert len(queue.peek()) == 1
 
 
+@pytest.mark.parametrize("number", range(8))
+def test_a_batch_whose_rows_have_other_keys_now_is_refused(queue: PartitionedQueue, number: int):
+    publish_all(queue.store, write(queue, KEYS[0][0]))
+    error = BatchChangedError if number == BATCH.batch_id else BatchOrderError
+
+    with pytest.raises(error):
+        publish_all(queue.store, write(queue, KEYS[1][0], batch=SinkBatch("query:q", number)))
+
+    assert len(queue.peek()) == 1
+
+
+def test_a_batch_whose_rows_have_other_keys_now_is_completed_if_that_is_allowed(
+    queue: PartitionedQueue,
+):
+    publish_all(queue.store, write(queue, KEYS[0][0]))
+
+    publish_all(queue.store, write(queue, KEYS[1][0]), fail_on_changed=False)
+
+    assert len(queue.peek()) == 2
+
+
 def test_a_lower_version_without_keys_is_refused():
     client = Client.from_store(make_clocked_store()[0])
     client.create_queue("p", partitions=2)
@@ -276,11 +297,12 @@ def test_a_lower_version_without_keys_is_refused():
     [
         ([None], BATCH, 1 + 3),
         ([None, *ALL], BATCH, 4),
-        ([KEYS[0][0]], BATCH, 1),
+        ([KEYS[0][0]], BATCH, 1 + 3),
+        ([*ALL], BATCH, 4),
         ([None], once_of_key("k"), 1),
     ],
 )
-def test_only_a_batch_of_a_sink_with_rows_without_keys_is_looked_for_in_other_partitions(
+def test_a_batch_of_a_sink_is_looked_for_in_the_partitions_that_it_leaves_out(
     queue: PartitionedQueue, keys: list[str | None], batch: SinkBatch | Once | None, reads: int
 ):
     tasks = [write_messages(queue.store, queue.definition, [rows(*keys)], batch) for _ in range(3)]

@@ -11,7 +11,7 @@ import pytest
 from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.ledger.publish import MOST_BLOCKS
-from cassieq_spark.model import BucketSlice, PendingBlock, Range
+from cassieq_spark.model import BucketSlice, PendingBlock, Range, block_time
 from cassieq_spark.producer import blocks
 from cassieq_spark.producer.blocks import MOST_TIMES, times_of_task, write_block, write_blocks
 from cassieq_spark.settings import SinkOptions
@@ -290,3 +290,22 @@ def test_a_pending_block_tells_what_its_block_takes_in_the_store(scene: Scene):
 def test_nothing_is_no_block(scene: Scene):
     assert scene.write() == []
     assert [each.count for each in scene.write(delayed())] in ([], [0])
+
+
+def test_after_a_clock_was_ahead_a_block_has_the_right_time_again(monkeypatch: pytest.MonkeyPatch):
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    times = []
+    for ahead in (timedelta(days=30), timedelta(0)):
+        nanoseconds = int((now + ahead).timestamp()) * 10**9
+        monkeypatch.setattr(blocks, "time_ns", lambda at=nanoseconds: at)
+        block = blocks.new_block_id()
+        assert block.version == 1
+        times.append(block_time(block))
+
+    assert times == [now + timedelta(days=30), now]
+
+
+def test_blocks_of_one_moment_are_told_apart(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(blocks, "time_ns", lambda: 1)
+
+    assert len({blocks.new_block_id() for _ in range(1000)}) == 1000
