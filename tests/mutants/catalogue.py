@@ -1781,14 +1781,6 @@ MUTANTS = (
         _PARTITIONS,
     ),
     Mutant(
-        "rows without a key do not count beside rows with one",
-        "I4",
-        "producer/partitioner.py",
-        " or rows.column(key).null_count > 0\n",
-        "\n",
-        _PARTITIONS,
-    ),
-    Mutant(
         "a batch that was published in part is published",
         "I4",
         "producer/partitioned.py",
