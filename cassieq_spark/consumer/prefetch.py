@@ -105,7 +105,8 @@ class Prefetch:
         self, leased: LeasedSlot, first: int, stop: int, most_bytes: int | None
     ) -> None:
         """Read messages from the first missing one on, and further ahead."""
-        if leased.deliveries == 1:
+        # Between delayed messages, or those that were given back, may lie any number of others.
+        if leased.deliveries == 1 and leased.monotons.count == len(leased.monotons.hull):
             try:
                 least = Range(first, leased.monotons.hull.stop)
                 most = Range(first, max(least.stop, min(stop, first + _AHEAD_COUNT)))

@@ -115,7 +115,8 @@ class Decoder:
                 )
             # Serially: a plain read may miss a change that the writer has seen.
             record = read_record(self.store, self.queue.name, serial=True)
-            if record is not None and record.definition.queue_id == self.queue.queue_id:
+            # The version: of a partition, the row has no id.
+            if record is not None and record.definition.version == self.queue.version:
                 self._schemas = record.definition.schemas
         if not 0 < version <= len(self._schemas):
             return None

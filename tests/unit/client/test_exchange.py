@@ -168,6 +168,26 @@ def test_what_is_handed_out_again_is_as_few_as_fit_and_keeps_its_count(client: C
     assert {each.delivery_count for each in received} == {2}
 
 
+def test_what_lies_between_delayed_messages_is_not_read(
+    client: Client, clock: FakeClock, age: Age
+):
+    exchange = client.exchange("q", "g")
+    run_round(exchange, [], limit=1)
+    for _ in range(3):
+        client.put("q", "late", delay=HOUR)
+        client.put_many("q", [os.urandom(100_000)] * 30)
+    client.ack(*run_round(exchange, [], limit=1000).messages)
+    client.put_many("q", ["fresh"] * 3)
+    clock.advance(HOUR)
+    age.seconds += 1
+
+    # That would count as bytes of the round.
+    request = LeaseRequest(max_messages=100, max_decoded_bytes=1 << 20)
+    messages = exchange.round([], request).messages
+
+    assert sorted(each.value for each in messages) == [b"fresh"] * 3 + [b"late"] * 3
+
+
 def test_one_message_is_handed_over_whatever_its_size(client: Client, age: Age):
     client.put_many("q", [b"0" * 100_000 for _ in range(2)])
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cassieq_spark import Client
+from cassieq_spark import Client, NewMessage
 from cassieq_spark.arrow.rows import TypedRows
 from cassieq_spark.errors import MessageError, UnreadableError
 from cassieq_spark.fetch.find import find_pieces
@@ -92,6 +92,24 @@ def test_a_newer_version_is_looked_up_once(reader: int):
     assert scene.read(scene.definitions[reader], Range(0, 3)) == READ[reader]
 
     assert scene.store.serial_read_count == min(1, 2 - reader)
+
+
+def test_a_newer_version_is_found_in_each_partition():
+    store = MemoryStore()
+    client = Client.from_store(store)
+    before = create_queue(store, "q", schema=VERSIONS[0], partitions=2)
+    alter_queue(store, "q", schema=VERSIONS[1])
+    client.put_many("q", [NewMessage(ROWS[1], key=str(number)) for number in range(9)])
+
+    found = []
+    for part in before.by_partition:
+        ledger = Ledger(store, part.queue_id)
+        every = Ranges.of(Range(0, ledger.read_head().next))
+        pieces = find_pieces(ledger, every, deliveries=None)
+        found.append(sum(batch.num_rows for batch in fetch(store, part, pieces)))
+
+    assert sum(found) == 9
+    assert min(found) > 0
 
 
 @pytest.mark.parametrize("columns", ["b string", "a int", "b string, a bigint"])
