@@ -8,17 +8,23 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cassieq_spark import Client
 from cassieq_spark.errors import MessageError
-from cassieq_spark.queues import alter_queue, create_queue
+from cassieq_spark.fetch.find import find_pieces
+from cassieq_spark.fetch.read import fetch
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.queues import alter_queue, create_queue, read_queue
 from cassieq_spark.schemas.canonical import checked
 from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.schemas.evolution import present
 from cassieq_spark.schemas.to_rows import to_dicts, to_json
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Store
 from tests.support.schemas import batches, histories, schemas
 
 #: Each of them makes queues and their groups.
@@ -54,7 +60,7 @@ def filled(draw: st.DrawFn) -> pa.RecordBatch:
     return draw(batches(schema, min_size=1, max_size=6))
 
 
-def client_of(schema: pa.Schema, chunk_size: int) -> Client:
+def client_of(schema: pa.Schema, chunk_size: int, partitions: int = 1) -> Client:
     store = MemoryStore()
     create_queue(
         store,
@@ -64,6 +70,7 @@ def client_of(schema: pa.Schema, chunk_size: int) -> Client:
         max_deliveries=1,
         dead_letter_queue="d",
         schema=to_ddl(schema),
+        partitions=partitions,
     )
     return Client.from_store(store)
 
@@ -71,6 +78,22 @@ def client_of(schema: pa.Schema, chunk_size: int) -> Client:
 def shown(values: Sequence[Any]) -> list[str]:
     """Not a number is not equal to itself."""
     return [repr(value) for value in values]
+
+
+def read_by(store: Store, queue: QueueDefinition) -> list[dict[str, Any]]:
+    """All messages, as a reader gets them that began with this definition."""
+    found = []
+    for part in queue.by_partition:
+        ledger = Ledger(store, part.queue_id)
+        every = Ranges.of(Range(0, ledger.read_head().next))
+        for batch in fetch(store, part, find_pieces(ledger, every, deliveries=None)):
+            found += to_dicts(batch.drop_columns(["_metadata"]))
+    return found
+
+
+def presented(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> list[dict[str, Any]]:
+    """Rows of several versions as those of one."""
+    return [row for each in batches for row in to_dicts(present(each, each.schema, schema))]
 
 
 @few
@@ -96,23 +119,30 @@ def test_rows_come_back_as_they_were_put_also_from_the_dead(
 
 
 @few
-@given(st.data(), histories())
+@given(st.data(), histories(), st.integers(1, 3))
 def test_each_version_reads_what_all_versions_have_put(
-    data: st.DataObject, versions: list[pa.Schema]
+    data: st.DataObject, versions: list[pa.Schema], partitions: int
 ):
-    client = client_of(versions[0], 2)
-    written = []
+    client = client_of(versions[0], 2, partitions)
+    store, written, definitions = client._store, list[pa.RecordBatch](), []
     for schema in versions:
-        alter_queue(client._store, "q", schema=to_ddl(schema))
+        alter_queue(store, "q", schema=to_ddl(schema))
+        definitions.append(read_queue(store, "q"))
         batch = data.draw(batches(schema, min_size=1, max_size=2))
         as_a_table(client, batch)
         written.append(batch)
 
     found = [each.value for each in client.peek("q", max=100)]
 
-    assert shown(found) == shown(
-        [row for batch in written for row in to_dicts(present(batch, batch.schema, versions[-1]))]
-    )
+    assert sorted(shown(found)) == sorted(shown(presented(written, versions[-1])))
+    for schema, definition in zip(versions, definitions, strict=True):
+        try:
+            expected = presented(written, schema)
+        except MessageError:
+            with pytest.raises(MessageError):
+                read_by(store, definition)
+        else:
+            assert sorted(shown(read_by(store, definition))) == sorted(shown(expected))
 
 
 @few
