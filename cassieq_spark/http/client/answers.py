@@ -31,7 +31,10 @@ from cassieq_spark.queues.stats import GroupStats, QueueStats
 
 T = TypeVar("T")
 
-_ERRORS, _MISSING, _CONFLICT = 400, 404, 409
+#: The error of a call on a queue that was closed.
+CLOSED = "this queue is closed: make another one"
+
+_MISSING, _CONFLICT = 404, 409
 _BY_REASON: dict[str, type[NotFoundError]] = {"NotYet": NotYetError, "Deleted": DeletedError}
 
 
@@ -82,8 +85,11 @@ def checked(answer: httpx.Response) -> httpx.Response:
         HttpError: The gateway refused, or failed.
     """
     status = answer.status_code
-    if status < _ERRORS:
+    if answer.is_success:
         return answer
+    if answer.has_redirect_location:
+        to = answer.headers["Location"][:200]
+        raise HttpError(f"{status}: the URL leads on to {to}: give the URL of the gateway", status)
     told = _told(answer)
     message = told.get("message", answer.text[:200])
     if status == _MISSING:

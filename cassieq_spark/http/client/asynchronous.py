@@ -13,6 +13,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 import httpx
 
+from cassieq_spark.errors import CassieqError
+from cassieq_spark.http.client.answers import CLOSED
 from cassieq_spark.http.client.queue import LIMITS, HttpQueue, no_answer, pause_after
 
 P = ParamSpec("P")
@@ -29,6 +31,8 @@ class _Requests(HttpQueue):
         self, method: str, rest: str | None, parse: Callable[[httpx.Response], T], **more: Any
     ) -> T:
         end = time.monotonic() + self._patience
+        if self.http.is_closed:
+            raise CassieqError(CLOSED)
         while True:
             request = self._request(self.http, method, rest, **more)
             try:

@@ -25,12 +25,12 @@ from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.redrive import RedriveReport
 from cassieq_spark.dead_letters.stopped import Resume, Stopped
-from cassieq_spark.errors import OptionError
+from cassieq_spark.errors import CassieqError, OptionError
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts.account import check_account, full_name
 from cassieq_spark.http.accounts.signing import sign_request
 from cassieq_spark.http.client import answers
-from cassieq_spark.http.client.answers import HttpError, HttpSurvey
+from cassieq_spark.http.client.answers import CLOSED, HttpError, HttpSurvey
 from cassieq_spark.http.client.encoding import (
     body_sent,
     delay_sent,
@@ -503,6 +503,8 @@ class HttpQueue:
         a coroutine if `AsyncHttpQueue` calls them.
         """
         end = time.monotonic() + self._patience
+        if self._http.is_closed:
+            raise CassieqError(CLOSED)
         while True:
             request = self._request(self._http, method, rest, **more)
             try:

@@ -47,6 +47,8 @@ HEADERS = "x-cassieq-headers"
 
 _OURS, _HEADER, _HEADERS = b"x-cassieq-", HEADER.encode(), HEADERS.encode()
 _KNOWN_HEADERS = (HEADERS, f"{HEADER}<name>", REQUEST_TIME, NONCE, BODY_DIGEST)
+#: More errors of one body are only counted.
+_MOST_DESCRIBED = 100
 _IDEMPOTENCY_KEY = "idempotency-key"
 _LONGEST_IDEMPOTENCY_KEY = 200
 
@@ -115,7 +117,7 @@ class Call:
         try:
             return model.model_validate_json(self.body or b"{}")
         except ValidationError as error:
-            is_json = error.errors()[0]["type"] != "json_invalid"
+            is_json = "json_invalid" not in {each["type"] for each in _first_errors(error)}
             why = problems(error, model, "field", "the body")
             raise RefusedError(why, 422 if is_json else 400) from error
 
@@ -301,8 +303,17 @@ def problems(error: ValidationError, model: type[Payload], what: str, where: str
 
     ``where`` was checked against ``model``, whose fields are called ``what``: field or parameter.
     """
-    found = error.errors(include_url=False, include_input=False)[:5]
+    found = _first_errors(error)
+    if not found:
+        return f"{where} is not valid: {error.error_count()} {what}s are wrong"
     return f"{where} is not valid: " + "; ".join(_problem(each, model, what) for each in found)
+
+
+def _first_errors(error: ValidationError) -> list[ErrorDetails]:
+    """At most five errors; none if there are so many that to describe them would take long."""
+    if error.error_count() > _MOST_DESCRIBED:
+        return []
+    return error.errors(include_url=False, include_input=False)[:5]
 
 
 def _problem(found: ErrorDetails, model: type[Payload], what: str) -> str:

@@ -6,7 +6,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from cassieq_spark.arguments import A_YEAR, check_instant
@@ -177,7 +185,10 @@ class Update(_Contents):
 class Receipts(Payload):
     """The messages to settle."""
 
-    pop_receipts: list[Annotated[str, Field(max_length=2_000)]] = Field(min_length=1)
+    # The first bad one is an error: there may be millions.
+    pop_receipts: Annotated[list[Annotated[str, Field(max_length=2_000)]], FailFast()] = Field(
+        min_length=1
+    )
 
 
 class ReleasedReceipts(Receipts):
