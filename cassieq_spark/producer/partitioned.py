@@ -290,13 +290,14 @@ def _check_other_partitions(
     read = {each.queue_id for each in written}
     every = [id_of(name, version, number) for number in range(one.partitions)]
 
-    def check(queue_id: QueueId) -> None:
-        last = Ledger(store, queue_id).read_sink(batch.sink)
+    others = [each for each in every if each not in read]
+    found = in_parallel(lambda each: Ledger(store, each).read_sink(batch.sink), others)
+    lasts = {each: last for each, last in zip(others, found, strict=True) if last is not None}
+    for queue_id, last in lasts.items():
         check_order(queue_id, batch, last)
-        if last is not None and fail_on_changed and standing_of(batch, last) is Standing.CHANGED:
+    for queue_id, last in lasts.items():
+        if fail_on_changed and standing_of(batch, last) is Standing.CHANGED:
             skip_published(queue_id, batch, last, fail_on_changed=True)
-
-    in_parallel(check, [each for each in every if each not in read])
 
 
 def positions_of(published: Mapping[QueueId, Published]) -> Range | Positions | None:

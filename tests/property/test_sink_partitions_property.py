@@ -49,11 +49,9 @@ class Model:
 
     def refusal(self, batch: SinkBatch, rows: Sequence[Row]) -> type[Exception] | None:
         """How a write is refused, as docs/partitions.md says."""
-        parts, number = self.parts(batch, rows), batch.batch_id
-        looked_at = range(self.partitions) if any(key is None for key, _ in rows) else parts
-        if any(self.last[at][0] > number for at in looked_at if at in self.last):
+        number, known = batch.batch_id, self.last.values()
+        if any(last > number for last, _ in known):
             return BatchOrderError
-        known = [self.last[at] for at in parts if at in self.last]
         if any(last == number and Counter(rows) != there for last, there in known):
             return BatchChangedError
         return None
