@@ -73,11 +73,9 @@ def plan_lease(
     # recorded, have their turn with a later batch.
     outstanding = [*_outstanding(state, held, settled), *left]
     limit = _most_now(state, request, alive, outstanding)
-    # In turn, by when they were due: without a limit of deliveries, one that fails at once each
-    # time would keep the others waiting for ever.
     again = min(
         (row for row in alive if row.deliveries or request.strict_fifo),
-        key=lambda row: (0 if request.strict_fifo else _due_ms(row), row.monotons.start),
+        key=lambda row: row.monotons.start,
         default=None,
     )
     delayed, room = _delayed_rows(request, alive, limit)
@@ -315,10 +313,6 @@ def _look_ahead(
 
 
 # -- which messages may be leased now, and how many -----------------------------------------------
-
-
-def _due_ms(row: Slot | Waiting) -> int:
-    return row.due if isinstance(row, Waiting) else to_millis(row.due_at)
 
 
 def _due_rows(state: GroupState, request: LeaseRequest, held: UUID | None) -> list[Slot | Waiting]:

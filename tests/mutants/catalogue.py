@@ -1756,14 +1756,6 @@ MUTANTS = (
         ("../unit/client/test_exchange.py",),
     ),
     Mutant(
-        "a message that always fails keeps others waiting",
-        "liveness",
-        "groups/plan.py",
-        "(0 if request.strict_fifo else _due_ms(row), row.monotons.start)",
-        "row.monotons.start",
-        ("../unit/client/test_receiving.py",),
-    ),
-    Mutant(
         "block ids go on from a clock that was ahead",
         "a clock that is ahead",
         "producer/blocks.py",

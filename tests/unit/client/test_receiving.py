@@ -99,24 +99,6 @@ def test_what_is_delivered_too_often_is_dead_lettered(client: Client, clock: Fak
     assert client.stats("q").groups[0].depth == 0
 
 
-def test_a_message_that_fails_each_time_keeps_no_other_that_failed_waiting(
-    client: Client, clock: FakeClock
-):
-    client.create_queue("endless", max_deliveries=0)
-    client.put_many("endless", ["bad", "good"])
-    for message in client.receive("endless", "g", max=2):
-        client.release(message)
-
-    received = []
-    for _ in range(2):
-        (message,) = client.receive("endless", "g", max=1)
-        clock.advance(MOMENT)
-        client.release(message)
-        received.append(message.value)
-
-    assert sorted(received) == [b"bad", b"good"]
-
-
 def test_fresh_messages_and_those_that_come_again_take_turns(client: Client):
     client.put_many("q", map(str, range(6)))
     client.release(*client.receive("q", "g", max=2))

@@ -346,19 +346,16 @@ def test_a_range_that_waits_for_later_is_not_offered():
     assert plan_lease(state, make_request(stop=100)).leased == ()
 
 
-@pytest.mark.parametrize(("strict", "first"), [(False, "20-25"), (True, "10-20")])
-def test_of_what_is_due_again_the_first_that_was_due_comes_first_and_in_order_the_lowest(
-    strict: bool, first: str
-):
+def test_of_what_is_due_again_the_lowest_comes_first():
     state = make_state(
         make_slot(0, "30-40", due_at=PAST),
         make_slot(1, "10-20", due_at=PAST),
         waiting=(Waiting(10, Ranges.parse("20-25"), 2), Waiting(10, Ranges.parse("25-30"), 2)),
     )
 
-    (leased,) = plan_lease(state, make_request(strict_fifo=strict)).leased
+    (leased,) = plan_lease(state, make_request()).leased
 
-    assert leased.monotons == Ranges.parse(first)
+    assert leased.monotons == Ranges.parse("10-20")
 
 
 def test_in_strict_order_what_is_due_again_waits_for_what_is_lower_and_still_held():
