@@ -291,7 +291,9 @@ class GroupModel:
         assert place.deliveries == was.deliveries, (move, "I8")
         if was.token is None:
             assert self.is_dead(was), (move, "moved while it waited")
-            assert place.reason == was.reason, move
+            # It is marked dead before it is copied.
+            is_marked = was.reason is None and str(was.deliveries) in str(place.reason)
+            assert place.reason == was.reason or is_marked, move
             assert place.due > was.due, (move, "deferred to an earlier time")
             self._check_due(move, place, was.due, now + RETRY_MS)
         elif place.reason is not None:
