@@ -198,6 +198,31 @@ def test_an_error_reaches_all_who_asked_and_the_next_go_on(
     assert [str(each) for each in asyncio.run(program())] == ["no node"] * 3
 
 
+def received_after(
+    store: CountingStore, queue: str, receipt: Receipt, action: Action
+) -> list[Message]:
+    """What a request gets that waits while a message is settled."""
+
+    async def program() -> list[Message]:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, timedelta(0))
+            settlements = Settlements(client, coalescer)
+            hour = timedelta(hours=1)
+            waiting = asyncio.create_task(
+                coalescer.receive(queue, "g", most=1, lease=hour, wait=hour)
+            )
+            # The first look is over when an ack of its round, or of the next one, is.
+            await asyncio.sleep(0)
+            assert await coalescer.ack(queue, "g", []) == []
+            await settlements.settle([receipt], action)
+            messages = await asyncio.wait_for(waiting, PATIENCE)
+            await settlements.close()
+            await coalescer.close()
+            return messages
+
+    return asyncio.run(program())
+
+
 def test_in_order_what_follows_a_rejected_message_goes_to_a_request_that_waits_at_once(
     store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
 ):
@@ -207,24 +232,8 @@ def test_in_order_what_follows_a_rejected_message_goes_to_a_request_that_waits_a
     sync.put_many("in-order", ["bad", "good"])
     (bad,) = sync.receive("in-order", "g", max=1)
 
-    async def program() -> list[Message]:
-        async with AsyncClient.from_store(store) as client:
-            coalescer = Coalescer(client, 1000, timedelta(0))
-            settlements = Settlements(client, coalescer)
-            hour = timedelta(hours=1)
-            waiting = asyncio.create_task(
-                coalescer.receive("in-order", "g", most=1, lease=hour, wait=hour)
-            )
-            # The first look is over when an ack of its round, or of the next one, is.
-            await asyncio.sleep(0)
-            assert await coalescer.ack("in-order", "g", []) == []
-            await settlements.settle([Receipt.parse(bad.receipt)], Action("reject", reason="bad"))
-            messages = await asyncio.wait_for(waiting, PATIENCE)
-            await settlements.close()
-            await coalescer.close()
-            return messages
-
-    (message,) = asyncio.run(program())
+    reject = Action("reject", reason="bad")
+    (message,) = received_after(store, "in-order", Receipt.parse(bad.receipt), reject)
 
     assert message.value == b"good"
 
@@ -236,23 +245,6 @@ def test_what_is_released_goes_to_a_request_that_waits_at_once(
     monkeypatch.setattr(module, "longest_pause", lambda _: 3600)
     (receipt,) = leased(sync, 1)
 
-    async def program() -> list[Message]:
-        async with AsyncClient.from_store(store) as client:
-            coalescer = Coalescer(client, 1000, timedelta(0))
-            settlements = Settlements(client, coalescer)
-            hour = timedelta(hours=1)
-            waiting = asyncio.create_task(
-                coalescer.receive("q", "g", most=1, lease=hour, wait=hour)
-            )
-            # The first look is over when an ack of its round, or of the next one, is.
-            await asyncio.sleep(0)
-            assert await coalescer.ack("q", "g", []) == []
-            await settlements.settle([receipt], Action("release"))
-            messages = await asyncio.wait_for(waiting, PATIENCE)
-            await settlements.close()
-            await coalescer.close()
-            return messages
-
-    (message,) = asyncio.run(program())
+    (message,) = received_after(store, "q", receipt, Action("release"))
 
     assert message.delivery_count == 2
