@@ -181,6 +181,10 @@ def _type_problems(  # noqa: PLR0911 - one for each kind of type
             *_type_problems(entry[0], key, joined(path, "key")),
             *_type_problems(entry[1], value, joined(path, "value")),
         ]
+    if of.is_decimal(given) and not 0 <= given.scale <= given.precision:
+        # Arrow's own casts and texts of such numbers are wrong now and then.
+        wanted = "a scale from 0 to its precision; cast the column before"
+        return [f"column {path!r} is of type {type_name(given)}: a decimal must have {wanted}"]
     if not of.is_nested(target) and _may_become(given, target):
         return []
     hint = _HINTS.get((str(_kind(given)), str(_kind(target))), "cast the column before")

@@ -15,7 +15,14 @@ import pyarrow.compute as pc
 from pyarrow import types as of
 
 from cassieq_spark.errors import MessageError
-from cassieq_spark.schemas.canonical import TIMESTAMP, TIMESTAMP_NTZ, joined, parts, type_name
+from cassieq_spark.schemas.canonical import (
+    MOST_PRECISION,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    joined,
+    parts,
+    type_name,
+)
 
 _STRING = pa.string()
 #: The instants and dates of the years 1 to 9999, which Spark documents and Python has.
@@ -242,6 +249,9 @@ def _assembled(
 
 def _cast(array: pa.Array, target: pa.DataType, exact: bool) -> pa.Array | None:
     """The values as those of another type; None, or an error of Arrow's, if one does not fit."""
+    if of.is_decimal32(array.type) or of.is_decimal64(array.type):
+        # Arrow can do less with them: neither limits nor every cast.
+        array = array.cast(pa.decimal128(MOST_PRECISION, array.type.scale))
     given = array.type
     if of.is_floating(given) and of.is_floating(target):
         return _rounded(array, target, exact)
@@ -254,14 +264,18 @@ def _cast(array: pa.Array, target: pa.DataType, exact: bool) -> pa.Array | None:
 
 
 def _to_decimal(array: pa.Array, target: pa.Decimal128Type) -> pa.Array | None:
-    """Numbers as decimals; None if one is too large.
+    """Numbers as decimals; None if one is too large, or a float too small.
 
-    Arrow multiplies by a power of ten, and does not notice when 128 bits overflow. So numbers that
-    are too large are found before the cast.
+    Arrow multiplies by a power of ten, and does not notice when 128 bits overflow. Of a text with
+    many zeros after the point it makes any number, as its powers of ten end before. So both are
+    found before the cast.
     """
     bound = Decimal(10) ** (target.precision - target.scale)
     if of.is_floating(array.type):
-        if _any(pc.greater_equal(pc.abs(array), float(bound))):
+        sizes = pc.abs(array)
+        # A tenth of the last digit: a float may be a little less than the number that it prints.
+        is_tiny = pc.and_(pc.greater(sizes, 0), pc.less(sizes, 10.0 ** -(target.scale + 1)))
+        if _any(pc.or_(is_tiny, pc.greater_equal(sizes, float(bound)))):
             return None
         # By text: the number that is printed, 0.1 and not 0.1000000000000000055.
         return array.cast(_STRING).cast(target)

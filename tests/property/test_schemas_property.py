@@ -7,6 +7,7 @@ import re
 from contextlib import suppress
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -204,9 +205,17 @@ _WHOLE = pa.decimal128(38, 0)
 NUMBERS = st.sampled_from(
     [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint64(), pa.float32(), pa.float64()]
 ) | ATOMIC_TYPES.filter(of.is_decimal)
+#: Only writers have decimals of these widths.
+OTHER_DECIMALS = st.sampled_from(
+    [(pa.decimal32, 9), (pa.decimal64, 18), (pa.decimal256, 76)]
+).flatmap(
+    lambda kind: st.integers(1, kind[1]).flatmap(
+        lambda precision: st.integers(0, precision).map(partial(kind[0], precision))
+    )
+)
 
 
-@given(NUMBERS, NUMBERS, st.data())
+@given(NUMBERS | OTHER_DECIMALS, NUMBERS, st.data())
 def test_a_number_is_assigned_if_nothing_of_it_is_lost(
     source: pa.DataType, target: pa.DataType, data: st.DataObject
 ):
@@ -247,9 +256,13 @@ def test_a_number_that_would_turn_round_in_128_bits_is_refused(
 def _number(type_: pa.DataType) -> st.SearchStrategy[Any]:
     if of.is_unsigned_integer(type_):
         return st.integers(0, 2**type_.bit_width - 1)
-    return values(pa.field("a", type_, nullable=False)) | (
-        st.integers(-5000, 5000).map(lambda n: n / 100) if of.is_floating(type_) else st.nothing()
-    )
+    numbers = values(pa.field("a", type_, nullable=False))
+    if of.is_floating(type_):
+        # Hypothesis prefers large ones.
+        sizes = st.integers(-330, 40).map("{{}}e{}".format)
+        printed = st.builds(str.format, sizes, st.integers(0, 999) | st.integers(0, 10**17))
+        return numbers | st.integers(-5000, 5000).map(lambda n: n / 100) | printed.map(float)
+    return numbers
 
 
 def _stored(value: Any, target: pa.DataType) -> Any:  # noqa: PLR0911 - one for each kind

@@ -139,7 +139,10 @@ def test_rows_are_counted_over_chunks():
         ("a decimal(5,2)", pa.array([0.57]), Decimal("0.57")),
         ("a decimal(5,2)", pa.array([0.57], pa.float32()), Decimal("0.57")),
         ("a decimal(20,0)", pa.array([2**64 - 1], pa.uint64()), Decimal(2**64 - 1)),
+        ("a decimal(2,2)", pa.array([0.01], pa.float32()), Decimal("0.01")),
         ("a decimal(5,1)", pa.array([Decimal("3.10")]), Decimal("3.1")),
+        ("a decimal(9,3)", pa.array([Decimal("3.10")], pa.decimal32(4, 2)), Decimal("3.100")),
+        ("a bigint", pa.array([Decimal("3.0")], pa.decimal32(4, 1)), 3),
         ("a string", pa.array([3]), "3"),
         ("a string", pa.array([True]), "true"),
         ("a string", pa.array([date(2026, 1, 2)]), "2026-01-02"),
@@ -167,6 +170,9 @@ def test_a_value_becomes_one_of_another_type_if_nothing_is_lost(ddl, given, expe
         ("a decimal(5,2)", pa.array([1000])),
         ("a decimal(5,2)", pa.array([Decimal("1.234")])),
         ("a decimal(5,2)", pa.array([float("inf")])),
+        # Of their texts, Arrow makes 0.
+        ("a decimal(38,0)", pa.array([1e-39])),
+        ("a decimal(2,2)", pa.array([-1e-77])),
         ("a timestamp", pa.array([1], pa.timestamp("ns", "UTC"))),
         ("a timestamp", pa.array([2**62], pa.timestamp("us", "UTC"))),
         ("a timestamp", pa.array([-(2**62)], pa.timestamp("us", "UTC"))),
@@ -197,6 +203,8 @@ def test_and_does_not_fit_if_something_is(ddl, given):
             "struct<x:bigint>, and the queue's of type map<string,int>",
         ),
         ("a int", pa.array([1], pa.time64("us")), r"time64\[us\]"),
+        ("a decimal(5,2)", pa.nulls(1, pa.decimal128(3, 4)), "a scale from 0 to its precision"),
+        ("a decimal(5,2)", pa.nulls(1, pa.decimal128(3, -1)), "a scale from 0 to its precision"),
     ],
 )
 def test_other_types_are_refused(ddl, given, told):
