@@ -267,8 +267,8 @@ def _to_decimal(array: pa.Array, target: pa.Decimal128Type) -> pa.Array | None:
     """Numbers as decimals; None if one is too large, or a float too small.
 
     Arrow multiplies by a power of ten, and does not notice when 128 bits overflow. Of a text with
-    many zeros after the point it makes any number, as its powers of ten end before. So both are
-    found before the cast.
+    many zeros after the point it makes any number, as its table of powers ends before
+    (apache/arrow#50964). So both are found before the cast.
     """
     bound = Decimal(10) ** (target.precision - target.scale)
     if of.is_floating(array.type):
