@@ -1650,6 +1650,14 @@ MUTANTS = (
         ("../unit/schemas/test_assign.py", *_TYPED),
     ),
     Mutant(
+        "tiny floats are cast to decimals",
+        "schema",
+        "schemas/convert.py",
+        "_any(pc.or_(is_tiny, pc.greater_equal(sizes, float(bound))))",
+        "_any(pc.greater_equal(sizes, float(bound)))",
+        ("../unit/schemas/test_assign.py",),
+    ),
+    Mutant(
         "a dead letter has the columns that its reader knows",
         "schema",
         "dead_letters/dead_letter.py",
