@@ -102,15 +102,23 @@ class Scene:
     def waiting(self) -> int:
         return waiting_in(self.commits, self.queue.queue_id)
 
+    def has_waiting(self, written: Written) -> bool:
+        waiting = commits_that_wait(self.commits, self.queue.queue_id)
+        return any(written is each.written[0] for each in waiting)
+
     def blocks(self) -> list[tuple[object, int, int]]:
         found = Ledger(self.store, self.queue.queue_id).read_blocks()
         return [(each.block, each.monotons.start, each.monotons.stop) for each in found]
 
 
 def waiting_in(commits: GroupCommit, queue_id: QueueId) -> int:
+    return len(commits_that_wait(commits, queue_id))
+
+
+def commits_that_wait(commits: GroupCommit, queue_id: QueueId) -> list[_Commit]:
     process = commits._processes.get(os.getpid())
     line = process and process.lines.get(queue_id)
-    return 0 if line is None else sum(not each.is_over for each in line.waiting)
+    return [] if line is None else [each for each in line.waiting if not each.is_over]
 
 
 def until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
@@ -410,11 +418,12 @@ def test_wherever_a_thread_is_interrupted_no_other_one_waits_for_ever(
 
 def publishes_or_waits(scene: Scene, publish: Publish, written: Written) -> Future[Published]:
     """Let a thread publish, until it is held up, waits for another one, or has ended."""
-    publishes, waiting = scene.store.reached.is_set(), scene.waiting
+    publishes = scene.store.reached.is_set()
     future = scene.pool.submit(publish, [written])
+    # Not by their number: one that waits may be interrupted at the same moment.
     until(
         lambda: (
-            future.done() or scene.store.reached.is_set() > publishes or scene.waiting > waiting
+            future.done() or scene.store.reached.is_set() > publishes or scene.has_waiting(written)
         )
     )
     return future
