@@ -2,7 +2,8 @@
 
 Runs on three nodes with replication 3. Publishers are threads that share nothing, like clients in
 separate processes. Each publishes one batch after the other, of one key each: first without a
-pause, then about once a second, like a stream with a trigger of one second.
+pause, then about once a second, like a stream with a trigger of one second. Counted is what they
+do after a warm-up, in which each finds out how many compete.
 Readers are streams of one group, without Spark, that read a full queue in batches. Prints JSON
 lines: the LWTs of each publish, the LWTs of each partition of each batch that was read, and the
 publishes or partitions per second.
@@ -51,6 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8, help="for each number of publishers")
+    parser.add_argument("--warm-up", type=float, default=5, help="seconds before")
     parser.add_argument("--batches", type=int, default=10, help="of each reader")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -88,13 +90,15 @@ def publishing(
             else:
                 published[number] += 1
 
-    began = time.perf_counter()
     with ThreadPoolExecutor(publishers) as pool:
         done = pool.map(work, range(publishers))
+        over.wait(given.warm_up)
+        before, began = sum(published), time.perf_counter()
+        counted.reset()
         over.wait(given.seconds)
         over.set()
         list(done)
-    return _figures(counted, sum(published), began) | {"failed": sum(failed, Counter())}
+    return _figures(counted, sum(published) - before, began) | {"failed": sum(failed, Counter())}
 
 
 def reading(

@@ -13,17 +13,17 @@ ATTEMPTS = 40
 #: The least and the largest mean of a random pause of `Backoff`, in seconds.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.5
 #: By a lost race, and by each call.
-_LONGER, _SHORTER = 1.5, 0.92
+_LONGER, _SHORTER = 1.5, 0.93
 
 
 class Backoff:
     """Paces compare-and-sets that compete, and remembers from call to call how much it has to.
 
     Each lost race makes the mean pause half again as long, and at least three quarters of what the
-    attempt took, as attempts take longer when many compete. Each paced call makes it 8 % shorter.
-    So it settles where about one race is lost in five calls, as long as competitors pause equally
-    long and the longest pause is long enough. Without memory, each call has to find out anew how
-    many compete, by losing.
+    attempt took, as attempts take longer when many compete. Each paced call makes it 7 % shorter.
+    So it settles where fewer than one race is lost in five calls, as long as competitors pause
+    equally long and the longest pause is long enough. Without memory, each call has to find out
+    anew how many compete, by losing.
 
     Threads may share it. A new one is calm: it does not wait before the first attempt.
 

@@ -118,8 +118,9 @@ class Consumer:
         """Ack messages and lease the next ones, by one LWT and three reads at most.
 
         No read while the cached state will do: by it, there are enough messages that were never
-        handed out, and no other message is due. If it is stale, the LWT is refused. No LWT if
-        there is nothing to ack and nothing to lease; see `ConsumerGroup.lease`.
+        handed out, and no other message is due. One read, of the ledger's head, if that shows
+        further messages. If the state is stale, the LWT is refused. No LWT if there is nothing to
+        ack and nothing to lease; see `ConsumerGroup.lease`.
 
         Args:
             head: The ledger's head, if the caller has just read it.
@@ -133,22 +134,21 @@ class Consumer:
             QueueStateError: The queue was purged or deleted, or the group deleted.
         """
         request = self._of_this_queue(request)
-        known = None
-        if last_head := head or self._head:
+        seen, known = head or self._head, None
+        if seen:
             # A head that was read before must show as many messages as are wanted.
             least = 1 if head else request.max_messages or 0
-            known = self._cache.get(stop=last_head.offered_below(stop), least=least)
-        if known and request.strict_fifo and not known.is_all_held_by(request.finishes):
-            # By that state there is nothing to lease before others have settled their messages.
-            known = None
-        if known and not head and self._prefetch is not None:
+            known = self._known(request, seen.offered_below(stop), least)
+        if not seen or not (head or known):
+            seen = self.read_head()
+            known = self._known(request, seen.offered_below(stop), least=1)
+        if known and self._prefetch is not None:
             try:
                 request = self._prefetch.fit(request, known.head.pointer)
             except InvariantError:
                 # Others have settled the messages, and they are trimmed; or the ledger has a hole.
-                known = None
-        head = head or (self._head if known else None) or self.read_head()
-        request = replace(request, stop=head.offered_below(stop), delayed_stop=head.delayed_stop)
+                known, seen = None, self.read_head()
+        request = replace(request, stop=seen.offered_below(stop), delayed_stop=seen.delayed_stop)
         lease = self.group.lease(request, known)
         self._cache.put(lease, known)
         return lease
@@ -371,6 +371,14 @@ class Consumer:
                 extra={"action": REPLACED_TWICE, "count": acked.stale.count, **self.log_fields},
             )
         return held
+
+    def _known(self, request: LeaseRequest, stop: int, least: int) -> GroupState | None:
+        """The cached state, if it will do for this request; see `StateCache.get`."""
+        state = self._cache.get(stop=stop, least=least)
+        if state and request.strict_fifo and not state.is_all_held_by(request.finishes):
+            # By that state there is nothing to lease before others have settled their messages.
+            return None
+        return state
 
     def _of_this_queue(self, request: LeaseRequest) -> LeaseRequest:
         """The request with a token of its own, and with what the queue's definition decides."""

@@ -1400,7 +1400,7 @@ MUTANTS = (
         "in strict order a reader believes that others still hold their messages",
         "I11",
         "consumer/consumer.py",
-        "if known and request.strict_fifo and not known.is_all_held_by(request.finishes):",
+        "if state and request.strict_fifo and not state.is_all_held_by(request.finishes):",
         "if False:",
         (),
     ),

@@ -104,11 +104,14 @@ def test_calls_that_lose_no_race_forget_the_pause(clock: Clock):
     assert clock.slept[-1] < 0.002
 
 
-@pytest.mark.parametrize("competitors", [2, 4, 8])
+@pytest.mark.parametrize(("competitors", "most"), [(2, 0.2), (4, 0.2), (8, 0.3)])
 def test_calls_settle_where_few_lose_a_race_however_many_programs_compete(
-    clock: Clock, competitors: int
+    clock: Clock, competitors: int, most: float
 ):
-    """An attempt is lost if another program begins one during it; all pause equally long."""
+    """An attempt is lost if another program begins one during it; all pause equally long.
+
+    For eight programs, the longest pause is a little too short.
+    """
     chance, backoff, took = random.Random(1), Backoff(), 0.01
     lost = []
     for _ in range(2000):
@@ -121,4 +124,4 @@ def test_calls_settle_where_few_lose_a_race_however_many_programs_compete(
         lost.append(races)
 
     settled = lost[1000:]
-    assert 0.1 < sum(settled) / len(settled) < 0.3
+    assert 0.1 < sum(settled) / len(settled) < most

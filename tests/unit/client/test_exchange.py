@@ -94,6 +94,31 @@ def test_acks_and_a_lease_are_one_lwt_and_reads_once_in_a_while(
     assert depth(client) == 15
 
 
+def test_messages_that_were_put_since_are_leased_without_a_read_of_the_group(
+    exchange: Exchange, store: CountingStore, client: Client
+):
+    run_round(exchange, [], limit=18)
+    client.put("q", "new")
+    store.reset()
+
+    told = run_round(exchange, [], limit=10)
+
+    assert [each.value for each in told.messages] == [b"new"]
+    # The ledger's head, and the block of the message.
+    assert (store.cas_count, store.read_count) == (1, 2)
+
+
+def test_while_nothing_is_put_the_group_is_read_for_what_others_give_back(
+    exchange: Exchange, client: Client
+):
+    messages = run_round(exchange, [], limit=18).messages
+    client.release(messages[3])
+
+    told = run_round(exchange, [], limit=10)
+
+    assert monotons(told.messages) == monotons(messages[3:4])
+
+
 def test_neither_acks_nor_messages_are_no_lwt(exchange: Exchange, store: CountingStore):
     run_round(exchange, [])
 
