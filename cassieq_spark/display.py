@@ -36,7 +36,7 @@ _NO_FORMULA = "tex2jax_ignore mathjax_ignore"
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ObjectView:
     """What is shown of an object.
 
     Attributes:
@@ -65,7 +65,7 @@ class Displayed:
 
     __slots__ = ()
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         """What is shown of it."""
         raise NotImplementedError
 
@@ -245,13 +245,13 @@ def _length(value: object) -> str:
     return ""
 
 
-def _told(view: View) -> dict[str, object]:
+def _told(view: ObjectView) -> dict[str, object]:
     """All that is to be said of one object."""
     every = {**view.facts, **view.details}
     return {name: value for name, value in every.items() if _says(view, name, value)}
 
 
-def _says(view: View, name: str, value: object) -> bool:
+def _says(view: ObjectView, name: str, value: object) -> bool:
     return value is not None and value != view.usual.get(name)
 
 
@@ -260,11 +260,11 @@ def _are_alike(these: Sequence[object]) -> TypeGuard[Sequence[Displayed]]:
     return len(kinds) == 1 and issubclass(kinds.pop(), Displayed)
 
 
-def _views(these: Iterable[object]) -> list[View]:
+def _views(these: Iterable[object]) -> list[ObjectView]:
     return [each._view() for each in these if isinstance(each, Displayed)]  # noqa: SLF001 (our own)
 
 
-def _caption(views: Sequence[View]) -> str:
+def _caption(views: Sequence[ObjectView]) -> str:
     """Number and kind of the objects, and what they belong to if that is the same for all."""
     of = {view.of for view in views}
     kind = views[0].kind

@@ -11,7 +11,7 @@ from typing import NewType
 from uuid import UUID
 
 from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT, MOST, abridged, shown
-from cassieq_spark.display import Displayed, View
+from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import OptionError
 
 #: ``<name>@<version>``, or ``<name>@<version>.<partition>`` if the queue has several partitions;
@@ -321,7 +321,7 @@ class QueueDefinition(Displayed):
         """The definition of one of its partitions, from 0."""
         return replace(self, partition=partition if self.partitions > 1 else None)
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "name": self.label,
             "version": self.version,
@@ -337,7 +337,7 @@ class QueueDefinition(Displayed):
         }
         details = {"bucket_size": self.bucket_size, "chunk_size": self.chunk_size}
         usual = {"partitions": 1, "order": Order.NONE}
-        return View("queues", "", facts, details, usual)
+        return ObjectView("queues", "", facts, details, usual)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def confirm(question: str) -> None:
     typer.confirm(visible(question), abort=True, err=True)
 
 
-class Console(rich.console.Console):
+class PlainConsole(rich.console.Console):
     """A console of rich that shows all text as it is: no control codes, no markup, no emoji."""
 
     def __init__(self, **arguments: Any) -> None:

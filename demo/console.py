@@ -13,7 +13,7 @@ from typing import Any
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import PlainConsole
 
 _LOG_LINES = 25
 _CARRIERS = 5
@@ -36,7 +36,7 @@ class Step:
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], description=self._text)
 
-    def show(self, console: Console) -> Progress:
+    def show(self, console: PlainConsole) -> Progress:
         """Show the running step with its time on a terminal."""
         self._progress = Progress(
             SpinnerColumn(),
@@ -66,7 +66,7 @@ class Screen:
         self._output = os.fdopen(os.dup(1), "w", encoding="utf-8")
         # Without a terminal nothing is wrapped, as a program may read it.
         width = None if self._output.isatty() else 100
-        self.console = Console(file=self._output, width=width, highlight=False)
+        self.console = PlainConsole(file=self._output, width=width, highlight=False)
         target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for number in (1, 2):
             os.dup2(target, number)

@@ -8,7 +8,7 @@ from typing import Self
 from uuid import UUID
 
 from cassieq_spark.arguments import MOST
-from cassieq_spark.display import Displayed, View
+from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import MessageError
 from cassieq_spark.model import QueueId, id_of, name_of, parts_of_id, validate_name
 
@@ -67,13 +67,13 @@ class Receipt(Displayed):
         prefix = receipt_prefix(self.queue_id, self.group, self.lease, self.deliveries)
         return f"{prefix}{self.monoton}"
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "monoton": str(self.monoton),
             "lease": str(self.lease),
             "deliveries": self.deliveries,
         }
-        return View("receipts", f"{self.queue_id}, group {self.group}", facts)
+        return ObjectView("receipts", f"{self.queue_id}, group {self.group}", facts)
 
 
 def receipt_prefix(

@@ -36,8 +36,8 @@ from cassieq_spark.arrow.typed_numbers import (
     STEP_AT,
     STEPS,
     WIDTHS,
-    Body,
     ColumnPlan,
+    EncodedColumn,
     Flags,
     Loaded,
     Numbers,
@@ -57,7 +57,7 @@ _DAY = 86_400_000_000
 _INSTANTS = (_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
 
 
-class Node:
+class TypeNode:
     """One level of a type.
 
     Args:
@@ -72,7 +72,7 @@ class Node:
     _width = 1
 
     def __init__(
-        self, type_: pa.DataType, *, nullable: bool, children: tuple[Node, ...] = ()
+        self, type_: pa.DataType, *, nullable: bool, children: tuple[TypeNode, ...] = ()
     ) -> None:
         self.type = type_
         self.nullable = nullable
@@ -110,7 +110,7 @@ class Node:
         """
         return self._width
 
-    def write(self, loaded: Loaded, body: Body) -> None:
+    def write(self, loaded: Loaded, body: EncodedColumn) -> None:
         """Add what is stored of some elements."""
         raise NotImplementedError
 
@@ -171,7 +171,7 @@ class Node:
         return pa.Array.from_buffers(self.type, count, given, null_count, children=children)
 
 
-class _Plain(Node):
+class _Plain(TypeNode):
     """Floating-point numbers and booleans, in one buffer, as they are."""
 
     def __init__(self, type_: pa.DataType, *, nullable: bool) -> None:
@@ -181,7 +181,7 @@ class _Plain(Node):
             self._width = type_.bit_width // 8
             self._dtype = np.dtype(f"<f{self._width}")
 
-    def write(self, loaded: Loaded, body: Body) -> None:
+    def write(self, loaded: Loaded, body: EncodedColumn) -> None:
         body.entries.append(NULLS if loaded.nulls is not None else 0)
         values = loaded.values
         body.add(self._width, packing.bits(values) if self._is_bits else values.tobytes())
@@ -207,7 +207,7 @@ class _Plain(Node):
         loaded.values = values if blank is None else np.where(blank, values.dtype.type(0), values)
 
 
-class _Integers(Node):
+class _Integers(TypeNode):
     """Integers, dates, instants and durations.
 
     Args:
@@ -231,7 +231,7 @@ class _Integers(Node):
         self._bounds = bounds or bounds_of(self._dtype)
         self._has_steps = has_steps
 
-    def write(self, loaded: Loaded, body: Body) -> None:
+    def write(self, loaded: Loaded, body: EncodedColumn) -> None:
         body.add_numbers(loaded, self._width, has_steps=self._has_steps)
         body.add_nulls(loaded)
 
@@ -252,7 +252,7 @@ class _Integers(Node):
         loaded.bound(blank, self._bounds)
 
 
-class _Decimals(Node):
+class _Decimals(TypeNode):
     """Decimals; as integers of eight bytes, if all fit into them."""
 
     _width = 16
@@ -263,7 +263,7 @@ class _Decimals(Node):
         least_long, most_long = bounds_of(LONG)
         self._bounds = (max(-most, least_long), min(most, most_long))
 
-    def write(self, loaded: Loaded, body: Body) -> None:
+    def write(self, loaded: Loaded, body: EncodedColumn) -> None:
         if loaded.data:
             nulls = NULLS if loaded.nulls is not None else 0
             body.entries.append(nulls | WIDTHS.index(self._width))
@@ -314,7 +314,7 @@ class _Decimals(Node):
         loaded.data = words.tobytes()
 
 
-class _Texts(Node):
+class _Texts(TypeNode):
     """Strings and bytes.
 
     Args:
@@ -335,7 +335,7 @@ class _Texts(Node):
             return OFFSET_BYTES + loaded.low
         return loaded.values.astype(np.int64) + OFFSET_BYTES
 
-    def write(self, loaded: Loaded, body: Body) -> None:
+    def write(self, loaded: Loaded, body: EncodedColumn) -> None:
         body.add_numbers(loaded, OFFSET_BYTES)
         body.entries.append(len(loaded.data))
         body.add_nulls(loaded)
@@ -369,10 +369,10 @@ class _Texts(Node):
             _check_utf8(offsets_of(lengths), text)
 
 
-class _Nested(Node):
+class _Nested(TypeNode):
     """What lists and structs share: children."""
 
-    def write(self, loaded: Loaded, body: Body) -> None:
+    def write(self, loaded: Loaded, body: EncodedColumn) -> None:
         body.add_nulls(loaded)
         for node, child in zip(self.children, loaded.children, strict=True):
             node.write(child, body)
@@ -396,7 +396,7 @@ class _Lists(_Nested):
         ends = offsets_of(sizes, np.int64)[offsets_of(lengths, np.int64)]
         return ends[1:] - ends[:-1] + OFFSET_BYTES
 
-    def write(self, loaded: Loaded, body: Body) -> None:
+    def write(self, loaded: Loaded, body: EncodedColumn) -> None:
         body.add_numbers(loaded, OFFSET_BYTES)
         body.entries.append(loaded.children[0].count)
         super().write(loaded, body)
@@ -434,7 +434,7 @@ class _Structs(_Nested):
     def sizes(self, loaded: Loaded) -> Numbers | int:
         return self._sizes_of_children(loaded)
 
-    def write(self, loaded: Loaded, body: Body) -> None:
+    def write(self, loaded: Loaded, body: EncodedColumn) -> None:
         body.entries.append(NULLS if loaded.nulls is not None else 0)
         super().write(loaded, body)
 
@@ -457,7 +457,7 @@ class _Structs(_Nested):
         )
 
 
-def node_of(type_: pa.DataType, *, nullable: bool, depth: int = 1) -> Node:
+def node_of(type_: pa.DataType, *, nullable: bool, depth: int = 1) -> TypeNode:
     """The node of a type.
 
     Raises:
@@ -475,11 +475,11 @@ def node_of(type_: pa.DataType, *, nullable: bool, depth: int = 1) -> Node:
     return _flat_node(type_, nullable=nullable)
 
 
-def _nodes(fields: list[pa.Field], depth: int) -> tuple[Node, ...]:
+def _nodes(fields: list[pa.Field], depth: int) -> tuple[TypeNode, ...]:
     return tuple(node_of(each.type, nullable=each.nullable, depth=depth + 1) for each in fields)
 
 
-def _flat_node(type_: pa.DataType, *, nullable: bool) -> Node:
+def _flat_node(type_: pa.DataType, *, nullable: bool) -> TypeNode:
     if pt.is_string(type_) or pt.is_binary(type_):
         return _Texts(type_, nullable=nullable)
     if pt.is_boolean(type_) or pt.is_float32(type_) or pt.is_float64(type_):
@@ -495,7 +495,7 @@ def _flat_node(type_: pa.DataType, *, nullable: bool) -> Node:
     raise TypeError(f"the type {type_} can't be stored")
 
 
-def headers_node(type_: pa.MapType) -> Node:
+def headers_node(type_: pa.MapType) -> TypeNode:
     """The node of a message's headers: a map of strings, whose names are never empty."""
     children = (
         _Texts(pa.string(), nullable=False, has_empty=False),

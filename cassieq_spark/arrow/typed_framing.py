@@ -32,8 +32,8 @@ import pyarrow as pa
 from cassieq_spark.arrow import packing
 from cassieq_spark.arrow.framing import HEADERS, MOST_DATA_BYTES, MOST_MESSAGES
 from cassieq_spark.arrow.packing import CODECS, checksum
-from cassieq_spark.arrow.typed_columns import Node, headers_node, node_of
-from cassieq_spark.arrow.typed_numbers import Body, ColumnPlan, Loaded
+from cassieq_spark.arrow.typed_columns import TypeNode, headers_node, node_of
+from cassieq_spark.arrow.typed_numbers import ColumnPlan, EncodedColumn, Loaded
 from cassieq_spark.errors import MessageError, UnreadableError
 
 #: The columns of a message beside those of its queue.
@@ -127,7 +127,7 @@ class Layout:
         return loaded
 
     def sizes(self, loaded: dict[str, Loaded], count: int) -> npt.NDArray[np.int64]:
-        """The bytes of each of ``count`` messages, as `Node.sizes` counts them."""
+        """The bytes of each of ``count`` messages, as `TypeNode.sizes` counts them."""
         sizes = np.zeros(count, np.int64)
         for name, node in self.nodes[_flags(loaded)].items():
             sizes += node.sizes(loaded[name])
@@ -182,7 +182,7 @@ def encode(messages: pa.RecordBatch, schema: pa.Schema, version: int, compressio
     entries: list[int] = []
     sections = []
     for name, node in layout.nodes[flags].items():
-        body = Body()
+        body = EncodedColumn()
         node.write(loaded[name], body)
         codec, section = packing.pack(body.join(), compression)
         entries += [codec, len(section), checksum(section), *body.entries]
@@ -249,7 +249,7 @@ class _Section(NamedTuple):
     """The entry that a directory has for a column."""
 
     name: str
-    node: Node
+    node: TypeNode
     codec: int
     length: int
     total: int

@@ -76,7 +76,7 @@ class Loaded:
             )
 
 
-class Body:
+class EncodedColumn:
     """What is written of one column: entries of the directory, and buffers."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class ColumnPlan:
         self.stored += size
 
     def expect_numbers(self, count: int, code: int, width: int) -> None:
-        """Expect what `Body.add_numbers` adds.
+        """Expect what `EncodedColumn.add_numbers` adds.
 
         Raises:
             ValueError: It never adds numbers of this code.
@@ -183,7 +183,7 @@ class ColumnPlan:
         self.expect(size, size * count)
 
     def expect_nulls(self, count: int, has_nulls: bool) -> None:
-        """Expect what `Body.add_nulls` adds."""
+        """Expect what `EncodedColumn.add_nulls` adds."""
         if has_nulls:
             self.expect(1, bit_bytes(count))
 

@@ -29,7 +29,7 @@ from cassieq_spark.errors import (
 from cassieq_spark.node.background import Background, Running
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.declaration import settings_of
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import PlainConsole
 
 #: Each of them names a cluster: with one of them, the node in the background is not used.
 _NAMING = ("contact_points", "port", "secure_connect_bundle")
@@ -202,7 +202,7 @@ def tell_where(context: typer.Context) -> None:
     target: Target | None = context.meta.get(_TARGET)
     is_watched = sys.stdout.isatty() and sys.stderr.isatty()
     if target is not None and (is_watched or is_verbose(context)):
-        console = Console(stderr=True, soft_wrap=True)
+        console = PlainConsole(stderr=True, soft_wrap=True)
         console.print(str(target), style="dim", highlight=False)
 
 

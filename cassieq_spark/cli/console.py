@@ -85,7 +85,7 @@ def console(  # noqa: PLR0913 (one per option)
     try:
         from cassieq_spark.console import Console, serve  # noqa: PLC0415 (an extra)
         from cassieq_spark.console.access import hosts_of, is_loopback  # noqa: PLC0415 (the same)
-        from cassieq_spark.console.server import Serving  # noqa: PLC0415 (the same)
+        from cassieq_spark.console.server import ConsoleServing  # noqa: PLC0415 (the same)
     except ModuleNotFoundError as error:
         raise SetupError(
             "the console needs more packages: pip install 'cassieq-spark[console]'"
@@ -126,7 +126,7 @@ def console(  # noqa: PLR0913 (one per option)
 
         serve(
             make,
-            Serving(
+            ConsoleServing(
                 host=listen.host,
                 port=listen.port,
                 certificate=tls_cert_file,

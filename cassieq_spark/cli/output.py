@@ -19,7 +19,7 @@ from cassieq_spark.display import shown_rate
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues.stats import BLOCKS_EXAMINED, GroupStats
-from cassieq_spark.terminal import Console, confirm, echo, json_line
+from cassieq_spark.terminal import PlainConsole, confirm, echo, json_line
 
 #: Exit codes of a command that failed, that was used wrongly, and that Ctrl-C has ended.
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
@@ -54,7 +54,7 @@ def complain(program: str, error: BaseException) -> None:
     """Print an error, and the notes that were added to it, as one red line on standard error."""
     notes = "".join(f" [{note}]" for note in getattr(error, "__notes__", ()))
     # No wrapping: the line may be searched for.
-    console = Console(stderr=True, soft_wrap=True)
+    console = PlainConsole(stderr=True, soft_wrap=True)
     console.print(f"{program}: {error}{notes}", style="red", highlight=False)
 
 
@@ -147,7 +147,7 @@ def instant_text(instant: datetime | None, timespec: str = "seconds") -> str | N
 @contextmanager
 def progress_bar() -> Iterator[Watch]:
     """A bar on standard error if that is a terminal, else nothing."""
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     columns: Any = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -14,7 +14,7 @@ from cassieq_spark.cli.output import print_json
 from cassieq_spark.cli.tables import Column, print_table
 from cassieq_spark.model import Order
 from cassieq_spark.planning.coefficients import VALUES, read_coefficients
-from cassieq_spark.planning.plan import MEASURED, PAPER, Load, Plan
+from cassieq_spark.planning.plan import MEASURED, PAPER, CapacityPlan, Load
 from cassieq_spark.planning.units import FACTOR, NETWORK, PERIOD, RATE, SHARE, SIZE
 from cassieq_spark.settings.kinds import choice, whole_number
 from cassieq_spark.terminal import echo
@@ -134,7 +134,7 @@ def plan(
     """
     load.check()
     known = read_coefficients(coefficients)
-    lines = Plan(load, known).lines()
+    lines = CapacityPlan(load, known).lines()
     if as_json:
         print_json({"measured": dict(known.measured), "lines": [asdict(each) for each in lines]})
         return

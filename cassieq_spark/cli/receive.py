@@ -41,7 +41,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _LEASE = duration(timedelta(days=365))
 
 
-class Fate(Enum):
+class PrintedFate(Enum):
     """What becomes of a message that was printed."""
 
     ACK = auto()
@@ -148,9 +148,9 @@ def receive(  # noqa: PLR0913 (one per option)
     fate = _fate(ack=ack, release=release, keep=keep or receipts)
     if execute is None and (parallel > 1 or retry_after):
         raise OptionError("--parallel and --retry-after are for --exec: give a command")
-    if execute is not None and (fate is not Fate.ACK or as_json):
+    if execute is not None and (fate is not PrintedFate.ACK or as_json):
         raise OptionError("--exec decides itself what becomes of messages, and prints none")
-    if follow and fate is Fate.RELEASE:
+    if follow and fate is PrintedFate.RELEASE:
         raise OptionError(
             "--release gives messages back in the end, and --follow has none: leave out one of "
             "them, or look at messages with 'cassieq peek'"
@@ -158,7 +158,7 @@ def receive(  # noqa: PLR0913 (one per option)
     validate_name("group", group)
     limit = most if most is not None or follow or execute else 1
     with closing(open_store(connection)) as store, stopped_by_signals() as stop:
-        held = Held(store, queue, group, lease=lease, fate=fate)
+        held = HeldMessages(store, queue, group, lease=lease, fate=fate)
         if parallel > 1 and held.order is not Order.NONE:
             raise OptionError(
                 f"queue {queue} has an order ({held.order.value}), which commands that run at the "
@@ -173,13 +173,13 @@ def receive(  # noqa: PLR0913 (one per option)
         raise typer.Exit(INTERRUPTED)
 
 
-def _fate(*, ack: bool, release: bool, keep: bool) -> Fate:
+def _fate(*, ack: bool, release: bool, keep: bool) -> PrintedFate:
     if ack + release + keep > 1:
         raise OptionError("--ack, --release and --keep exclude each other: give one of them")
-    return Fate.RELEASE if release else Fate.KEEP if keep else Fate.ACK
+    return PrintedFate.RELEASE if release else PrintedFate.KEEP if keep else PrintedFate.ACK
 
 
-class Held:
+class HeldMessages:
     """The messages that this command holds: it settles them, and extends their leases in time.
 
     Args:
@@ -191,7 +191,7 @@ class Held:
     """
 
     def __init__(
-        self, store: Store, queue: str, group: str, *, lease: timedelta | None, fate: Fate
+        self, store: Store, queue: str, group: str, *, lease: timedelta | None, fate: PrintedFate
     ) -> None:
         self._store = store
         self._client = Client.from_store(store)
@@ -232,10 +232,10 @@ class Held:
 
         What is to be released is held until `finish`: it would be received again.
         """
-        if self._fate is Fate.RELEASE:
+        if self._fate is PrintedFate.RELEASE:
             return
         done, self._done = self._done, {}
-        if self._fate is Fate.ACK:
+        if self._fate is PrintedFate.ACK:
             self._count(self._client.ack(*done))
 
     def beat(self) -> float:
@@ -266,7 +266,7 @@ class Held:
         """
         try:
             self.settle()
-            if self._fate is Fate.RELEASE:
+            if self._fate is PrintedFate.RELEASE:
                 self._count(self._client.release(*self._done))
         finally:
             back, self._open = by_lease(self._open), {}
@@ -287,7 +287,7 @@ class _Supply:
     """
 
     def __init__(
-        self, held: Held, stop: Stop, *, limit: int | None, wait: timedelta | None
+        self, held: HeldMessages, stop: Stop, *, limit: int | None, wait: timedelta | None
     ) -> None:
         self.held = held
         self.stop = stop
@@ -398,7 +398,7 @@ def _run_all(
         raise typer.Exit(FAILED)
 
 
-def _settle_ended(held: Held, ended: Sequence[Ended], retry_after: timedelta) -> int:
+def _settle_ended(held: HeldMessages, ended: Sequence[Ended], retry_after: timedelta) -> int:
     """Ack or release messages whose commands have ended; returns how many are released."""
     failed = [each for each in ended if each.code]
     for each in failed:
@@ -411,7 +411,7 @@ def _settle_ended(held: Held, ended: Sequence[Ended], retry_after: timedelta) ->
     return len(failed)
 
 
-def _tell_stale(held: Held, until: str) -> None:
+def _tell_stale(held: HeldMessages, until: str) -> None:
     if held.stale:
         _tell(
             f"the lease of {held.stale:,} message(s) ran out before {until}: they are delivered "

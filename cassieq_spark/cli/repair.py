@@ -62,7 +62,7 @@ from cassieq_spark.settings.kinds import Kind, choice, duration
 from cassieq_spark.signals import Stop, stopped_by_signals
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
-from cassieq_spark.terminal import Console, echo, log_to_stderr
+from cassieq_spark.terminal import PlainConsole, echo, log_to_stderr
 
 WHOLE = 0
 LOSS = 1
@@ -311,7 +311,7 @@ def _again_and_again(repair: Callable[[], int], every: timedelta, stop: Stop) ->
 
 def _repair(job: Job, stop: Stop, store: Store, scan: Scan) -> int:
     """Run the repair once, and tell what it did; returns the exit status."""
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     with _progress(console) as watch:
         repair = partial(
             run_once,
@@ -345,9 +345,9 @@ def _repair(job: Job, stop: Stop, store: Store, scan: Scan) -> int:
     return _STATUS.get(report.outcome, FAILED)
 
 
-def _tell(report: Report, json_file: str | None, console: Console) -> None:
+def _tell(report: Report, json_file: str | None, console: PlainConsole) -> None:
     # Standard output is for the JSON then, and only for it.
-    report.show(console if json_file == "-" else Console())
+    report.show(console if json_file == "-" else PlainConsole())
     if json_file == "-":
         sys.stdout.write(report.to_json() + "\n")
         sys.stdout.flush()
@@ -355,7 +355,7 @@ def _tell(report: Report, json_file: str | None, console: Console) -> None:
         Path(json_file).write_text(report.to_json() + "\n", encoding="utf-8")
 
 
-def _tell_who_is_at_work(console: Console, store: Store, stop: Stop) -> None:
+def _tell_who_is_at_work(console: PlainConsole, store: Store, stop: Stop) -> None:
     if stop.is_set():
         return
     holder = read_holder(store, REPAIR)
@@ -394,7 +394,7 @@ def _spark_scan(connection: ConnectionOptions, stop: Stop) -> Iterator[Scan]:
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Watch]:
+def _progress(console: PlainConsole) -> Iterator[Watch]:
     """A bar on a terminal, nothing elsewhere."""
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=None)

@@ -15,7 +15,7 @@ from typing import Any
 from rich.cells import cell_len, chop_cells
 
 from cassieq_spark.display import shown_age, visible
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import PlainConsole
 
 _GAP = "  "
 #: A column whose text may go over several lines gets no less room than this.
@@ -41,7 +41,7 @@ def print_table(
     columns: Sequence[Column | str],
     rows: Iterable[Sequence[Any]],
     *,
-    console: Console | None = None,
+    console: PlainConsole | None = None,
     style_of: Sequence[str] = (),
 ) -> None:
     """Print rows of values under their titles.
@@ -52,7 +52,7 @@ def print_table(
         console: Where to; standard output if None.
         style_of: How each row is printed on a terminal; as usual, if there are fewer.
     """
-    console = Console() if console is None else console
+    console = PlainConsole() if console is None else console
     known = [Column(each) if isinstance(each, str) else each for each in columns]
     width = console.width if console.is_terminal else None
     values = [list(row) for row in rows]
@@ -70,9 +70,9 @@ def print_table(
             _print(console, line, style_of[at] if at < len(style_of) else "")
 
 
-def print_record(pairs: Iterable[tuple[str, Any]], *, console: Console | None = None) -> None:
+def print_record(pairs: Iterable[tuple[str, Any]], *, console: PlainConsole | None = None) -> None:
     """Print names and their values, a line or more for each."""
-    console = Console() if console is None else console
+    console = PlainConsole() if console is None else console
     width = console.width if console.is_terminal else None
     named = [(visible(name), show(value, plain=width is None)) for name, value in pairs]
     for line in _record(named, width):
@@ -199,5 +199,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, timedelta)) and not isinstance(value, bool)
 
 
-def _print(console: Console, line: str, style: str) -> None:
+def _print(console: PlainConsole, line: str, style: str) -> None:
     console.print(line, style=style, highlight=False, soft_wrap=True)

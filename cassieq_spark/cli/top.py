@@ -28,14 +28,14 @@ from cassieq_spark.cli.options import EVERY, WATCH_PANEL, OnlyQueues, Value, com
 from cassieq_spark.cli.tables import print_table
 from cassieq_spark.display import shown_age, shown_rate
 from cassieq_spark.errors import CassieqError, OptionError
-from cassieq_spark.monitoring.board import Line, lines
+from cassieq_spark.monitoring.board import BoardLine, lines
 from cassieq_spark.monitoring.readings import Readings
 from cassieq_spark.monitoring.snapshot import Snapshot
 from cassieq_spark.repair.runs import PastRun, read_history
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import PlainConsole
 
 app = typer.Typer()
 
@@ -64,7 +64,7 @@ _KEYS = "↑↓ scroll  s sort  r reverse  p partitions  q quit"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TopColumn:
     """A column of figures.
 
     Attributes:
@@ -76,12 +76,12 @@ class Column:
 
     title: str
     least: int
-    figure: Callable[[Line], Any]
+    figure: Callable[[BoardLine], Any]
     show: Callable[[Any], str] = field(default="{:,}".format)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TopView:
     """How the lines are looked at.
 
     Attributes:
@@ -98,7 +98,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class TopFrame:
     """What is shown at one time.
 
     Attributes:
@@ -139,10 +139,10 @@ def top(
         cassieq top --queue orders --queue payments --every 5s
         cassieq top --once
     """
-    console = Console()
+    console = PlainConsole()
     if not (once or console.is_terminal):
         raise OptionError("there is no terminal to draw on: give --once")
-    view = View(by_partition=partitions)
+    view = TopView(by_partition=partitions)
     with closing(open_store(impatient(connection))) as store:
         readings = Readings(store, queue)
         frame = _first_frame(store, readings, queue)
@@ -155,7 +155,11 @@ def top(
 
 
 def _watch(
-    read: Callable[[Frame], Frame], frame: Frame, view: View, every: timedelta, console: Console
+    read: Callable[[TopFrame], TopFrame],
+    frame: TopFrame,
+    view: TopView,
+    every: timedelta,
+    console: PlainConsole,
 ) -> None:
     with _keys() as next_key, Live(console=console, screen=True, auto_refresh=False) as live:
         due = time.monotonic() + every.total_seconds()
@@ -174,7 +178,7 @@ def _watch(
                 view = press(view, key, width, room)
 
 
-def press(view: View, key: str, width: int, room: int) -> View:
+def press(view: TopView, key: str, width: int, room: int) -> TopView:
     """How the lines are looked at after a key; `settled_view` keeps it within the lines. Pure.
 
     Args:
@@ -206,12 +210,12 @@ def press(view: View, key: str, width: int, room: int) -> View:
     return view
 
 
-def settled_view(view: View, count: int, room: int) -> View:
+def settled_view(view: TopView, count: int, room: int) -> TopView:
     """The view, scrolled no further than there are lines. Pure."""
     return replace(view, first=max(0, min(view.first, count - room)))
 
 
-def render(frame: Frame, view: View, width: int, height: int | None) -> RenderableType:
+def render(frame: TopFrame, view: TopView, width: int, height: int | None) -> RenderableType:
     """Draw a frame for a terminal of this size; without a height, all of it, without keys."""
     shown = _lines(frame, view, width)
     room = len(shown) if height is None else _room(frame, height)
@@ -226,16 +230,16 @@ def render(frame: Frame, view: View, width: int, height: int | None) -> Renderab
     return Group(*parts)
 
 
-def columns_for(width: int) -> list[Column]:
+def columns_for(width: int) -> list[TopColumn]:
     """The columns of figures that a terminal of this width has room for."""
     return [column for column in COLUMNS if column.least <= width]
 
 
-def _room(frame: Frame, height: int) -> int:
+def _room(frame: TopFrame, height: int) -> int:
     return max(1, height - _AROUND - (frame.error is not None))
 
 
-def _lines(frame: Frame, view: View, width: int) -> list[Line]:
+def _lines(frame: TopFrame, view: TopView, width: int) -> list[BoardLine]:
     """All lines, in order: largest figures first, and those without one last."""
     found = lines(frame.before, frame.now, by_partition=view.by_partition)
     column = next((each for each in columns_for(width) if each.title == view.sort), None)
@@ -247,24 +251,24 @@ def _lines(frame: Frame, view: View, width: int) -> list[Line]:
     return [line for _, line in with_figure] + [line for value, line in known if value is None]
 
 
-def _count(name: str) -> Callable[[Line], Any]:
+def _count(name: str) -> Callable[[BoardLine], Any]:
     return lambda line: getattr(line.group, name) if line.group else None
 
 
 COLUMNS = (
-    Column("in/s", 0, lambda line: line.published, shown_rate),
-    Column("out/s", 0, lambda line: line.settled, shown_rate),
-    Column("depth", 0, _count("depth")),
-    Column("leased", 72, _count("leased")),
-    Column("due", 88, _count("due")),
-    Column("waiting", 88, _count("waiting")),
-    Column("dead", 88, _count("dead")),
-    Column("oldest", 56, _count("oldest_age"), shown_age),
-    Column("readers", 72, lambda line: line.readers if line.group else None),
+    TopColumn("in/s", 0, lambda line: line.published, shown_rate),
+    TopColumn("out/s", 0, lambda line: line.settled, shown_rate),
+    TopColumn("depth", 0, _count("depth")),
+    TopColumn("leased", 72, _count("leased")),
+    TopColumn("due", 88, _count("due")),
+    TopColumn("waiting", 88, _count("waiting")),
+    TopColumn("dead", 88, _count("dead")),
+    TopColumn("oldest", 56, _count("oldest_age"), shown_age),
+    TopColumn("readers", 72, lambda line: line.readers if line.group else None),
 )
 
 
-def _table(shown: Sequence[Line], view: View, width: int) -> Table:
+def _table(shown: Sequence[BoardLine], view: TopView, width: int) -> Table:
     columns = columns_for(width)
     mark = "↑" if view.is_reversed else "↓"
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -286,12 +290,12 @@ def _table(shown: Sequence[Line], view: View, width: int) -> Table:
     return table
 
 
-def _cell(column: Column, line: Line) -> str:
+def _cell(column: TopColumn, line: BoardLine) -> str:
     figure = column.figure(line)
     return "-" if figure is None else column.show(figure)
 
 
-def _print(frame: Frame, view: View) -> None:
+def _print(frame: TopFrame, view: TopView) -> None:
     """Print all figures that need no earlier reading, for a file or a pipe."""
     columns = [column for column in COLUMNS if not column.title.endswith("/s")]
     rows = [
@@ -312,7 +316,7 @@ def _cut(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
-def _headline(frame: Frame) -> Text:
+def _headline(frame: TopFrame) -> Text:
     count = len(frame.now.queues) + len(frame.now.errors)
     text = f"{frame.now.begun_at:%H:%M:%S} UTC  {count:,} queue(s)  repair: "
     return _cut(text + _show_repair(frame.repair, frame.now.begun_at))
@@ -326,7 +330,7 @@ def _show_repair(run: PastRun | None, now: datetime) -> str:
     return f"{run.outcome}{problems}, begun {ago} ago"
 
 
-def _first_frame(store: Store, readings: Readings, queues: Sequence[str]) -> Frame:
+def _first_frame(store: Store, readings: Readings, queues: Sequence[str]) -> TopFrame:
     """Raises what is wrong with a queue that was named."""
     frame = _read_frame(store, readings, None)
     for error in frame.now.errors.values() if queues else ():
@@ -334,16 +338,16 @@ def _first_frame(store: Store, readings: Readings, queues: Sequence[str]) -> Fra
     return frame
 
 
-def _next_frame(store: Store, readings: Readings, frame: Frame) -> Frame:
+def _next_frame(store: Store, readings: Readings, frame: TopFrame) -> TopFrame:
     try:
         return _read_frame(store, readings, frame.now)
     except CassieqError as error:
         return replace(frame, error=error)
 
 
-def _read_frame(store: Store, readings: Readings, before: Snapshot | None) -> Frame:
+def _read_frame(store: Store, readings: Readings, before: Snapshot | None) -> TopFrame:
     now = readings.read()
-    return Frame(now, before, next(iter(read_history(store, 1)), None))
+    return TopFrame(now, before, next(iter(read_history(store, 1)), None))
 
 
 @contextmanager

@@ -40,8 +40,8 @@ from cassieq_spark.console.pages import (
     STATIC,
     THEME,
     THEMES,
-    Call,
     Page,
+    PageCall,
     static_file,
 )
 from cassieq_spark.console.watcher import DEFAULT_READS, Watcher
@@ -154,7 +154,7 @@ class Console:
                 session = self.access.session_of(request)
                 if session is None:
                     return self._ask_for_key(request)
-                call = Call(self, request, session)
+                call = PageCall(self, request, session)
                 if request.method != "POST":
                     return await self._handle(page, call)
                 async with _form_of(request, _LARGEST_FORM) as call.form:
@@ -165,7 +165,7 @@ class Console:
 
         return serve
 
-    async def _handle(self, page: Page, call: Call) -> Response:
+    async def _handle(self, page: Page, call: PageCall) -> Response:
         async with self._turns:
             return await run_in_threadpool(page.handler, call)
 
@@ -181,7 +181,7 @@ class Console:
         except ConsoleRefusedError as error:
             return self._failed(call, error)
 
-    def _log_in(self, call: Call, form: Mapping[str, str]) -> Response:
+    def _log_in(self, call: PageCall, form: Mapping[str, str]) -> Response:
         """Begin a session, if the form has the key."""
         request = call.request
         target = own_path(form.get("to", ""), call.root)
@@ -228,11 +228,11 @@ class Console:
         target = path.path + (f"?{path.query}" if path.query else "")
         return RedirectResponse(call.url("login", to=target), 303)
 
-    def _stranger(self, request: Request) -> Call:
+    def _stranger(self, request: Request) -> PageCall:
         """A request of somebody who is not known."""
-        return Call(self, request, _NOBODY)
+        return PageCall(self, request, _NOBODY)
 
-    def _failed(self, call: Call, error: Exception) -> Response:
+    def _failed(self, call: PageCall, error: Exception) -> Response:
         headers: Mapping[str, str] = {}
         if isinstance(error, ConsoleRefusedError):
             status, headers = error.status, error.headers

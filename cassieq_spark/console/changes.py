@@ -21,8 +21,8 @@ from cassieq_spark.console import show
 from cassieq_spark.console.access import ConsoleRefusedError
 from cassieq_spark.console.dead import OF_DEAD
 from cassieq_spark.console.group_plans import MAKING, OF_GROUP
-from cassieq_spark.console.pages import Call, flag, page
-from cassieq_spark.console.plans import CREATE, OF_QUEUE, Change, Plan
+from cassieq_spark.console.pages import PageCall, flag, page
+from cassieq_spark.console.plans import CREATE, OF_QUEUE, Change, ChangePlan
 from cassieq_spark.errors import NotFoundError, OptionError
 from cassieq_spark.model import DEFAULT_LEASE, Order
 from cassieq_spark.queues.definition import MOST_PARTITIONS
@@ -40,7 +40,7 @@ DEFAULT_MAX_DELIVERIES = 5
 
 
 @page("/create")
-def create(call: Call) -> Response:
+def create(call: PageCall) -> Response:
     """The form of a new queue."""
     _check_allowed(call, "cassieq queue create NAME")
     return call.render(
@@ -53,37 +53,37 @@ def create(call: Call) -> Response:
 
 
 @page("/create", "POST")
-def do_create(call: Call) -> Response:
+def do_create(call: PageCall) -> Response:
     """Plan a new queue, or create it."""
     return _change(call, CREATE)
 
 
 @page("/queues/{queue}/change/{change}", "POST")
-def change_queue(call: Call) -> Response:
+def change_queue(call: PageCall) -> Response:
     """Plan a change of a queue, or do it."""
     return _change(call, _named({**OF_QUEUE, **MAKING}, call))
 
 
 @page("/queues/{queue}/groups/{group}/change/{change}", "POST")
-def change_group(call: Call) -> Response:
+def change_group(call: PageCall) -> Response:
     """Plan a change of a group, or do it."""
     return _change(call, _named(OF_GROUP, call))
 
 
 @page("/queues/{queue}/dead/change/{change}", "POST")
-def change_dead(call: Call) -> Response:
+def change_dead(call: PageCall) -> Response:
     """Plan a change of dead letters, or do it."""
     return _change(call, _named(OF_DEAD, call))
 
 
-def _named(changes: Mapping[str, Change], call: Call) -> Change:
+def _named(changes: Mapping[str, Change], call: PageCall) -> Change:
     found = changes.get(call.name("change"))
     if found is None:
         raise NotFoundError(f"there is no change {call.name('change')!r}")
     return found
 
 
-def _check_allowed(call: Call, command: str) -> None:
+def _check_allowed(call: PageCall, command: str) -> None:
     if not call.console.allow_changes:
         raise ConsoleRefusedError(
             "this console only looks: start it with --allow-changes, or change it on the command "
@@ -91,7 +91,7 @@ def _check_allowed(call: Call, command: str) -> None:
         )
 
 
-def _change(call: Call, change: Change) -> Response:
+def _change(call: PageCall, change: Change) -> Response:
     _check_allowed(call, "cassieq --help")
     plan = change.plan(call)
     if call.form.get("step") == "do":
@@ -129,7 +129,7 @@ def _change(call: Call, change: Change) -> Response:
     )
 
 
-def _sealed_text(call: Call, plan: Plan, until: int | None = None) -> tuple[int, str]:
+def _sealed_text(call: PageCall, plan: ChangePlan, until: int | None = None) -> tuple[int, str]:
     """What a confirmation is valid for: this change, planned from this state, for a while."""
     until = int(time.time()) + _SURE_SECONDS if until is None else until
     fields = {name: text for name, text in call.form.items() if name not in _OF_CONFIRMATION}
@@ -138,7 +138,7 @@ def _sealed_text(call: Call, plan: Plan, until: int | None = None) -> tuple[int,
     return until, json.dumps(whole)
 
 
-def _check_sure(call: Call, plan: Plan) -> None:
+def _check_sure(call: PageCall, plan: ChangePlan) -> None:
     until = call.number("sure_until", 0)
     _, text = _sealed_text(call, plan, until)
     if until < time.time() or not call.console.access.is_sealed(text, call.form.get("seal", "")):

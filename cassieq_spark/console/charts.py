@@ -158,7 +158,7 @@ def plot(
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StripPiece:
     """A rectangle of a strip."""
 
     kind: str
@@ -181,7 +181,7 @@ class Strip:
         stop: The monoton after the last published message.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StripPiece, ...]
     ticks: tuple[Tick, ...]
     stop: int
 
@@ -204,7 +204,7 @@ def strip(backlog: Backlog, *, stored_from: int, floor: int, pointer: int) -> St
     if offered and ahead:
         share = min(max(share, _LEAST), room - _LEAST)
     middle = (stub + share) * _FULL
-    pieces = [Piece("settled", 0.0, 0.0, stub * _FULL, STRIP_HEIGHT)] if stub else []
+    pieces = [StripPiece("settled", 0.0, 0.0, stub * _FULL, STRIP_HEIGHT)] if stub else []
     by_kind = {
         "dead": backlog.dead,
         "due": backlog.due,
@@ -224,13 +224,13 @@ def strip(backlog: Backlog, *, stored_from: int, floor: int, pointer: int) -> St
 
 def _columns(
     by_kind: Mapping[str, Ranges], within: Range, left: float, right: float
-) -> list[Piece]:
+) -> list[StripPiece]:
     """The pieces of a part of a strip: columns, each with what it holds from the bottom up."""
     count = max(1, min(len(within), round((right - left) / _FULL * _COLUMNS)))
     edges = [within.start + len(within) * number // count for number in range(count + 1)]
     held = {kind: _counts(ranges, edges) for kind, ranges in by_kind.items()}
     width = (right - left) / count
-    pieces: list[Piece] = []
+    pieces: list[StripPiece] = []
     before: tuple[tuple[str, float], ...] = ()
     for number in range(count):
         size = edges[number + 1] - edges[number]
@@ -238,14 +238,14 @@ def _columns(
         if heights == before:
             same = len(heights)
             pieces[-same:] = [
-                Piece(each.kind, each.x, each.y, each.width + width, each.height)
+                StripPiece(each.kind, each.x, each.y, each.width + width, each.height)
                 for each in pieces[-same:]
             ]
             continue
         before, bottom = heights, STRIP_HEIGHT
         for kind, height in heights:
             bottom -= height
-            pieces.append(Piece(kind, left + number * width, bottom, width, height))
+            pieces.append(StripPiece(kind, left + number * width, bottom, width, height))
     return pieces
 
 

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from cassieq_spark.arguments import RESERVED
 from cassieq_spark.client import Client
 from cassieq_spark.client.receiver import read_stored
-from cassieq_spark.console.pages import Call, flag, page
-from cassieq_spark.console.plans import Change, Plan, command_of
+from cassieq_spark.console.pages import PageCall, flag, page
+from cassieq_spark.console.plans import Change, ChangePlan, command_of
 from cassieq_spark.console.queue import about_queue
 from cassieq_spark.consumer.message import StoredMessage
 from cassieq_spark.dead_letters.letters import Filter
@@ -50,7 +50,7 @@ class Letter:
 
 
 @page("/queues/{queue}/dead")
-def dead(call: Call) -> Response:
+def dead(call: PageCall) -> Response:
     """Dead letters. Reads the first 20,000 of them, about a read for each bucket."""
     looked = call.console.watcher.read(call.name())
     about = about_queue(call, looked)
@@ -77,12 +77,12 @@ def dead(call: Call) -> Response:
     )
 
 
-def find(call: Call) -> Survey:
+def find(call: PageCall) -> Survey:
     """The dead letters that are asked for, among the first ones."""
     return survey(call.console.watcher.looking, call.name(), criteria_of(call), examine=EXAMINED)
 
 
-def criteria_of(call: Call) -> Filter:
+def criteria_of(call: PageCall) -> Filter:
     """Which dead letters a page or a form asks for."""
     return Filter(
         group=call.asked("group") or None,
@@ -119,11 +119,11 @@ def _letter_of(message: StoredMessage) -> Letter:
     return Letter(message, told, own)
 
 
-def _asked(call: Call) -> dict[str, Any]:
+def _asked(call: PageCall) -> dict[str, Any]:
     return {name: call.asked(name) for name in ("group", "reason", "since", "until")}
 
 
-def _instant_of(call: Call, name: str) -> datetime | None:
+def _instant_of(call: PageCall, name: str) -> datetime | None:
     text = call.asked(name).strip()
     if not text:
         return None
@@ -142,7 +142,7 @@ def _instant_of(call: Call, name: str) -> datetime | None:
 # -- changes --------------------------------------------------------------------------------------
 
 
-def _plan_redrive(call: Call) -> Plan:
+def _plan_redrive(call: PageCall) -> ChangePlan:
     found = _letters(call)
     force = flag("force", call)
     to = call.asked("to").strip() or None
@@ -164,7 +164,7 @@ def _plan_redrive(call: Call) -> Plan:
     }
     if left_out:
         figures["left, as their headers name no origin"] = left_out
-    return Plan(
+    return ChangePlan(
         sentence=f"{count:,} dead letter(s) of queue {found.queue.name} are published again, "
         "each once, and are dead letters no more.",
         command=command_of(
@@ -187,7 +187,7 @@ def _plan_redrive(call: Call) -> Plan:
     )
 
 
-def _redrive(call: Call, client: Client) -> str:
+def _redrive(call: PageCall, client: Client) -> str:
     report = client.redrive(
         _letters(call), to=call.asked("to").strip() or None, force=flag("force", call)
     )
@@ -198,10 +198,10 @@ def _redrive(call: Call, client: Client) -> str:
     return f"Redrove {sum(report.redriven.values()):,} message(s): {each or 'none'}.{missed}"
 
 
-def _plan_purge_dead(call: Call) -> Plan:
+def _plan_purge_dead(call: PageCall) -> ChangePlan:
     found = _letters(call)
     count = found.monotons.count
-    return Plan(
+    return ChangePlan(
         sentence=f"{count:,} dead letter(s) of queue {found.queue.name} are given up for good.",
         command=command_of(
             "dead", "purge", call.name(), *_filter_words(call), "--limit", MOST_LETTERS
@@ -221,7 +221,7 @@ def _plan_purge_dead(call: Call) -> Plan:
     )
 
 
-def _purge_dead(call: Call, client: Client) -> str:
+def _purge_dead(call: PageCall, client: Client) -> str:
     report = client.purge_dead_letters(_letters(call))
     missed = f" {report.missed:,} were left out: another run has or had them." * bool(
         report.missed
@@ -229,7 +229,7 @@ def _purge_dead(call: Call, client: Client) -> str:
     return f"Purged {report.purged:,} dead letter(s).{missed}"
 
 
-def _letters(call: Call) -> Survey:
+def _letters(call: PageCall) -> Survey:
     """The dead letters that are asked for; of a confirmed form, those that it was shown for."""
     found = find(call)
     below = call.number("below", 2**62)
@@ -242,7 +242,7 @@ def _end_of(found: Survey) -> str:
     return str(found.monotons.hull.stop) if found.groups else "0"
 
 
-def _filter_words(call: Call) -> list[str]:
+def _filter_words(call: PageCall) -> list[str]:
     names = ("reason", "group", "since", "until")
     return [word for name in names if (text := call.asked(name)) for word in (f"--{name}", text)]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from cassieq_spark.client import Client
 from cassieq_spark.console.messages import parse_at
-from cassieq_spark.console.pages import Call, flag
-from cassieq_spark.console.plans import LOSES_LEASES, Change, Plan, command_of, held_back
+from cassieq_spark.console.pages import PageCall, flag
+from cassieq_spark.console.plans import LOSES_LEASES, Change, ChangePlan, command_of, held_back
 from cassieq_spark.console.watcher import Looked
 from cassieq_spark.dead_letters.stopped import Resume
 from cassieq_spark.errors import NotFoundError, OptionError, QueueStateError
@@ -25,7 +25,7 @@ _FATES = {
 }
 
 
-def _plan_seek(call: Call) -> Plan:
+def _plan_seek(call: PageCall) -> ChangePlan:
     looked, name = _with_group(call)
     position = parse_at(call.asked("to").strip() or "latest")
     number = _partition_asked(call, looked.record.definition)
@@ -57,7 +57,7 @@ def _plan_seek(call: Call) -> Plan:
     force = flag("force", call)
     where = show_position(position) + ("" if number is None else f" in partition {number}")
     partition = [] if number is None else ["--partition", number]
-    return Plan(
+    return ChangePlan(
         sentence=f"Group {name} continues from {where}.",
         command=command_of(
             "group",
@@ -83,7 +83,7 @@ def _plan_seek(call: Call) -> Plan:
     )
 
 
-def _seek(call: Call, client: Client) -> str:
+def _seek(call: PageCall, client: Client) -> str:
     position = parse_at(call.asked("to").strip() or "latest")
     number = _partition_asked(call, call.queue())
     name = call.name("group")
@@ -91,10 +91,10 @@ def _seek(call: Call, client: Client) -> str:
     return f"Group {name} continues from {show_position(position)}."
 
 
-def _plan_delete_group(call: Call) -> Plan:
+def _plan_delete_group(call: PageCall) -> ChangePlan:
     looked, name = _with_group(call)
     (stats,) = [each for each in looked.snapshot.stats.groups if each.group == name]
-    return Plan(
+    return ChangePlan(
         sentence=f"Group {name} is deleted, with all that it is owed.",
         command=command_of("group", "delete", call.name(), name),
         about=looked.record.definition.queue_id,
@@ -107,20 +107,20 @@ def _plan_delete_group(call: Call) -> Plan:
     )
 
 
-def _delete_group(call: Call, client: Client) -> str:
+def _delete_group(call: PageCall, client: Client) -> str:
     name = call.name("group")
     if not client.delete_group(call.name(), name, force=flag("force", call)):
         raise NotFoundError(f"queue {call.name()!r} has no group {name!r} any more")
     return f"Group {name} is deleted."
 
 
-def _plan_create_group(call: Call) -> Plan:
+def _plan_create_group(call: PageCall) -> ChangePlan:
     looked = call.console.watcher.read(call.name())
     name = validate_name("group", call.asked("name").strip())
     position = parse_at(call.asked("start").strip() or "earliest")
     if any(each.group == name for each in looked.snapshot.stats.groups):
         raise QueueStateError(f"queue {call.name()!r} has a group {name!r} already")
-    return Plan(
+    return ChangePlan(
         sentence=f"Group {name} is created, and begins at {show_position(position)}.",
         command=command_of(
             "group", "create", call.name(), name, "--from", show_position(position)
@@ -130,13 +130,13 @@ def _plan_create_group(call: Call) -> Plan:
     )
 
 
-def _create_group(call: Call, client: Client) -> str:
+def _create_group(call: PageCall, client: Client) -> str:
     name = call.asked("name").strip()
     client.create_group(call.name(), name, parse_at(call.asked("start").strip() or "earliest"))
     return f"Group {name} is created."
 
 
-def _plan_resume(call: Call) -> Plan:
+def _plan_resume(call: PageCall) -> ChangePlan:
     looked, name = _with_group(call)
     queue, how = looked.record.definition, _resume_of(call)
     number = _partition_asked(call, queue)
@@ -157,7 +157,7 @@ def _plan_resume(call: Call) -> Plan:
         if row.reason is not None
     ]
     partition = [] if number is None else ["--partition", number]
-    return Plan(
+    return ChangePlan(
         sentence=f"The dead messages at which group {name} has stopped {_FATES[how]}.",
         command=command_of("group", "resume", queue.name, name, f"--{how.value}", *partition),
         about=queue.queue_id,
@@ -167,28 +167,28 @@ def _plan_resume(call: Call) -> Plan:
     )
 
 
-def _resume(call: Call, client: Client) -> str:
+def _resume(call: PageCall, client: Client) -> str:
     how, number = _resume_of(call), _partition_asked(call, call.queue())
     name = call.name("group")
     count = client.resume_group(call.name(), name, how, partition=number)
     return f"Group {name} continues: {count:,} dead message(s) {_FATES[how]}."
 
 
-def _resume_of(call: Call) -> Resume:
+def _resume_of(call: PageCall) -> Resume:
     how = call.asked("how")
     if how not in set(Resume):
         raise OptionError(f"choose retry, dead-letter or drop, not {how!r}")
     return Resume(how)
 
 
-def _with_group(call: Call) -> tuple[Looked, str]:
+def _with_group(call: PageCall) -> tuple[Looked, str]:
     looked, name = call.console.watcher.read(call.name()), call.name("group")
     if all(each.group != name for each in looked.snapshot.stats.groups):
         raise NotFoundError(f"queue {call.name()!r} has no group {name!r}")
     return looked, name
 
 
-def _partition_asked(call: Call, queue: QueueDefinition) -> int | None:
+def _partition_asked(call: PageCall, queue: QueueDefinition) -> int | None:
     text = call.asked("partition").strip()
     if not text or queue.partitions == 1:
         return None

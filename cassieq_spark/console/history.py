@@ -141,7 +141,7 @@ class GroupHistory:
 
 
 @dataclass(slots=True)
-class History:
+class QueueHistory:
     """What was read of a queue; begins anew when the queue is purged or created again.
 
     Attributes:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from cassieq_spark.client.receiver import read_stored, within
 from cassieq_spark.console import show
-from cassieq_spark.console.pages import Call, page
+from cassieq_spark.console.pages import PageCall, page
 from cassieq_spark.console.queue import about_queue
 from cassieq_spark.console.watcher import Looked
 from cassieq_spark.consumer.message import StoredMessage
@@ -78,7 +78,7 @@ class Stand:
 
 
 @page("/queues/{queue}/messages")
-def messages(call: Call) -> Response:
+def messages(call: PageCall) -> Response:
     """Messages from a position on, or those of a key. About a read for each bucket."""
     looked = call.console.watcher.read(call.name())
     queue = looked.record.definition
@@ -110,7 +110,7 @@ def messages(call: Call) -> Response:
 
 
 @page("/queues/{queue}/messages/{partition}/{monoton}")
-def message(call: Call) -> Response:
+def message(call: PageCall) -> Response:
     """One message, all of it or a part of its value, and where it stands in each group."""
     looked, one, block = _one(call)
     number = _number_of(call, looked.record.definition)
@@ -137,7 +137,7 @@ def message(call: Call) -> Response:
 
 
 @page("/queues/{queue}/messages/{partition}/{monoton}/value")
-def value(call: Call) -> Response:
+def value(call: PageCall) -> Response:
     """The value of a message as a file: its bytes, or the JSON of its columns."""
     _, one, _ = _one(call)
     ending = "json" if isinstance(one.value, dict) else "bin"
@@ -224,7 +224,7 @@ def stand_of(group: str, state: GroupState, monoton: int) -> Stand:
     return Stand(group, "fresh" if monoton >= state.head.pointer else "settled")
 
 
-def _one(call: Call) -> tuple[Looked, StoredMessage, LedgerBlock | None]:
+def _one(call: PageCall) -> tuple[Looked, StoredMessage, LedgerBlock | None]:
     looked = call.console.watcher.read(call.name())
     number = _number_of(call, looked.record.definition)
     text = call.name("monoton")
@@ -244,7 +244,7 @@ def _one(call: Call) -> tuple[Looked, StoredMessage, LedgerBlock | None]:
     return looked, found.messages[0], block
 
 
-def _number_of(call: Call, queue: QueueDefinition) -> int:
+def _number_of(call: PageCall, queue: QueueDefinition) -> int:
     text = call.name("partition")
     if not (text.isascii() and text.isdecimal() and len(text) <= 4) or (  # noqa: PLR2004 (more digits than partitions have)
         int(text) >= queue.partitions
@@ -255,14 +255,14 @@ def _number_of(call: Call, queue: QueueDefinition) -> int:
     return int(text)
 
 
-def _partition_of(call: Call, queue: QueueDefinition, key: bytes | None) -> int:
+def _partition_of(call: PageCall, queue: QueueDefinition, key: bytes | None) -> int:
     """The partition that is asked for; that of the key, if one is looked for."""
     if queue.partitions > 1 and key is not None:
         return partition_of_key(key, queue.partitions)
     return call.number("partition", 0, most=queue.partitions - 1)
 
 
-def _start_of(call: Call, part: QueueDefinition, head: LedgerHead, at: str, limit: int) -> int:
+def _start_of(call: PageCall, part: QueueDefinition, head: LedgerHead, at: str, limit: int) -> int:
     """The monoton that a position stands for; the last messages, for ``latest``."""
     if at == "latest":
         return max(head.finalised, head.next - limit) if limit else head.finalised

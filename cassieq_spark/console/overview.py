@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from starlette.responses import Response
 
 from cassieq_spark.console import charts
-from cassieq_spark.console.history import History, edges_until
-from cassieq_spark.console.pages import Call, page
+from cassieq_spark.console.history import QueueHistory, edges_until
+from cassieq_spark.console.pages import PageCall, page
 from cassieq_spark.console.watcher import Fleet, Known
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import CassieqError
@@ -147,7 +147,7 @@ class Totals:
 
 
 @page("/")
-def overview(call: Call) -> Response:
+def overview(call: PageCall) -> Response:
     """All queues; no read of its own, but what it shows is read more often for a while."""
     watcher = call.console.watcher
     fleet = watcher.fleet()
@@ -194,7 +194,7 @@ def overview(call: Call) -> Response:
 
 def rows_of(
     fleet: Fleet,
-    history: Callable[[str], History | None],
+    history: Callable[[str], QueueHistory | None],
     now: datetime,
     *,
     only: set[str] | None = None,
@@ -267,7 +267,7 @@ def totals_of(rows: Sequence[QueueRow]) -> Totals:
 
 def draw(
     rows: Sequence[QueueRow],
-    history: Callable[[str], History | None],
+    history: Callable[[str], QueueHistory | None],
     fleet: Fleet,
     now: datetime,
 ) -> tuple[list[QueueRow], int]:
@@ -294,7 +294,9 @@ def draw(
     return drawn, round(span.total_seconds() / 60)
 
 
-def _row(fleet: Fleet, record: QueueRecord, history: History | None, now: datetime) -> QueueRow:
+def _row(
+    fleet: Fleet, record: QueueRecord, history: QueueHistory | None, now: datetime
+) -> QueueRow:
     queue = record.definition
     name, known, error = record.name, fleet.known.get(record.name), fleet.errors.get(record.name)
     dead_in = name if _is_target(known) else queue.dead_letter_queue
@@ -332,7 +334,7 @@ def _row(fleet: Fleet, record: QueueRecord, history: History | None, now: dateti
 
 
 def _group_row(
-    stats: GroupStats, known: Known, history: History | None, now: datetime
+    stats: GroupStats, known: Known, history: QueueHistory | None, now: datetime
 ) -> GroupRow:
     found = history.groups.get(stats.group) if history else None
     # What was the oldest message then is older now.

@@ -39,7 +39,7 @@ _LONGEST_NUMBER = 19
 
 
 @dataclass(slots=True)
-class Call:
+class PageCall:
     """A request, for its handler.
 
     Attributes:
@@ -146,7 +146,7 @@ class Call:
         return response
 
 
-Handler = Callable[[Call], Response]
+Handler = Callable[[PageCall], Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +220,6 @@ def static_digests() -> dict[str, str]:
     return {name: hashlib.sha256(static_file(name)).hexdigest()[:12] for name in STATIC}
 
 
-def flag(name: str, call: Call) -> bool:
+def flag(name: str, call: PageCall) -> bool:
     """Whether a box of a form was ticked."""
     return call.form.get(name) == "yes"

@@ -13,7 +13,7 @@ from typing import Any
 
 from cassieq_spark.client import Client
 from cassieq_spark.console import show
-from cassieq_spark.console.pages import Call, flag
+from cassieq_spark.console.pages import PageCall, flag
 from cassieq_spark.console.watcher import Looked
 from cassieq_spark.errors import CassieqError, OptionError, QueueStateError
 from cassieq_spark.model import (
@@ -33,7 +33,7 @@ LOSES_LEASES = "Readers lose the messages that they hold"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChangePlan:
     """What a change would do.
 
     Attributes:
@@ -74,10 +74,10 @@ class Change:
     """
 
     title: str
-    plan: Callable[[Call], Plan]
-    apply: Callable[[Call, Client], str]
+    plan: Callable[[PageCall], ChangePlan]
+    apply: Callable[[PageCall, Client], str]
     is_danger: bool = False
-    after: Callable[[Call], str] = lambda call: call.url("queues", call.name())
+    after: Callable[[PageCall], str] = lambda call: call.url("queues", call.name())
 
 
 def command_of(*words: object) -> str:
@@ -88,9 +88,9 @@ def command_of(*words: object) -> str:
 # -- one queue ------------------------------------------------------------------------------------
 
 
-def _plan_pause(call: Call) -> Plan:
+def _plan_pause(call: PageCall) -> ChangePlan:
     looked = call.console.watcher.read(call.name())
-    return Plan(
+    return ChangePlan(
         sentence=f"Readers of queue {call.name()} lease nothing more from their next batch on.",
         command=command_of("queue", "pause", call.name()),
         about=looked.record.definition.queue_id,
@@ -100,14 +100,14 @@ def _plan_pause(call: Call) -> Plan:
     )
 
 
-def _pause(call: Call, _: Client) -> str:
+def _pause(call: PageCall, _: Client) -> str:
     changed = pause_queue(call.console.store, call.name())
     return f"Queue {call.name()} is paused{'' if changed else ' already'}."
 
 
-def _plan_resume(call: Call) -> Plan:
+def _plan_resume(call: PageCall) -> ChangePlan:
     looked = call.console.watcher.read(call.name())
-    return Plan(
+    return ChangePlan(
         sentence=f"Readers of queue {call.name()} lease again with their next batch.",
         command=command_of("queue", "resume", call.name()),
         about=looked.record.definition.queue_id,
@@ -115,15 +115,15 @@ def _plan_resume(call: Call) -> Plan:
     )
 
 
-def _resume(call: Call, _: Client) -> str:
+def _resume(call: PageCall, _: Client) -> str:
     changed = resume_queue(call.console.store, call.name())
     return f"Queue {call.name()} goes on." if changed else f"Queue {call.name()} was not paused."
 
 
-def _plan_purge(call: Call) -> Plan:
+def _plan_purge(call: PageCall) -> ChangePlan:
     looked = call.console.watcher.read(call.name())
     stats = looked.snapshot.stats
-    return Plan(
+    return ChangePlan(
         sentence=f"All messages of queue {call.name()} are deleted; groups and settings stay.",
         command=command_of("queue", "purge", call.name()),
         about=looked.record.definition.queue_id,
@@ -143,12 +143,12 @@ def _plan_purge(call: Call) -> Plan:
     )
 
 
-def _purge(call: Call, client: Client) -> str:
+def _purge(call: PageCall, client: Client) -> str:
     purged = client.purge_queue(call.name(), force=flag("force", call))
     return f"Queue {call.name()} is empty, and goes on as {purged.queue_id}."
 
 
-def _plan_delete(call: Call) -> Plan:
+def _plan_delete(call: PageCall) -> ChangePlan:
     record = known(call.name(), read_record(call.console.watcher.looking, call.name()))
     try:
         looked = call.console.watcher.read(call.name())
@@ -163,7 +163,7 @@ def _plan_delete(call: Call) -> Plan:
             "groups": len(stats.groups),
             "leased now": leased,
         }
-    return Plan(
+    return ChangePlan(
         sentence=f"Queue {call.name()} is deleted, with its groups and messages.",
         command=command_of("queue", "delete", call.name()),
         about=record.definition.queue_id,
@@ -176,12 +176,12 @@ def _plan_delete(call: Call) -> Plan:
     )
 
 
-def _delete(call: Call, client: Client) -> str:
+def _delete(call: PageCall, client: Client) -> str:
     client.delete_queue(call.name(), force=flag("force", call))
     return f"Queue {call.name()} is deleted. The next repair run deletes what was stored."
 
 
-def _plan_alter(call: Call) -> Plan:
+def _plan_alter(call: PageCall) -> ChangePlan:
     looked = call.console.watcher.read(call.name())
     queue = looked.record.definition
     wanted = _settings_of(call)
@@ -216,7 +216,7 @@ def _plan_alter(call: Call) -> Plan:
         words += ["--schema", wanted["schema"]]
     if not changes:
         raise OptionError("nothing is to be altered: change a setting first")
-    return Plan(
+    return ChangePlan(
         sentence=f"These settings of queue {call.name()} are altered; the others stay.",
         command=command_of("queue", "alter", call.name(), *words),
         about=f"{queue.queue_id} {queue}",
@@ -226,7 +226,7 @@ def _plan_alter(call: Call) -> Plan:
     )
 
 
-def _alter(call: Call, _: Client) -> str:
+def _alter(call: PageCall, _: Client) -> str:
     queue, wanted = call.queue(), _settings_of(call)
     target = wanted.pop("dead_letter_queue")
     if target == (queue.dead_letter_queue or ""):
@@ -235,7 +235,7 @@ def _alter(call: Call, _: Client) -> str:
     return f"Queue {call.name()} is altered. Restart its readers and writers to apply the change."
 
 
-def _plan_create(call: Call) -> Plan:
+def _plan_create(call: PageCall) -> ChangePlan:
     name = validate_name("queue", call.asked("name").strip())
     record = read_record(call.console.watcher.looking, name)
     if record is not None and not record.is_gone:
@@ -266,7 +266,7 @@ def _plan_create(call: Call) -> Plan:
     if wanted["schema"] is not None:
         figures["schema"] = to_ddl(parse_ddl(wanted["schema"]))
         words += ["--schema", wanted["schema"]]
-    return Plan(
+    return ChangePlan(
         sentence=f"Queue {name} is created.",
         command=command_of("queue", "create", name, *words),
         about=name,
@@ -275,7 +275,7 @@ def _plan_create(call: Call) -> Plan:
     )
 
 
-def _create(call: Call, client: Client) -> str:
+def _create(call: PageCall, client: Client) -> str:
     wanted = _settings_of(call)
     target, limit = wanted["dead_letter_queue"], wanted["max_deliveries"]
     queue = client.create_queue(
@@ -298,7 +298,7 @@ def _leased(looked: Looked) -> int:
     return sum(each.leased for each in looked.snapshot.stats.groups)
 
 
-def held_back(call: Call, leased: int) -> str | None:
+def held_back(call: PageCall, leased: int) -> str | None:
     """Why a change has to be forced while readers hold messages; None: it has not."""
     if not leased or flag("force", call):
         return None
@@ -308,7 +308,7 @@ def held_back(call: Call, leased: int) -> str | None:
     )
 
 
-def _settings_of(call: Call) -> dict[str, Any]:
+def _settings_of(call: PageCall) -> dict[str, Any]:
     schema = call.asked("schema").strip()
     return {
         "lease": _length_of(call, "lease", DEFAULT_LEASE),
@@ -321,7 +321,7 @@ def _settings_of(call: Call) -> dict[str, Any]:
     }
 
 
-def _length_of(call: Call, name: str, default: timedelta) -> timedelta:
+def _length_of(call: PageCall, name: str, default: timedelta) -> timedelta:
     text = call.asked(name).strip()
     if not text or text == show.NOTHING:
         return default
@@ -337,14 +337,14 @@ def _period(length: timedelta) -> str:
     return show.span(length) if length else "none"
 
 
-def _order_of(call: Call) -> Order:
+def _order_of(call: PageCall) -> Order:
     text = call.asked("order") or Order.NONE.value
     if text not in {each.value for each in Order}:
         raise OptionError(f"the order must be one of {', '.join(Order)}, not {text!r}")
     return Order(text)
 
 
-def _partitions_of(call: Call) -> int:
+def _partitions_of(call: PageCall) -> int:
     return call.number("partitions", 1, least=1, most=MOST_PARTITIONS)
 
 

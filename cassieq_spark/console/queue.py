@@ -11,9 +11,9 @@ from uuid import UUID
 from starlette.responses import Response
 
 from cassieq_spark.console import charts
-from cassieq_spark.console.history import History, edges_until
+from cassieq_spark.console.history import QueueHistory, edges_until
 from cassieq_spark.console.overview import QueueRow, rows_of
-from cassieq_spark.console.pages import Call, page
+from cassieq_spark.console.pages import PageCall, page
 from cassieq_spark.console.watcher import Looked
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import NotFoundError
@@ -118,7 +118,7 @@ class GroupView:
 
 
 @page("/queues/{queue}")
-def queue(call: Call) -> Response:
+def queue(call: PageCall) -> Response:
     """Where the messages of a queue stand; reads as `Watcher.read`, at most once a second."""
     looked = call.console.watcher.read(call.name())
     history = call.console.watcher.history_with_blocks(looked)
@@ -140,7 +140,7 @@ def queue(call: Call) -> Response:
 
 
 @page("/queues/{queue}/groups/{group}")
-def group(call: Call) -> Response:
+def group(call: PageCall) -> Response:
     """One group: its strips, leases, what waits, and the readers that said that they are there."""
     looked = call.console.watcher.read(call.name())
     found = [
@@ -165,7 +165,7 @@ def group(call: Call) -> Response:
 
 
 @page("/queues/{queue}/settings")
-def settings(call: Call) -> Response:
+def settings(call: PageCall) -> Response:
     """The settings of a queue, its schema, and the forms that change it. Reads as `queue`."""
     looked = call.console.watcher.read(call.name())
     return call.render(
@@ -175,7 +175,7 @@ def settings(call: Call) -> Response:
     )
 
 
-def about_queue(call: Call, looked: Looked) -> dict[str, Any]:
+def about_queue(call: PageCall, looked: Looked) -> dict[str, Any]:
     """What the head of each page of a queue shows."""
     fleet = call.console.watcher.fleet()
     name = looked.record.name
@@ -192,7 +192,7 @@ def about_queue(call: Call, looked: Looked) -> dict[str, Any]:
     }
 
 
-def groups_of(call: Call, looked: Looked, history: History | None) -> list[GroupView]:
+def groups_of(call: PageCall, looked: Looked, history: QueueHistory | None) -> list[GroupView]:
     """The groups of a queue. No read, unless messages are delayed."""
     store, definition = call.console.watcher.looking, looked.record.definition
     parts = definition.by_partition
@@ -269,7 +269,7 @@ def _part_strip(
 
 
 def _plots(
-    history: History, groups: Sequence[str], span: timedelta, now: datetime
+    history: QueueHistory, groups: Sequence[str], span: timedelta, now: datetime
 ) -> tuple[charts.Plot, charts.Plot]:
     """Messages per second, and what each group is owed."""
     edges = edges_until(now, span, _BINS)

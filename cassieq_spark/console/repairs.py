@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from starlette.responses import Response
 
-from cassieq_spark.console.pages import Call, page
+from cassieq_spark.console.pages import PageCall, page
 from cassieq_spark.errors import NotFoundError
 from cassieq_spark.monitoring.metrics import LastRuns
 from cassieq_spark.repair.report import Counts, Outcome
@@ -22,7 +22,7 @@ _BAD = {Outcome.FAILED, Outcome.SOME_FAILED, Outcome.BROKEN_OFF, Outcome.LOCK_LO
 
 
 @page("/repair")
-def repair(call: Call) -> Response:
+def repair(call: PageCall) -> Response:
     """The last runs. Two reads."""
     runs = read_history(call.console.watcher.looking, _READ)
     last = LastRuns().after(runs)
@@ -42,7 +42,7 @@ def repair(call: Call) -> Response:
 
 
 @page("/repair/{epoch}")
-def run(call: Call) -> Response:
+def run(call: PageCall) -> Response:
     """One run: all that it did and found. Two reads."""
     text = call.name("epoch")
     runs = read_history(call.console.watcher.looking, _READ)

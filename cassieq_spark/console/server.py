@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cassieq_spark.console.app import Console
 from cassieq_spark.errors import SetupError
-from cassieq_spark.http.serving.connections import Config, Connection, ConnectionLimiter
+from cassieq_spark.http.serving.connections import Config, ConnectionLimiter, HttpConnection
 from cassieq_spark.http.serving.server import Server
 from cassieq_spark.settings.gateway import Limits
 
@@ -19,7 +19,7 @@ _LIMITS = Limits(connections=200)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class ConsoleServing:
     """Where to serve.
 
     Attributes:
@@ -36,7 +36,7 @@ class Serving:
 
 
 def serve(
-    make: Callable[[int], Console], serving: Serving, on_start: Callable[[str], object]
+    make: Callable[[int], Console], serving: ConsoleServing, on_start: Callable[[str], object]
 ) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
@@ -57,7 +57,7 @@ def serve(
         port=port,
         ssl_certfile=serving.certificate,
         ssl_keyfile=serving.private_key,
-        http=Connection,
+        http=HttpConnection,
         ws="none",
         lifespan="off",
         log_config=None,

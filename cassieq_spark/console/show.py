@@ -106,7 +106,7 @@ def path_of(*parts: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class ShownBody:
     """A key or a value as it is shown.
 
     Attributes:
@@ -128,25 +128,27 @@ class Body:
         return self.begins > 0 or self.ends < self.size
 
 
-def brief(value: Any) -> Body:
+def brief(value: Any) -> ShownBody:
     """A key or value in one line of a table.
 
     Args:
         value: Bytes, None, or the columns of a queue with a schema.
     """
     if value is None:
-        return Body("null", "null", 0, 0, 0)
+        return ShownBody("null", "null", 0, 0, 0)
     data = as_bytes(value)
     head = data[: 4 * BRIEF]
     text = _text_of(head, may_be_cut=len(head) < len(data))
     if text is None:
-        return Body("bytes", "0x" + data[: BRIEF // 2].hex(), len(data), 0, min(len(data), 80))
+        return ShownBody(
+            "bytes", "0x" + data[: BRIEF // 2].hex(), len(data), 0, min(len(data), 80)
+        )
     line = " ".join(text.split())
     is_cut = len(line) > BRIEF or len(head) < len(data)
-    return Body("text", line[:BRIEF], len(data), 0, len(data) - 1 if is_cut else len(data))
+    return ShownBody("text", line[:BRIEF], len(data), 0, len(data) - 1 if is_cut else len(data))
 
 
-def whole(value: Any, begin: int = 0, *, form: str | None = None) -> Body:
+def whole(value: Any, begin: int = 0, *, form: str | None = None) -> ShownBody:
     """A key or value on a page of its own, or the part of it from a byte on.
 
     Args:
@@ -155,22 +157,22 @@ def whole(value: Any, begin: int = 0, *, form: str | None = None) -> Body:
         form: ``hex`` or ``base64``; None: as JSON or text if it is some.
     """
     if value is None:
-        return Body("null", "null", 0, 0, 0)
+        return ShownBody("null", "null", 0, 0, 0)
     data = as_bytes(value)
     begin = max(0, min(begin, len(data)))
     if form is None and begin == 0 and len(data) <= PART:
         pretty = _pretty(data)
         if pretty is not None:
-            return Body("json", pretty, len(data), 0, len(data))
+            return ShownBody("json", pretty, len(data), 0, len(data))
     part = data[begin : begin + PART]
     end = begin + len(part)
     if form == "base64":
-        return Body("bytes", _wrapped(b64encode(part).decode()), len(data), begin, end)
+        return ShownBody("bytes", _wrapped(b64encode(part).decode()), len(data), begin, end)
     if form is None:
         text, end = _text_part(data, begin)
         if text is not None:
-            return Body("text", text, len(data), begin, end)
-    return Body("bytes", dump(part, begin), len(data), begin, begin + len(part))
+            return ShownBody("text", text, len(data), begin, end)
+    return ShownBody("bytes", dump(part, begin), len(data), begin, begin + len(part))
 
 
 def as_bytes(value: Any) -> bytes:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from cassieq_spark.console.history import History
+from cassieq_spark.console.history import QueueHistory
 from cassieq_spark.console.looking import LookingStore, Pace
 from cassieq_spark.errors import CassieqError, InvariantError
 from cassieq_spark.groups.state import GroupState
@@ -154,7 +154,7 @@ class Watcher:
         self._known: dict[str, Known] = {}
         self._facts: dict[str, Facts] = {}
         self._errors: dict[str, CassieqError] = {}
-        self._histories: dict[str, History] = {}
+        self._histories: dict[str, QueueHistory] = {}
         self._targets: frozenset[str | None] = frozenset()
         self._backlog: dict[str, Mapping[QueueId, Seen]] = {}
         self._on_pages: dict[str, datetime] = {}
@@ -245,17 +245,17 @@ class Watcher:
         """How fast the background may read."""
         return self._background.pace
 
-    def history(self, name: str) -> History | None:
+    def history(self, name: str) -> QueueHistory | None:
         """What was read of a queue over the last hours; None: nothing yet."""
         return self._histories.get(name)
 
-    def history_with_blocks(self, looked: Looked) -> History:
+    def history_with_blocks(self, looked: Looked) -> QueueHistory:
         """The history with what was published before the console started, as far as blocks tell.
 
         The first call for a queue reads once from each partition.
         """
         name = looked.record.name
-        history = self._histories.get(name) or History(looked.record.definition.queue_id)
+        history = self._histories.get(name) or QueueHistory(looked.record.definition.queue_id)
         if not history.has_blocks:
             ledgers = [
                 Ledger(self.looking, part.queue_id)
@@ -433,7 +433,7 @@ class Watcher:
             queue_id = record.definition.queue_id
             history = self._histories.get(name)
             if history is None or history.queue_id != queue_id:
-                history = self._histories[name] = History(queue_id)
+                history = self._histories[name] = QueueHistory(queue_id)
             history.add(now.timestamp(), snapshot)
             if store is self.looking:
                 self._looked[name] = looked

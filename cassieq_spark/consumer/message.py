@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cassieq_spark.arrow.rows import metadata_of, values_of
-from cassieq_spark.display import Displayed, View
+from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.producer.new_message import Headers
 
 #: Bytes that a number or an instant counts as.
@@ -54,7 +54,7 @@ class StoredMessage(Displayed):
         headers = sum(len(name) + len(text or "") for name, text in self.headers.items())
         return size + 3 * headers
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "partition": self.partition,
             "monoton": str(self.monoton),
@@ -63,7 +63,7 @@ class StoredMessage(Displayed):
             "headers": self.headers,
             "published_at": self.published_at,
         }
-        return View("messages", self.queue, facts, usual={"partition": 0, "headers": {}})
+        return ObjectView("messages", self.queue, facts, usual={"partition": 0, "headers": {}})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -82,7 +82,7 @@ class Message(StoredMessage):
     receipt: str
     lease_until: datetime
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         # Not super(), which loses its class where there are slots.
         view = StoredMessage._view(self)  # noqa: SLF001 (our own)
         facts = {"delivery_count": self.delivery_count, "lease_until": self.lease_until}

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import islice
 
 from cassieq_spark.arguments import REDRIVES, RESERVED
-from cassieq_spark.display import Displayed, View
+from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.model import Range, Ranges
 
 #: Digits of a count of redrives; other programs may have written any number.
@@ -41,7 +41,7 @@ class DeadLetter(Displayed):
     dead_lettered_at: datetime | None = None
     is_unreadable: bool = False
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "monoton": str(self.monoton),
             "origin_queue": self.origin_queue,
@@ -49,7 +49,7 @@ class DeadLetter(Displayed):
             "reason": self.reason,
             "dead_lettered_at": self.dead_lettered_at,
         }
-        return View("dead letters", "", facts)
+        return ObjectView("dead letters", "", facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class DeadLetterGroup(Displayed):
     last: datetime | None
     unreadable: Ranges = field(default_factory=Ranges)
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "origin_queue": self.origin_queue,
             "origin_group": self.origin_group,
@@ -110,7 +110,7 @@ class DeadLetterGroup(Displayed):
             "first": self.first,
             "last": self.last,
         }
-        return View("groups of dead letters", "", facts, {"monotons": str(self.monotons)})
+        return ObjectView("groups of dead letters", "", facts, {"monotons": str(self.monotons)})
 
 
 def read_letter(monoton: int, headers: Headers) -> DeadLetter:

@@ -20,7 +20,7 @@ from cassieq_spark.dead_letters.letters import (
     group_letters,
     read_letter,
 )
-from cassieq_spark.display import Displayed, View
+from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import NotFoundError, QueueStateError, UnreadableError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
@@ -57,9 +57,9 @@ class Survey(Displayed):
         """The monotons of all of them."""
         return Ranges.union(group.monotons for group in self.groups)
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {"dead letters": self.monotons.count}
-        return View("surveys", self.queue.label, facts, parts=self.groups)
+        return ObjectView("surveys", self.queue.label, facts, parts=self.groups)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -80,7 +80,7 @@ class DeadLetterMessage(Displayed):
     key: bytes | None
     value: Any
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "monoton": str(self.monoton),
             "key": self.key,
@@ -88,7 +88,7 @@ class DeadLetterMessage(Displayed):
             "headers": dict(self.headers or ()),
             "published_at": self.published_at,
         }
-        return View("dead letters", self.queue, facts, usual={"headers": {}})
+        return ObjectView("dead letters", self.queue, facts, usual={"headers": {}})
 
 
 def survey(  # noqa: PLR0913 (each narrows it down, by name)

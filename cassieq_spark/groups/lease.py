@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
-from cassieq_spark.display import Displayed, View
+from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.groups.changes import apply
 from cassieq_spark.groups.settle import BySlot, ReceiptAcks, is_freed, were_settled
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
@@ -137,7 +137,7 @@ class Lease(Displayed):
         """The token that holds ``leased``."""
         return self.request.token
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "token": str(self.token),
             "messages": self.count,
@@ -145,7 +145,7 @@ class Lease(Displayed):
             "skipped": self.skipped,
             "dead": sum(each.monotons.count for each in self.dead),
         }
-        return View("leases", "", facts, usual={"acked": 0, "skipped": 0, "dead": 0})
+        return ObjectView("leases", "", facts, usual={"acked": 0, "skipped": 0, "dead": 0})
 
     @property
     def count(self) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID, uuid1
 
-from cassieq_spark.display import Displayed, View
+from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import OptionError, OutcomeUnknownError, StoreError
 from cassieq_spark.lock.tickets import ENTRY, Board, Entry, Ticket, Watch, board_of, ticket_key
 from cassieq_spark.model import block_timestamp, validate_name
@@ -93,7 +93,7 @@ class Bakery:
 
     def enter(
         self, patience: timedelta, *, may_continue: Callable[[], bool] = lambda: True
-    ) -> Held | None:
+    ) -> HeldLock | None:
         """Take the lock. Two plain writes, two or three reads and one LWT if it is free.
 
         While it waits, it reads the lock's partition about four times a second. It deletes the
@@ -117,7 +117,7 @@ class Bakery:
 
         while True:
             ticket = _OwnTicket(self._store, self._partition, self._owner, self.ttl, self._clock)
-            held: Held | None = None
+            held: HeldLock | None = None
             try:
                 held = self._enter_with(ticket, waits, watch)
             finally:
@@ -131,7 +131,9 @@ class Bakery:
         rows = self._store.read_rows(self._partition, Slice(row=ENTRY), serial=serial)
         return board_of(rows.rows).entry
 
-    def _enter_with(self, own: _OwnTicket, waits: Callable[[], bool], watch: Watch) -> Held | None:
+    def _enter_with(
+        self, own: _OwnTicket, waits: Callable[[], bool], watch: Watch
+    ) -> HeldLock | None:
         """Enter with this ticket; None if patience is over, or the ticket can't be trusted."""
         if not own.write():
             return None
@@ -146,7 +148,7 @@ class Bakery:
             is_turn = board.is_turn_of(own.ticket)
             entry = self._move_epoch(own, board) if is_turn else None
             if entry is not None:
-                return Held(self, own, entry) if own.is_alive() else None
+                return HeldLock(self, own, entry) if own.is_alive() else None
             # If a trusted ticket is missing, this clock has stopped, or Cassandra's have jumped.
             if own.ticket not in board.tickets or not waits():
                 return None
@@ -188,7 +190,7 @@ class Bakery:
         return entry if entry and entry.holder == own.ticket.id else None
 
 
-class Held(Displayed):
+class HeldLock(Displayed):
     """A lock that this process has taken; tells whether it is still held.
 
     Attributes:
@@ -202,13 +204,13 @@ class Held(Displayed):
         self.epoch = entry.epoch
         self.entered_at = entry.entered_at
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "epoch": str(self.epoch),
             "is_held": self.is_held(),
             "entered_at": self.entered_at,
         }
-        return View("locks", "", facts)
+        return ObjectView("locks", "", facts)
 
     def is_held(self) -> bool:
         """Whether no other process can hold it, as far as clocks can be trusted. No read."""
@@ -251,10 +253,10 @@ def read_holder(store: Store, name: str) -> Entry | None:
 @contextmanager
 def holding(
     bakery: Bakery, patience: timedelta, *, may_continue: Callable[[], bool] = lambda: True
-) -> Iterator[Held | None]:
+) -> Iterator[HeldLock | None]:
     """Take a lock as `Bakery.enter`, renew it from another thread, and leave it at the end.
 
-    The holder has to ask `Held.confirm` before each action: the thread does not help a process
+    The holder has to ask `HeldLock.confirm` before each action: the thread does not help a process
     that was paused.
 
     Yields:
@@ -279,7 +281,7 @@ def holding(
         renewing.join(_STOP_SECONDS)
 
 
-def _renew(held: Held, done: threading.Event, pause: float) -> None:
+def _renew(held: HeldLock, done: threading.Event, pause: float) -> None:
     while not done.wait(pause):
         try:
             kept = held.renew()

@@ -10,7 +10,7 @@ from cassieq_spark.queues.stats import GroupStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class BoardLine:
     """A group of a queue, or a queue without groups, or one that could not be read.
 
     Attributes:
@@ -40,7 +40,9 @@ class Line:
         return owed and not (self.readers or self.settled or self.has_dead_letters or self.paused)
 
 
-def lines(before: Snapshot | None, now: Snapshot, *, by_partition: bool = False) -> list[Line]:
+def lines(
+    before: Snapshot | None, now: Snapshot, *, by_partition: bool = False
+) -> list[BoardLine]:
     """The lines of all queues, by name of queue and group.
 
     Args:
@@ -56,7 +58,7 @@ def lines(before: Snapshot | None, now: Snapshot, *, by_partition: bool = False)
         for line in _of_queue(was.get(part.name), part, has_dead_letters=place[0] in targets)
     ]
     errors = now.errors.items()
-    found += [((name, 0), Line(queue=name, error=str(error))) for name, error in errors]
+    found += [((name, 0), BoardLine(queue=name, error=str(error))) for name, error in errors]
     found.sort(key=lambda each: (each[0], each[1].group.group if each[1].group else ""))
     return [line for _, line in found]
 
@@ -73,11 +75,11 @@ def _parts(
 
 def _of_queue(
     before: QueueSnapshot | None, queue: QueueSnapshot, *, has_dead_letters: bool
-) -> Iterator[Line]:
+) -> Iterator[BoardLine]:
     change = rates(before, queue)
     published = change.published if change else None
     for group in queue.stats.groups:
-        yield Line(
+        yield BoardLine(
             queue=queue.name,
             paused=queue.paused,
             published=published,
@@ -87,7 +89,7 @@ def _of_queue(
             has_dead_letters=has_dead_letters,
         )
     if not queue.stats.groups:
-        yield Line(
+        yield BoardLine(
             queue=queue.name,
             paused=queue.paused,
             published=published,

@@ -25,7 +25,7 @@ from cassieq_spark.node.jars import DEFAULT_RELEASE, Release
 from cassieq_spark.node.java import find_java, java_command
 from cassieq_spark.node.node import Node, Supervisor, has_superuser, peers_up
 from cassieq_spark.node.ports import NATIVE_PORTS, STORAGE_PORTS, PortClaims
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import PlainConsole
 
 MOST_NODES = 3
 
@@ -57,7 +57,7 @@ class Cluster:
         write_through: bool = False,
         prefix: Callable[[str], Sequence[str]] = lambda _: (),
         cache: Path | None = None,
-        console: Console | None = None,
+        console: PlainConsole | None = None,
     ) -> None:
         """Describe the cluster; nothing is started yet.
 

@@ -37,7 +37,7 @@ from rich.progress import (
 from cassieq_spark.arguments import abridged
 from cassieq_spark.errors import SetupError
 from cassieq_spark.node.jars import DEFAULT_RELEASE, Jar, Release, read_list
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import PlainConsole
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 #: Names another repository that has the same files: a mirror, or a folder as file:///...
@@ -64,7 +64,7 @@ _JAVA_PROXY = re.compile(r"-Dhttps\.proxy(Host|Port)=(\S+)")
 Watch = Callable[[int], None]
 
 
-def download(jars: Sequence[Jar], folder: Path, *, name: str, console: Console) -> None:
+def download(jars: Sequence[Jar], folder: Path, *, name: str, console: PlainConsole) -> None:
     """Download jars into a folder, eight at a time; each is tried three times.
 
     Args:
@@ -213,7 +213,7 @@ def _megabytes(size: int) -> str:
 
 
 @contextmanager
-def _bar(total: int, console: Console) -> Iterator[Watch]:
+def _bar(total: int, console: PlainConsole) -> Iterator[Watch]:
     """A bar that shows how many bytes have arrived, how fast, and how long the rest will take."""
     columns: list[Any] = [TextColumn("{task.percentage:>3.0f} %"), DownloadColumn()]
     if console.width >= _ROOM_FOR_BAR:
@@ -225,7 +225,7 @@ def _bar(total: int, console: Console) -> Iterator[Watch]:
 
 
 @contextmanager
-def _lines(total: int, console: Console) -> Iterator[Watch]:
+def _lines(total: int, console: PlainConsole) -> Iterator[Watch]:
     """A line every ten seconds, so that a log shows that it goes on."""
     due = time.monotonic() + _TELL_SECONDS
 
@@ -254,7 +254,7 @@ def resolve_jars(
     *,
     release: Release = DEFAULT_RELEASE,
     cache: Path | None = None,
-    console: Console | None = None,
+    console: PlainConsole | None = None,
     jars: Sequence[Jar] | None = None,
 ) -> list[Path]:
     """Check the digest of each jar of Cassandra (0.2 s), and download those that are missing.
@@ -277,7 +277,7 @@ def resolve_jars(
     folder = download_folder(cache, release)
     wanted = read_list(release) if jars is None else jars
     if _damaged(wanted, folder):
-        console = Console(stderr=True) if console is None else console
+        console = PlainConsole(stderr=True) if console is None else console
         with _only_one(cache, folder, console):
             # Another process may have finished the download while this one waited.
             if damaged := _damaged(wanted, folder):
@@ -297,7 +297,7 @@ def _damaged(jars: Sequence[Jar], folder: Path) -> dict[Jar, str]:
 
 
 @contextmanager
-def _only_one(cache: Path, folder: Path, console: Console) -> Iterator[None]:
+def _only_one(cache: Path, folder: Path, console: PlainConsole) -> Iterator[None]:
     """Hold the lock on the cache; another process may hold it for as long as it downloads."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -95,7 +95,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlanLine:
     """A figure of a plan.
 
     Attributes:
@@ -116,7 +116,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CapacityPlan:
     """What a load needs.
 
     Attributes:
@@ -321,7 +321,7 @@ class Plan:
         """Executors of a query that is busy with so many cores."""
         return _upwards(cores / (1 - self.load.headroom) / self.load.executor_cores)
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[PlanLine]:
         """All figures of the plan, in order.
 
         Raises:
@@ -353,7 +353,7 @@ class Plan:
         known = _SIZES[0] <= self.load.size <= _SIZES[1] and self.load.replicas in _REPLICAS
         return PAPER if is_paper or not known or self.partitions > 1 else MEASURED
 
-    def _of_load(self) -> Iterator[Line]:
+    def _of_load(self) -> Iterator[PlanLine]:
         load, count = self.load, partial(_line, shown, "load")
         yield count("messages/s", self.rate, f"{shown(load.rate)}/s x {shown(load.peak)} (peak)")
         yield _line(
@@ -400,7 +400,7 @@ class Plan:
             return ""
         return f", with messagesPerTask = {each} (else some share one)"
 
-    def _of_cassandra(self) -> Iterator[Line]:
+    def _of_cassandra(self) -> Iterator[PlanLine]:
         load, nodes = self.load, self.nodes
         cores = partial(_line, shown, "cassandra")
         basis, further = self._basis(is_paper=nodes > _NODES), load.replicas - 1
@@ -443,7 +443,7 @@ class Plan:
             PAPER,
         )
 
-    def _of_node(self) -> Iterator[Line]:
+    def _of_node(self) -> Iterator[PlanLine]:
         load, nodes = self.load, self.nodes
         node = partial(_line, basis=self._basis(is_paper=nodes > _NODES))
         share = _percent
@@ -499,7 +499,7 @@ class Plan:
             "(the larger of published and read bytes + bytes to further replicas) / nodes",
         )
 
-    def _of_spark(self) -> Iterator[Line]:
+    def _of_spark(self) -> Iterator[PlanLine]:
         load, spark = self.load, partial(_line, shown, "spark")
         basis = self._basis()
         yield spark(
@@ -536,8 +536,8 @@ def _line(  # noqa: PLR0913, PLR0917 (the attributes of a line)
     value: float,
     follows: str,
     basis: str = MEASURED,
-) -> Line:
-    return Line(part, name, value, show(value), follows, basis)
+) -> PlanLine:
+    return PlanLine(part, name, value, show(value), follows, basis)
 
 
 def _shown_seconds(value: float) -> str:

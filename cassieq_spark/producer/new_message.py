@@ -23,7 +23,7 @@ from cassieq_spark.arguments import (
 from cassieq_spark.arrow.framing import STORED
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.arrow.typed_framing import EXTRA
-from cassieq_spark.display import Displayed, View
+from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
@@ -61,7 +61,7 @@ class NewMessage(Displayed):
     delay: timedelta | None = None
     visible_at: datetime | None = None
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "key": self.key,
             "value": self.value,
@@ -69,7 +69,7 @@ class NewMessage(Displayed):
             "delay": self.delay,
             "visible_at": self.visible_at,
         }
-        return View("new messages", "", facts)
+        return ObjectView("new messages", "", facts)
 
 
 def message_given(

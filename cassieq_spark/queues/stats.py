@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from cassieq_spark.display import Displayed, View
+from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
@@ -65,7 +65,7 @@ class GroupStats(Displayed):
     unexamined: int = 0
     stopped: int = 0
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "group": self.group,
             "depth": self.depth,
@@ -77,7 +77,7 @@ class GroupStats(Displayed):
             "unexamined": self.unexamined,
         }
         details = {"pointer": str(self.pointer), "floor": str(self.floor)}
-        return View("groups", "", facts, details, usual={"unexamined": 0})
+        return ObjectView("groups", "", facts, details, usual={"unexamined": 0})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -109,14 +109,16 @@ class QueueStats(Displayed):
         lowest = min((group.floor for group in self.groups), default=self.finalised)
         return max(0, lowest - self.finalised)
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "next": self.next,
             "finalised": self.finalised,
             "settled": self.settled,
             "partitions": len(self.partitions),
         }
-        return View("queues", self.queue_id, facts, usual={"partitions": 0}, parts=self.groups)
+        return ObjectView(
+            "queues", self.queue_id, facts, usual={"partitions": 0}, parts=self.groups
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from cassieq_spark.errors import QueueStateError, StoreError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import HEAD, LedgerHead, head_of
-from cassieq_spark.lock.bakery import Held
+from cassieq_spark.lock.bakery import HeldLock
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, parts_of_id
 from cassieq_spark.queues import QueueRecord
 from cassieq_spark.repair.plan import is_of_the_future
@@ -38,7 +38,7 @@ class Checkpoint:
         error: The error of reading the lock. It ends the run, and is not an error of a queue.
     """
 
-    lock: Held | None = None
+    lock: HeldLock | None = None
     may_continue: Callable[[], bool] = lambda: True
     error: Exception | None = None
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from cassieq_spark.model import QueueId
 from cassieq_spark.repair.diagnosis import Diagnosis, Finding, OrphanBlock
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import PlainConsole
 
 #: Most blocks that a ledger should have: 70 MB. Cassandra warns of partitions above 100 MiB.
 MOST_BLOCKS = 1_000_000
@@ -187,7 +187,7 @@ class Report:
             }
         )
 
-    def show(self, console: Console) -> None:
+    def show(self, console: PlainConsole) -> None:
         """Print a row for each queue that needed something, then what was planned and found."""
         title = "Repair (dry run)" if self.dry_run else "Repair"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)

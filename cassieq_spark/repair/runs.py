@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from cassieq_spark.errors import InvariantError, StoreError
-from cassieq_spark.lock.bakery import DEFAULT_TTL, Bakery, Held, holding, read_holder
+from cassieq_spark.lock.bakery import DEFAULT_TTL, Bakery, HeldLock, holding, read_holder
 from cassieq_spark.model import to_millis
 from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.report import Outcome, Report
@@ -94,7 +94,13 @@ class Recorder:
     """
 
     def __init__(
-        self, store: TimedRows, held: Held, *, runner: str, steps: Sequence[str], kept: timedelta
+        self,
+        store: TimedRows,
+        held: HeldLock,
+        *,
+        runner: str,
+        steps: Sequence[str],
+        kept: timedelta,
     ) -> None:
         self._store = store
         self._kept = kept

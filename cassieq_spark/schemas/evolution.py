@@ -51,7 +51,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SchemaChange:
     """One safe change.
 
     Attributes:
@@ -77,7 +77,7 @@ class Change:
         return f"{self.kind} {self.path!r}" if self.path else f"{self.kind} the columns"
 
 
-def check_change(versions: Sequence[pa.Schema], new: pa.Schema) -> tuple[Change, ...]:
+def check_change(versions: Sequence[pa.Schema], new: pa.Schema) -> tuple[SchemaChange, ...]:
     """Return the changes that a new schema makes, if it may follow the versions of a queue.
 
     A name that was dropped may come back with a type that has all values stored under it. Messages
@@ -208,7 +208,7 @@ class _Check:
 
     def fields(
         self, before: list[list[pa.Field]], new: list[pa.Field], path: str
-    ) -> Iterator[Change]:
+    ) -> Iterator[SchemaChange]:
         """The changes of the columns of a schema, or of the fields of a struct.
 
         Args:
@@ -233,19 +233,21 @@ class _Check:
                 yield from self._dropped(field, path)
         kept = [field.name for field in before[0] if field.name in names]
         if kept != [field.name for field in new if field.name in old]:
-            yield Change(ChangeKind.REORDERED, path)
+            yield SchemaChange(ChangeKind.REORDERED, path)
 
-    def _field(self, history: list[pa.Field], new: pa.Field, prefix: str) -> Iterator[Change]:
+    def _field(
+        self, history: list[pa.Field], new: pa.Field, prefix: str
+    ) -> Iterator[SchemaChange]:
         old, path = history[0], joined(prefix, new.name)
         if old.nullable and not new.nullable:
             self._refuse(path, "may be null, and there may be nulls: it can't become not null")
         if new.nullable and not old.nullable:
-            yield Change(ChangeKind.RELAXED, path)
+            yield SchemaChange(ChangeKind.RELAXED, path)
         if comment_of(old) != comment_of(new):
-            yield Change(ChangeKind.COMMENTED, path)
+            yield SchemaChange(ChangeKind.COMMENTED, path)
         yield from self._type(history, new, path)
 
-    def _type(self, history: list[pa.Field], new: pa.Field, path: str) -> Iterator[Change]:
+    def _type(self, history: list[pa.Field], new: pa.Field, path: str) -> Iterator[SchemaChange]:
         old = history[0]
         if of.is_nested(old.type) and old.type.id == new.type.id:
             if of.is_map(new.type):
@@ -253,7 +255,7 @@ class _Check:
             before = [parts(known.type) for known in history if known.type.id == new.type.id]
             yield from self.fields(before, parts(new.type), path)
         elif is_wider(old.type, new.type):
-            yield Change(ChangeKind.WIDENED, path, type_name(old.type), type_name(new.type))
+            yield SchemaChange(ChangeKind.WIDENED, path, type_name(old.type), type_name(new.type))
         elif old.type != new.type:
             self._refuse(
                 path,
@@ -263,7 +265,7 @@ class _Check:
 
     def _added(
         self, field: pa.Field, before: list[list[pa.Field]], prefix: str
-    ) -> Iterator[Change]:
+    ) -> Iterator[SchemaChange]:
         path = joined(prefix, field.name)
         self._refuse_in_key(path)
         if not field.nullable:
@@ -284,9 +286,9 @@ class _Check:
                     f"was dropped as {type_name(history[0].type)} and may not come back as "
                     f"{type_name(field.type)}: stored messages still have it; choose another name",
                 )
-        yield Change(ChangeKind.ADDED, path, after=ddl_type(field.type))
+        yield SchemaChange(ChangeKind.ADDED, path, after=ddl_type(field.type))
 
-    def _dropped(self, field: pa.Field, prefix: str) -> Iterator[Change]:
+    def _dropped(self, field: pa.Field, prefix: str) -> Iterator[SchemaChange]:
         path = joined(prefix, field.name)
         self._refuse_in_key(path)
         if not field.nullable:
@@ -294,7 +296,7 @@ class _Check:
                 path,
                 "is not null, so running queries need it: let it be null first, and drop it later",
             )
-        yield Change(ChangeKind.DROPPED, path, type_name(field.type))
+        yield SchemaChange(ChangeKind.DROPPED, path, type_name(field.type))
 
     def _renamed(self, dropped: list[pa.Field], added: list[pa.Field], prefix: str) -> set[str]:
         """The old and the new names of fields that seem to be renamed."""

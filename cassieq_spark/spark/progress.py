@@ -9,7 +9,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from cassieq_spark.display import Displayed, Listing, View
+from cassieq_spark.display import Displayed, Listing, ObjectView
 from cassieq_spark.model import QueueDefinition, QueueId, Range, name_of, parts_of_id
 from cassieq_spark.spark.source.offsets import decode, is_of_several, split_partitions
 
@@ -61,7 +61,7 @@ class Progress(Displayed):
     dead: int | None = None
     skipped: int | None = None
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "queue": self.queue,
             "group": self.group,
@@ -82,7 +82,7 @@ class Progress(Displayed):
             "borrowed": self.borrowed,
         }
         usual = {"lost_leases": 0, "dead": 0, "skipped": 0, "batch": "", "borrowed": 0}
-        return View("sources", "", facts, details, usual)
+        return ObjectView("sources", "", facts, details, usual)
 
 
 def progress(query_progress: object) -> list[Progress]:

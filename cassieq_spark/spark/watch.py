@@ -21,7 +21,7 @@ from rich.text import Text
 from cassieq_spark.arguments import check_duration, shown
 from cassieq_spark.display import (
     Displayed,
-    View,
+    ObjectView,
     html_table,
     shown_age,
     shown_rate,
@@ -31,7 +31,7 @@ from cassieq_spark.display import (
 from cassieq_spark.errors import OptionError
 from cassieq_spark.signals import Stop
 from cassieq_spark.spark.progress import Progress, progress
-from cassieq_spark.terminal import Console, echo
+from cassieq_spark.terminal import PlainConsole, echo
 
 #: How long back the rates look.
 _WINDOW = timedelta(seconds=30)
@@ -95,7 +95,7 @@ class Gauge(Displayed):
             f"/s, out {shown_rate(self.rate_out)}/s, oldest {shown_age(self.oldest_age)}"
         )
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {
             "queue": self.queue,
             "group": self.group,
@@ -106,11 +106,11 @@ class Gauge(Displayed):
             "oldest": self.oldest_age,
             "last batch": self.messages,
         }
-        return View("sources", "", facts, is_fixed=True)
+        return ObjectView("sources", "", facts, is_fixed=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class WatchFrame:
     """What is shown at one time.
 
     Attributes:
@@ -142,7 +142,7 @@ class _Reading:
 
 
 @dataclass(slots=True)
-class History:
+class BatchHistory:
     """The figures of a query's batches, as far back as the rates look.
 
     Those of other partitions do not compare: when the query's share changes, its sources have
@@ -250,7 +250,7 @@ def watch(query: Query, *, every: timedelta = timedelta(seconds=1)) -> None:
             f"a streaming query is needed, as writeStream.start() returns it, not {shown(query)}"
         )
     check_duration("every", every, least=_SHORTEST_PAUSE)
-    history = History()
+    history = BatchHistory()
     with _interrupted() as stop, _screen() as show:
         while True:
             # Asked first: what the query reports when it ends must not be missed.
@@ -265,13 +265,13 @@ def watch(query: Query, *, every: timedelta = timedelta(seconds=1)) -> None:
                 return
 
 
-def _frame(query: Query, history: History, state: str) -> Frame:
+def _frame(query: Query, history: BatchHistory, state: str) -> WatchFrame:
     name = getattr(query, "name", None) or getattr(query, "id", None) or "-"
     batch = "before its first batch" if history.batch is None else f"batch {history.batch}"
     parts = [f"query {shown_value(name, 60)}: {batch}", state]
     if history.lacks_figures:
         parts.append("without figures, as Spark has replayed it; the next batch has them")
-    return Frame(", ".join(parts), history.gauges)
+    return WatchFrame(", ".join(parts), history.gauges)
 
 
 def _ending(query: Query) -> str:
@@ -321,13 +321,13 @@ def _interrupted() -> Iterator[Stop]:
 
 
 #: Shows a frame; True: it is the last one.
-_Show = Callable[[Frame, bool], None]
+_Show = Callable[[WatchFrame, bool], None]
 
 
 @contextmanager
 def _screen() -> Iterator[_Show]:
     """Where frames are shown: in a notebook, in a terminal, or as lines."""
-    console = Console()
+    console = PlainConsole()
     if _is_notebook():
         yield _in_notebook()
     elif console.is_terminal:
@@ -350,7 +350,7 @@ def _in_notebook() -> _Show:
     display: Any = import_module("IPython.display").display
     handle: Any = None
 
-    def show(frame: Frame, is_last: bool) -> None:
+    def show(frame: WatchFrame, is_last: bool) -> None:
         del is_last
         nonlocal handle
         if handle is None:
@@ -364,7 +364,7 @@ def _in_notebook() -> _Show:
 def _as_lines() -> _Show:
     said, said_at = "", -math.inf
 
-    def show(frame: Frame, is_last: bool) -> None:
+    def show(frame: WatchFrame, is_last: bool) -> None:
         nonlocal said, said_at
         now = time.monotonic()
         if frame.line != said and (is_last or now - said_at >= _LINE_PAUSE.total_seconds()):

@@ -18,7 +18,7 @@ from cassieq_spark.client import Client, NewMessage
 from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.letters import DeadLetter, DeadLetterGroup
 from cassieq_spark.dead_letters.survey import DeadLetterMessage, Survey
-from cassieq_spark.display import Displayed, Listing, View, shown_value
+from cassieq_spark.display import Displayed, Listing, ObjectView, shown_value
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.http.client import HttpSurvey
@@ -46,8 +46,8 @@ class Thing(Displayed):
     of: str = ""
     parts: tuple[Thing, ...] = ()
 
-    def _view(self) -> View:
-        return View("things", self.of, {"value": self.value}, parts=self.parts)
+    def _view(self) -> ObjectView:
+        return ObjectView("things", self.of, {"value": self.value}, parts=self.parts)
 
 
 class Page(HTMLParser):

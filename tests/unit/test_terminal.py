@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cassieq_spark.display import visible, visible_bytes
 from cassieq_spark.terminal import (
-    Console,
+    PlainConsole,
     confirm,
     echo,
     json_line,
@@ -55,7 +55,7 @@ def test_json_is_printable_and_the_same_value(text: str):
 @pytest.mark.parametrize("place", ["text", "cell", "styled cell", "title"])
 def test_a_console_prints_no_code_wherever_the_text_is(terminal: bool, place: str):
     out = io.StringIO()
-    console = Console(file=out, force_terminal=terminal, width=300, color_system=None)
+    console = PlainConsole(file=out, force_terminal=terminal, width=300, color_system=None)
     table = Table("column", title=CODES if place == "title" else None)
     table.add_row(Text(CODES) if place == "styled cell" else CODES if place == "cell" else "-")
 
@@ -70,7 +70,7 @@ def test_brackets_and_colons_in_a_text_have_no_meaning_to_a_console():
     table = Table("column")
     table.add_row("[red]a[/] :warning:")
 
-    Console(file=out, width=100).print(table, "[bold]b[/] :warning:")
+    PlainConsole(file=out, width=100).print(table, "[bold]b[/] :warning:")
 
     assert "[red]a[/] :warning:" in out.getvalue()
     assert "[bold]b[/] :warning:" in out.getvalue()
@@ -79,7 +79,9 @@ def test_brackets_and_colons_in_a_text_have_no_meaning_to_a_console():
 def test_colours_of_a_console_are_its_own():
     out = io.StringIO()
 
-    Console(file=out, force_terminal=True, color_system="standard").print("wrong", style="red")
+    PlainConsole(file=out, force_terminal=True, color_system="standard").print(
+        "wrong", style="red"
+    )
 
     assert out.getvalue() == "\x1b[31mwrong\x1b[0m\n"
 

@@ -17,7 +17,7 @@ from cassieq_spark.dead_letters.letters import DeadLetterGroup
 from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.redrive import RedriveReport
 from cassieq_spark.dead_letters.stopped import Stopped
-from cassieq_spark.display import Displayed, Listing, View
+from cassieq_spark.display import Displayed, Listing, ObjectView
 from cassieq_spark.errors import (
     CassieqError,
     DeletedError,
@@ -71,9 +71,9 @@ class HttpSurvey(Displayed):
         """Their positions in the dead-letter queue."""
         return Ranges.union(group.monotons for group in self.groups)
 
-    def _view(self) -> View:
+    def _view(self) -> ObjectView:
         facts = {"dead letters": self.monotons.count}
-        return View("surveys", self.queue_id, facts, parts=self.groups)
+        return ObjectView("surveys", self.queue_id, facts, parts=self.groups)
 
 
 def checked(answer: httpx.Response) -> httpx.Response:

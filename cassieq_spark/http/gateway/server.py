@@ -16,7 +16,7 @@ from cassieq_spark.errors import SetupError
 from cassieq_spark.http.accounts import Accounts
 from cassieq_spark.http.gateway.app import make_app
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.serving.connections import Config, Connection, ConnectionLimiter
+from cassieq_spark.http.serving.connections import Config, ConnectionLimiter, HttpConnection
 from cassieq_spark.http.serving.server import Server
 from cassieq_spark.settings.gateway import Limits
 
@@ -99,7 +99,7 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
         port=serving.port,
         ssl_certfile=serving.certificate,
         ssl_keyfile=serving.private_key,
-        http=Connection,
+        http=HttpConnection,
         ws="none",
         log_config=None,
         # Malformed requests are counted, and not logged.

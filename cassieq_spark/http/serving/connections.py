@@ -1,8 +1,8 @@
 """Connections: how many there may be, and how large and slow the head of a request may be.
 
 httptools accepts a request line and headers of any size, and uvicorn waits for them without limit.
-`Connection` is uvicorn's protocol for httptools with limits of both. The console reads its forms
-through the `ConnectionLimiter` of the server that it is in, its own or a gateway's.
+`HttpConnection` is uvicorn's protocol for httptools with limits of both. The console reads its
+forms through the `ConnectionLimiter` of the server that it is in, its own or a gateway's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Config(uvicorn.Config):
     limiter: ConnectionLimiter
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """Reads the requests of one client.
 
     It counts the bytes in a row that belong to no body and complete nothing. So request line,

@@ -11,12 +11,12 @@ from functools import partial
 import uvicorn
 
 from cassieq_spark.errors import SetupError
-from cassieq_spark.http.serving.connections import Config, Connection
+from cassieq_spark.http.serving.connections import Config, HttpConnection
 from cassieq_spark.signals import signals_to
 
 
 class Server(uvicorn.Server):
-    """Serves each client by a `Connection`, limits the time of a TLS handshake, ends on a signal.
+    """Serves each client by an `HttpConnection`, limits TLS handshakes, ends on a signal.
 
     Args:
         config: What is served, where, and with which limits.
@@ -52,7 +52,7 @@ class Server(uvicorn.Server):
         seconds = config.limiter.limits.head_time.total_seconds()
         listen = partial(
             asyncio.get_running_loop().create_server,
-            partial(Connection, config, self.server_state, self.lifespan.state),
+            partial(HttpConnection, config, self.server_state, self.lifespan.state),
             ssl=config.ssl,
             ssl_handshake_timeout=seconds if config.is_ssl else None,
             backlog=config.backlog,

@@ -22,7 +22,7 @@ _Rows = Callable[[Store, SourceOptions], Iterator[ViewRow]]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ViewColumn:
     """A column of a view; ``type`` as Spark's DDL has it. Any may be null."""
 
     name: str
@@ -36,7 +36,7 @@ class View:
     It decorates the function that makes the rows.
     """
 
-    def __init__(self, name: str, rows_are: str, *columns: Column) -> None:
+    def __init__(self, name: str, rows_are: str, *columns: ViewColumn) -> None:
         self.name = name
         self.rows_are = rows_are
         self.columns = columns
@@ -58,13 +58,15 @@ _VIEWS: dict[str, View] = {}
 #: The views, by name.
 VIEWS: Mapping[str, View] = MappingProxyType(_VIEWS)
 
-_QUEUE = Column("queue", "STRING", "Name of the queue.")
-_PARTITION = Column("partition", "INT", "Partition of the queue, from 0.")
-_GROUP = Column("consumer_group", "STRING", "Name of the consumer group.")
+_QUEUE = ViewColumn("queue", "STRING", "Name of the queue.")
+_PARTITION = ViewColumn("partition", "INT", "Partition of the queue, from 0.")
+_GROUP = ViewColumn("consumer_group", "STRING", "Name of the consumer group.")
 _BY_GROUP = (_QUEUE, _PARTITION, _GROUP)
-_POINTER = Column("pointer", "BIGINT", "The first monoton that was never offered to the group.")
-_FLOOR = Column("floor", "BIGINT", "The lowest monoton that the group has not settled.")
-_DEPTH = Column(
+_POINTER = ViewColumn(
+    "pointer", "BIGINT", "The first monoton that was never offered to the group."
+)
+_FLOOR = ViewColumn("floor", "BIGINT", "The lowest monoton that the group has not settled.")
+_DEPTH = ViewColumn(
     "depth",
     "BIGINT",
     "Messages that the group has not settled: not offered yet, leased, due, waiting or dead.",
@@ -123,13 +125,13 @@ View(
     "message that is published and not finalised, by partition and in order",
     _QUEUE,
     _PARTITION,
-    Column("monoton", "BIGINT", "Position in the partition, from 0, without gaps."),
-    Column("key", "BINARY", "As published."),
-    Column("value", "BINARY", "As published; never null."),
-    Column("headers", "MAP<STRING, STRING>", "Only with `includeHeaders`."),
-    Column("published_at", "TIMESTAMP", "When it became visible."),
-    Column("delivery_count", "INT", "In a stream, from 1; else null."),
-    Column("receipt", "STRING", "In a stream, only with `includeReceipts`."),
+    ViewColumn("monoton", "BIGINT", "Position in the partition, from 0, without gaps."),
+    ViewColumn("key", "BINARY", "As published."),
+    ViewColumn("value", "BINARY", "As published; never null."),
+    ViewColumn("headers", "MAP<STRING, STRING>", "Only with `includeHeaders`."),
+    ViewColumn("published_at", "TIMESTAMP", "When it became visible."),
+    ViewColumn("delivery_count", "INT", "In a stream, from 1; else null."),
+    ViewColumn("receipt", "STRING", "In a stream, only with `includeReceipts`."),
 )
 
 
@@ -138,11 +140,11 @@ View(
     "block of a ledger that is not finalised, or only in part, by partition and in order",
     _QUEUE,
     _PARTITION,
-    Column("first_monoton", "BIGINT", "Monoton of the block's first message."),
-    Column("stop_monoton", "BIGINT", "Monoton after its last message."),
-    Column("messages", "BIGINT", "Number of its messages."),
-    Column("block", "STRING", "Its id, a time-based uuid."),
-    Column("published_at", "TIMESTAMP", "When it became visible."),
+    ViewColumn("first_monoton", "BIGINT", "Monoton of the block's first message."),
+    ViewColumn("stop_monoton", "BIGINT", "Monoton after its last message."),
+    ViewColumn("messages", "BIGINT", "Number of its messages."),
+    ViewColumn("block", "STRING", "Its id, a time-based uuid."),
+    ViewColumn("published_at", "TIMESTAMP", "When it became visible."),
 )
 def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     for partition, ledger in enumerate(open_ledgers(store, options.queue)):
@@ -158,19 +160,19 @@ def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     "range that was offered to a group and is not settled (with option `group`, only of that "
     "group), by partition and group",
     *_BY_GROUP,
-    Column(
+    ViewColumn(
         "state",
         "STRING",
         "`leased`: under a lease; `due`: the lease ran out, or the wait is over; `waiting`: to be "
         "delivered later; `dead`: to be dead-lettered.",
     ),
-    Column("slot", "INT", "The slot that holds it; null if it waits or waited."),
-    Column("start_monoton", "BIGINT", "First monoton."),
-    Column("stop_monoton", "BIGINT", "Monoton after the last message."),
-    Column("messages", "BIGINT", "Number of messages."),
-    Column("lease", "STRING", "Token that holds it, or held it last; null if `slot` is null."),
-    Column("due_at", "TIMESTAMP", "When the lease runs out or the wait is over."),
-    Column("deliveries", "INT", "How often it was delivered."),
+    ViewColumn("slot", "INT", "The slot that holds it; null if it waits or waited."),
+    ViewColumn("start_monoton", "BIGINT", "First monoton."),
+    ViewColumn("stop_monoton", "BIGINT", "Monoton after the last message."),
+    ViewColumn("messages", "BIGINT", "Number of messages."),
+    ViewColumn("lease", "STRING", "Token that holds it, or held it last; null if `slot` is null."),
+    ViewColumn("due_at", "TIMESTAMP", "When the lease runs out or the wait is over."),
+    ViewColumn("deliveries", "INT", "How often it was delivered."),
 )
 def _leases(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     found = [read_group_states(ledger) for ledger in open_ledgers(store, options.queue)]
@@ -208,7 +210,7 @@ def _held(state: GroupState) -> Iterator[ViewRow]:
     "groups",
     "consumer group, by partition and name",
     *_BY_GROUP,
-    Column("starts_at", "BIGINT", "The monoton at which the group began."),
+    ViewColumn("starts_at", "BIGINT", "The monoton at which the group began."),
     _POINTER,
     _FLOOR,
     _DEPTH,
@@ -226,41 +228,43 @@ def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     "queues",
     "queue of the keyspace that exists or existed (with option `queue`, only that one), by name",
     _QUEUE,
-    Column("version", "INT", "Grows each time the queue is purged, or deleted and created again."),
-    Column(
+    ViewColumn(
+        "version", "INT", "Grows each time the queue is purged, or deleted and created again."
+    ),
+    ViewColumn(
         "status",
         "STRING",
         "`active`; `purging`: about to get this version; `deleting`: gone, but the repair has not "
         "deleted all of it; `deleted`.",
     ),
-    Column("bucket_size", "INT", "Messages per Cassandra partition."),
-    Column("chunk_size", "INT", "Most messages per row."),
-    Column("lease_seconds", "INT", "How long a lease lasts unless extended."),
-    Column("max_deliveries", "INT", "After this many deliveries a message is dead; 0: never."),
-    Column("dead_letter_queue", "STRING", "Where dead messages go; null: they are dropped."),
-    Column("partitions", "INT", "How many partitions it has."),
-    Column(
+    ViewColumn("bucket_size", "INT", "Messages per Cassandra partition."),
+    ViewColumn("chunk_size", "INT", "Most messages per row."),
+    ViewColumn("lease_seconds", "INT", "How long a lease lasts unless extended."),
+    ViewColumn("max_deliveries", "INT", "After this many deliveries a message is dead; 0: never."),
+    ViewColumn("dead_letter_queue", "STRING", "Where dead messages go; null: they are dropped."),
+    ViewColumn("partitions", "INT", "How many partitions it has."),
+    ViewColumn(
         "order",
         "STRING",
         "`none`; `key`: a group gets no message before it has settled all earlier ones of the "
         "partition, or gets them by the same lease; `strict`: of the queue.",
     ),
-    Column(
+    ViewColumn(
         "expire_after_seconds",
         "INT",
         "How long after it became visible a message that was not consumed is discarded; null: "
         "never.",
     ),
-    Column(
+    ViewColumn(
         "keep_settled_seconds",
         "INT",
         "How long after it became visible a message is kept that every group has settled; null: "
         "it is not kept.",
     ),
-    Column(
+    ViewColumn(
         "schema", "STRING", "Columns of its messages, in Spark's DDL; null: messages are bytes."
     ),
-    Column("created_at", "TIMESTAMP", "When it was created."),
+    ViewColumn("created_at", "TIMESTAMP", "When it was created."),
 )
 def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     for record in list_records(store):
@@ -281,19 +285,19 @@ def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     "consumer group, by partition and name; for a partition without groups, one row without "
     "figures of a group",
     *_BY_GROUP,
-    Column("finalised", "BIGINT", "Every group has settled all messages below this monoton."),
-    Column("next", "BIGINT", "Monoton that the next published message gets."),
+    ViewColumn("finalised", "BIGINT", "Every group has settled all messages below this monoton."),
+    ViewColumn("next", "BIGINT", "Monoton that the next published message gets."),
     _DEPTH,
-    Column("leased", "BIGINT", "Messages under a lease that has not run out."),
-    Column("due", "BIGINT", "Messages to be delivered again now."),
-    Column(
+    ViewColumn("leased", "BIGINT", "Messages under a lease that has not run out."),
+    ViewColumn("due", "BIGINT", "Messages to be delivered again now."),
+    ViewColumn(
         "waiting",
         "BIGINT",
         "Messages to be delivered later; of those not offered yet, only in the first 10,000 "
         "blocks.",
     ),
-    Column("dead", "BIGINT", "Messages to be dead-lettered."),
-    Column(
+    ViewColumn("dead", "BIGINT", "Messages to be dead-lettered."),
+    ViewColumn(
         "oldest_age_seconds",
         "DOUBLE",
         "How long the oldest message that the group has not settled has been visible; null if "

@@ -31,7 +31,7 @@ _TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class KeyspaceLayout:
     """The tables of a keyspace.
 
     Attributes:
@@ -43,7 +43,7 @@ class Layout:
     comment: str
 
 
-def read_layout(session: Session, keyspace: str) -> Layout:
+def read_layout(session: Session, keyspace: str) -> KeyspaceLayout:
     """Read the tables of a keyspace by two reads of one node's memory.
 
     Raises:
@@ -58,7 +58,7 @@ def read_layout(session: Session, keyspace: str) -> Layout:
         columns[table].append(_Column(*column))
     # A table that was created between the two reads has the grace that it was created with.
     tables = {table: _shape(found, graces.get(table, GRACE)) for table, found in columns.items()}
-    return Layout(tables, comments.get(VERSIONED_TABLE, ""))
+    return KeyspaceLayout(tables, comments.get(VERSIONED_TABLE, ""))
 
 
 def count_nodes(cluster: Cluster, session: Session) -> Counter[str]:

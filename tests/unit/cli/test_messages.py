@@ -395,8 +395,8 @@ def test_messages_that_are_to_be_released_are_held_until_the_end():
     create_queue(store, "orders")
     client = Client.from_store(store)
     client.put("orders", "one")
-    held = receive.Held(
-        store, "orders", "g", lease=timedelta(seconds=60), fate=receive.Fate.RELEASE
+    held = receive.HeldMessages(
+        store, "orders", "g", lease=timedelta(seconds=60), fate=receive.PrintedFate.RELEASE
     )
     (message,) = held.receive(1, timedelta(0))
     held.done(message)
@@ -558,7 +558,9 @@ def test_a_lease_is_extended_while_a_message_is_not_done(
     client, passed = Client.from_store(store), 0.0
     client.put("orders", "one")
     monkeypatch.setattr(receive.time, "monotonic", lambda: passed)
-    held = receive.Held(store, "orders", "g", lease=timedelta(seconds=60), fate=receive.Fate.ACK)
+    held = receive.HeldMessages(
+        store, "orders", "g", lease=timedelta(seconds=60), fate=receive.PrintedFate.ACK
+    )
     (message,) = held.receive(1, timedelta(0))
 
     for _ in range(5):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cassieq_spark.cli.tables import Column, print_record, print_table
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import PlainConsole
 
 COLUMNS = [Column("queue", wraps=True), "depth", "oldest", Column("reason", wraps=True)]
 ROWS = [
@@ -15,14 +15,14 @@ ROWS = [
 ]
 
 
-def on(width: int | None) -> Console:
+def on(width: int | None) -> PlainConsole:
     """A terminal of so many columns, or a pipe."""
     if width is None:
-        return Console(file=io.StringIO())
-    return Console(file=io.StringIO(), force_terminal=True, color_system=None, width=width)
+        return PlainConsole(file=io.StringIO())
+    return PlainConsole(file=io.StringIO(), force_terminal=True, color_system=None, width=width)
 
 
-def printed(console: Console) -> list[str]:
+def printed(console: PlainConsole) -> list[str]:
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue().splitlines()
@@ -139,7 +139,7 @@ def test_colours_are_for_terminals_unless_the_user_wants_none(
         monkeypatch.setenv("NO_COLOR", no_colour)
     else:
         monkeypatch.delenv("NO_COLOR", raising=False)
-    console = Console(file=io.StringIO(), force_terminal=terminal or None)
+    console = PlainConsole(file=io.StringIO(), force_terminal=terminal or None)
 
     print_table(["queue"], [("orders",)], console=console, style_of=["yellow"])
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cassieq_spark.cli import app
 from cassieq_spark.cli import top as top_command
-from cassieq_spark.cli.top import Frame, View, keys_of, press, render, settled_view
+from cassieq_spark.cli.top import TopFrame, TopView, keys_of, press, render, settled_view
 from cassieq_spark.errors import ConnectError, NotAppliedError, OptionError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
@@ -30,17 +30,17 @@ def store() -> MemoryStore:
 
 
 def drawn(
-    frame: Frame, width: int, height: int | None = None, view: View | None = None
+    frame: TopFrame, width: int, height: int | None = None, view: TopView | None = None
 ) -> list[str]:
     """The frame as lines of text, as wide as the terminal at the most."""
     console = Console(width=width, height=height or 50, color_system=None)
     with console.capture() as capture:
-        console.print(render(frame, view or View(), width, height))
+        console.print(render(frame, view or TopView(), width, height))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def test_a_frame_shows_each_group_and_what_it_is_owed(store: MemoryStore):
-    headline, titles, line = drawn(Frame(read_snapshot(store)), 100)
+    headline, titles, line = drawn(TopFrame(read_snapshot(store)), 100)
 
     assert headline.endswith("1 queue(s)  repair: none yet")
     cells = dict(zip(titles.split(), line.split(), strict=True))
@@ -63,7 +63,7 @@ def test_the_second_frame_has_rates(store: MemoryStore):
     before = read_snapshot(store)
     publish(Ledger(store, before.queues[0].stats.queue_id), make_pending([1_000_000]))
 
-    _, titles, line = drawn(Frame(read_snapshot(store), before), 120)
+    _, titles, line = drawn(TopFrame(read_snapshot(store), before), 120)
 
     cells = dict(zip(titles.split(), line.split(), strict=True))
     assert int(cells["in/s"].replace(",", "")) > 10_000
@@ -72,7 +72,7 @@ def test_the_second_frame_has_rates(store: MemoryStore):
 
 @pytest.mark.parametrize("width", [40, 56, 72, 88, 200])
 def test_a_frame_fits_the_terminal_and_keeps_what_matters_most(store: MemoryStore, width: int):
-    found = drawn(Frame(read_snapshot(store)), width)
+    found = drawn(TopFrame(read_snapshot(store)), width)
 
     assert len(found) == 3
     assert all(len(line) <= width for line in found)
@@ -84,7 +84,7 @@ def test_long_names_are_cut_and_the_figures_stay():
     store = MemoryStore()
     make_busy_queue(store, "a-name-of-a-queue-that-is-far-too-long-for-this")
 
-    _, titles, line = drawn(Frame(read_snapshot(store)), 44)
+    _, titles, line = drawn(TopFrame(read_snapshot(store)), 44)
 
     assert titles.split()[-1] == "depth"
     assert line.split()[-1] == "7"
@@ -112,7 +112,7 @@ def queues_in(found: list[str]) -> list[str]:
 def test_a_frame_fits_a_small_terminal_and_tells_the_keys(
     many: MemoryStore, width: int, height: int
 ):
-    found = drawn(Frame(read_snapshot(many)), width, height)
+    found = drawn(TopFrame(read_snapshot(many)), width, height)
 
     assert len(found) == height
     assert all(len(line) <= width for line in found)
@@ -120,7 +120,7 @@ def test_a_frame_fits_a_small_terminal_and_tells_the_keys(
 
 
 def test_keys_scroll_no_further_than_there_are_lines(many: MemoryStore):
-    frame, view = Frame(read_snapshot(many)), View()
+    frame, view = TopFrame(read_snapshot(many)), TopView()
 
     def shown_after(key: str) -> str:
         nonlocal view
@@ -136,7 +136,7 @@ def test_keys_scroll_no_further_than_there_are_lines(many: MemoryStore):
 
 
 def test_keys_sort_by_one_column_after_the_other_and_turn_the_order_round(many: MemoryStore):
-    frame, view = Frame(read_snapshot(many)), View()
+    frame, view = TopFrame(read_snapshot(many)), TopView()
     for key in "sss":
         view = press(view, key, 80, 10)
 
@@ -150,15 +150,15 @@ def test_keys_sort_by_one_column_after_the_other_and_turn_the_order_round(many: 
 
 
 def test_after_the_last_column_they_are_sorted_by_name_again():
-    view = View()
+    view = TopView()
     for _ in range(4):
         view = press(view, "s", 40, 10)
 
-    assert view == View()
+    assert view == TopView()
 
 
 def test_a_key_that_means_nothing_changes_nothing():
-    assert press(View(first=3), "x", 80, 10) == View(first=3)
+    assert press(TopView(first=3), "x", 80, 10) == TopView(first=3)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_group_that_nobody_reads_alarms_unless_it_is_of_a_dead_letter_queue(
     console = Console(width=80, force_terminal=True, color_system="standard")
 
     with console.capture() as capture:
-        console.print(render(Frame(read_snapshot(store, ["letters"])), View(), 80, None))
+        console.print(render(TopFrame(read_snapshot(store, ["letters"])), TopView(), 80, None))
 
     line = next(each for each in capture.get().splitlines() if "letters" in each)
     assert f"\x1b[{style}m" in line
@@ -199,7 +199,7 @@ def test_paused_and_broken_queues_and_an_absent_cassandra_are_seen(store: Memory
     ailing = AilingStore(store)
     ailing.broken["broken@1"] = NotAppliedError("too few replicas")
 
-    text = "\n".join(drawn(Frame(read_snapshot(ailing), error=ConnectError("away [now]")), 120))
+    text = "\n".join(drawn(TopFrame(read_snapshot(ailing), error=ConnectError("away [now]")), 120))
 
     assert "orders (paused)" in text
     assert "too few replicas" in text

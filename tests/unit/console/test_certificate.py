@@ -16,7 +16,7 @@ from cassieq_spark.store.memory import MemoryStore
 
 
 def serve_console(certificate: str, private_key: str | None) -> None:
-    serving = console.Serving(port=0, certificate=certificate, private_key=private_key)
+    serving = console.ConsoleServing(port=0, certificate=certificate, private_key=private_key)
     console.serve(lambda _: Console(MemoryStore()), serving, print)
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from cassieq_spark.console import Console
-from cassieq_spark.console.server import Serving, serve
+from cassieq_spark.console.server import ConsoleServing, serve
 from cassieq_spark.errors import SetupError
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.command_line import cassieq
@@ -81,6 +81,6 @@ def test_an_address_that_is_taken_is_told():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SetupError, match=f"cannot listen on 127.0.0.1:{port}") as told:
-            serve(lambda _: Console(MemoryStore()), Serving(port=port), print)
+            serve(lambda _: Console(MemoryStore()), ConsoleServing(port=port), print)
 
     assert "give another address with --listen" in str(told.value)

@@ -7,7 +7,7 @@ from uuid import uuid1
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.console.history import KEPT, History, Track, edges_until
+from cassieq_spark.console.history import KEPT, QueueHistory, Track, edges_until
 from cassieq_spark.model import LedgerBlock, QueueId, Range
 from cassieq_spark.monitoring.snapshot import QueueSnapshot
 from cassieq_spark.queues.stats import GroupStats, QueueStats
@@ -76,7 +76,7 @@ def test_points_before_what_is_kept_are_dropped_but_for_one():
 
 
 def test_a_history_is_of_the_last_hours():
-    history = History(QueueId("q@1"))
+    history = QueueHistory(QueueId("q@1"))
     for number in range(2000):
         history.add(AT + 10 * number, snapshot(number, number % 7))
 
@@ -88,7 +88,7 @@ def test_a_history_is_of_the_last_hours():
 
 
 def test_a_group_that_is_gone_is_forgotten():
-    history = History(QueueId("q@1"))
+    history = QueueHistory(QueueId("q@1"))
     history.add(AT, snapshot(1))
     gone = QueueSnapshot(name="q", stats=QueueStats(QueueId("q@1"), 0, 1, ()))
 
@@ -98,7 +98,7 @@ def test_a_group_that_is_gone_is_forgotten():
 
 
 def test_blocks_tell_what_was_published_before_the_first_reading():
-    history = History(QueueId("q@1"))
+    history = QueueHistory(QueueId("q@1"))
     history.add(AT, snapshot(30))
     blocks = [
         block(0, 10, NOON - timedelta(seconds=25)),
@@ -112,7 +112,7 @@ def test_blocks_tell_what_was_published_before_the_first_reading():
 
 
 def test_where_earlier_blocks_may_be_missing_nothing_is_told():
-    history = History(QueueId("q@1"))
+    history = QueueHistory(QueueId("q@1"))
     history.add(AT, snapshot(50))
     one = [block(20, 30, NOON - timedelta(seconds=25))]
     other = [block(0, 20, NOON - timedelta(seconds=5))]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from cassieq_spark.errors import OutcomeUnknownError
-from cassieq_spark.lock.bakery import Bakery, Held
+from cassieq_spark.lock.bakery import Bakery, HeldLock
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Partition, RowKey, Store, Value
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -55,7 +55,7 @@ class Process:
     """
 
     def __init__(self, world: World, *, rounds: int = 1) -> None:
-        self.held: Held | None = None
+        self.held: HeldLock | None = None
         self.confirmed: list[tuple[bool, bool]] = []
         self.epochs: list[int] = []
         self.lag = timedelta(0)
@@ -139,11 +139,11 @@ class World:
         own = clock or (lambda: self.clock().timestamp())
         return Bakery(store, NAME, owner="test", ttl=TTL, clock=own, sleep=sleep)
 
-    def newcomer(self) -> Held | None:
+    def newcomer(self) -> HeldLock | None:
         """Somebody who looks once, undisturbed."""
         return self.bakery(self.store).enter(timedelta(0))
 
-    def patient_newcomer(self) -> Held | None:
+    def patient_newcomer(self) -> HeldLock | None:
         """Somebody who waits a little longer than a TTL, undisturbed."""
         pause = timedelta(milliseconds=500)
         bakery = self.bakery(self.store, lambda _: self.clock.advance(pause))

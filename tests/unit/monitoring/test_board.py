@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.model import QueueId
-from cassieq_spark.monitoring.board import Line, Rates, lines, rates
+from cassieq_spark.monitoring.board import BoardLine, Rates, lines, rates
 from cassieq_spark.monitoring.snapshot import QueueSnapshot, Snapshot
 from cassieq_spark.queues.stats import GroupStats, QueueStats
 
@@ -64,8 +64,8 @@ def test_a_line_for_each_group_and_for_a_queue_without_one_or_with_an_error():
     found = lines(before, make_snapshot(busy, bare, broken="too few replicas"))
 
     assert found == [
-        Line(queue="bare", paused=True),
-        Line(queue="broken", error="too few replicas"),
-        Line(queue="q", published=10, group=make_group_stats("a", 110)),
-        Line(queue="q", published=10, group=make_group_stats("g", 30), settled=30, readers=2),
+        BoardLine(queue="bare", paused=True),
+        BoardLine(queue="broken", error="too few replicas"),
+        BoardLine(queue="q", published=10, group=make_group_stats("a", 110)),
+        BoardLine(queue="q", published=10, group=make_group_stats("g", 30), settled=30, readers=2),
     ]

@@ -24,7 +24,7 @@ from cassieq_spark.node.download import (
     resolve_jars,
 )
 from cassieq_spark.node.jars import Jar, read_list
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import PlainConsole
 
 CONTENTS = {
     "org.example:alpha:1.0": b"contents of alpha",
@@ -98,18 +98,22 @@ def cache(tmp_path: Path):
 
 @pytest.fixture(params=[True, False], ids=["terminal", "file"])
 def console(request: pytest.FixtureRequest):
-    return Console(file=io.StringIO(), force_terminal=request.param, width=300)
+    return PlainConsole(file=io.StringIO(), force_terminal=request.param, width=300)
 
 
-def resolve(cache: Path, console: Console | None = None) -> list[Path]:
-    return resolve_jars(cache=cache, console=console or Console(file=io.StringIO()), jars=JARS)
+def resolve(cache: Path, console: PlainConsole | None = None) -> list[Path]:
+    return resolve_jars(
+        cache=cache, console=console or PlainConsole(file=io.StringIO()), jars=JARS
+    )
 
 
 def at(jar: Jar) -> str:
     return f"/maven2/{jar.path}"
 
 
-def test_what_is_missing_is_downloaded_once(cache: Path, repository: Repository, console: Console):
+def test_what_is_missing_is_downloaded_once(
+    cache: Path, repository: Repository, console: PlainConsole
+):
     first = resolve(cache, console)
     second = resolve(cache, console)
 
@@ -146,7 +150,7 @@ def test_a_download_leaves_nothing_but_the_jars_and_its_lock(cache: Path, reposi
     ],
 )
 def test_a_start_finds_a_jar_that_is_not_the_one_it_was_and_gets_only_that_again(
-    cache: Path, repository: Repository, console: Console, contents: bytes | None, told: str
+    cache: Path, repository: Repository, console: PlainConsole, contents: bytes | None, told: str
 ):
     jar = resolve(cache, console)[0]
     jar.unlink()
@@ -225,7 +229,7 @@ def test_without_a_terminal_lines_tell_how_far_it_is(
 ):
     monkeypatch.setattr(download, "_TELL_SECONDS", 0.0)
     monkeypatch.setattr(download, "_MEGABYTE", 1)
-    console = Console(file=io.StringIO(), width=300)
+    console = PlainConsole(file=io.StringIO(), width=300)
 
     resolve(cache, console)
 
@@ -244,7 +248,7 @@ def test_the_bar_fits_the_terminal(
 ):
     monkeypatch.setattr(download, "_MEGABYTE", 1)
     file = io.StringIO()
-    console = Console(file=file, force_terminal=True, width=width, color_system=None)
+    console = PlainConsole(file=file, force_terminal=True, width=width, color_system=None)
 
     with download._bar(64_000_000, console) as watch:
         watch(32_000_000)

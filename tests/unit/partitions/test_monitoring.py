@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from rich.console import Console
 
-from cassieq_spark.cli.top import Frame, View, render
+from cassieq_spark.cli.top import TopFrame, TopView, render
 from cassieq_spark.monitoring.board import lines
 from cassieq_spark.monitoring.metrics import LastRuns, families
 from cassieq_spark.monitoring.snapshot import Snapshot
@@ -94,10 +94,10 @@ def test_rates_are_of_each_partition():
 
 def test_top_counts_queues_not_partitions():
     queue = filled()
-    frame = Frame(read_snapshot(queue.store, ["orders"]))
+    frame = TopFrame(read_snapshot(queue.store, ["orders"]))
     console = Console(width=120, record=True)
 
-    console.print(render(frame, View(by_partition=True), 120, None))
+    console.print(render(frame, TopView(by_partition=True), 120, None))
 
     text = console.export_text()
     assert "1 queue(s)" in text

@@ -24,7 +24,7 @@ from cassieq_spark.model import QueueDefinition
 from cassieq_spark.spark.progress import progress
 from cassieq_spark.spark.source.metrics import NO_METRICS
 from cassieq_spark.spark.source.queue_reader import LOOK_AT_OTHERS, QueueReader
-from cassieq_spark.spark.watch import History
+from cassieq_spark.spark.watch import BatchHistory
 from cassieq_spark.store.protocol import EVERYTHING, Partition, Rows, Slice
 from cassieq_spark.testing.stores import WrappedStore
 from tests.support.builders import LEASE
@@ -431,7 +431,7 @@ def test_a_query_that_never_had_a_partition_is_not_said_to_be_replayed(
 
     told = query.reader.report()
     source = {"startOffset": FIRST, "endOffset": FIRST, "latestOffset": told}
-    history = History()
+    history = BatchHistory()
     history.add({"batchId": 7, "timestamp": "2026-11-20T12:00:00", "sources": [source]})
     (gauge,) = history.gauges
     assert (gauge.backlog, gauge.oldest_age, history.lacks_figures) == (0, timedelta(0), False)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import Order
 from cassieq_spark.planning.coefficients import MEANINGS, Coefficients, read_coefficients
-from cassieq_spark.planning.plan import MEASURED, PAPER, Load, Plan
+from cassieq_spark.planning.plan import MEASURED, PAPER, CapacityPlan, Load
 
 GIB = 2.0**30
 
@@ -25,7 +25,7 @@ def coefficients(**values: float) -> Coefficients:
     return Coefficients(known, {})
 
 
-def texts(plan: Plan) -> dict[tuple[str, str], str]:
+def texts(plan: CapacityPlan) -> dict[tuple[str, str], str]:
     return {(each.part, each.name): each.text for each in plan.lines()}
 
 
@@ -42,7 +42,7 @@ def test_processor_time_of_cassandra_is_that_of_each_replica_that_takes_part():
         idle__node=0.01,
     )
 
-    plan = Plan(LOAD, known)
+    plan = CapacityPlan(LOAD, known)
 
     # 2000 x 1 ms, and 2 further replicas x 1 MB x 1 µs.
     assert plan.publish_cores == pytest.approx(2.0 + 2.0)
@@ -55,7 +55,7 @@ def test_processor_time_of_cassandra_is_that_of_each_replica_that_takes_part():
 def test_where_there_is_an_order_a_group_also_reads_each_partition_serially(order: Order):
     known = coefficients(read__cassandra__batch=3.0, publish__cassandra__batch=1.0)
 
-    plan = Plan(replace(LOAD, order=order), known)
+    plan = CapacityPlan(replace(LOAD, order=order), known)
 
     # A serial read is a third of an LWT.
     assert plan.read_cores == pytest.approx(2 * 0.1 * plan.partitions * 3.0 * 4 / 3)
@@ -65,7 +65,7 @@ def test_where_there_is_an_order_a_group_also_reads_each_partition_serially(orde
 def test_files_on_disk_are_all_replicas_of_what_is_kept_with_garbage_log_and_free_space():
     known = coefficients(disk__byte=1.1, disk__message=10.0, disk__garbage=3.0)
 
-    plan = Plan(LOAD, known)
+    plan = CapacityPlan(LOAD, known)
 
     assert plan.kept_bytes == pytest.approx(1000 * 86_400 * (10 + 1.1 * 500) * 3)
     assert plan.disk(4) == pytest.approx((plan.kept_bytes / 4 * 3 + 8 * GIB) / 0.8)
@@ -75,7 +75,7 @@ def test_compaction_writes_each_byte_once_for_each_level_of_four_files():
     known = coefficients(disk__byte=1.0, disk__level=1.0, compaction__byte=1e-6, flush__byte=3e-6)
     load = replace(LOAD, keep=timedelta(seconds=16 * GIB / (1000 * 500)), heap=8 * GIB)
 
-    plan = Plan(load, known)
+    plan = CapacityPlan(load, known)
 
     # A third of 48 GiB is 16 new files of half of a quarter of the heap.
     assert plan.rewrites(3) == pytest.approx(2.0)
@@ -91,7 +91,7 @@ def test_the_network_of_a_node_is_its_share_of_the_busier_direction_and_of_what_
         wire__read__nodes__message=5.0,
     )
 
-    plan = Plan(LOAD, known)
+    plan = CapacityPlan(LOAD, known)
 
     # Two groups read 1 MB each, more than is published; 2 MB of replicas; digests of 2 groups.
     assert plan.network(4) == pytest.approx((2e6 + 2e6 + 2 * 2000 * 5) / 4)
@@ -103,19 +103,19 @@ def test_there_are_as_many_nodes_as_the_scarcest_resource_asks_for():
     full = coefficients(disk__byte=1000.0)
     loud = coefficients(wire__read__byte=3000.0)
 
-    assert (Plan(LOAD, few).nodes, Plan(LOAD, few).limit) == (3, "replicas")
+    assert (CapacityPlan(LOAD, few).nodes, CapacityPlan(LOAD, few).limit) == (3, "replicas")
     # 80 cores, of which a node gives 16 x 60 %.
-    assert (Plan(LOAD, busy).nodes, Plan(LOAD, busy).limit) == (9, "cores")
+    assert (CapacityPlan(LOAD, busy).nodes, CapacityPlan(LOAD, busy).limit) == (9, "cores")
     # 129.6 TB in 3.2 TB of each node, but for 8 GiB of log.
-    assert (Plan(LOAD, full).nodes, Plan(LOAD, full).limit) == (41, "disks")
+    assert (CapacityPlan(LOAD, full).nodes, CapacityPlan(LOAD, full).limit) == (41, "disks")
     # 6 GB/s, of which a node gives 1.25 x 60 %.
-    assert (Plan(LOAD, loud).nodes, Plan(LOAD, loud).limit) == (8, "network")
+    assert (CapacityPlan(LOAD, loud).nodes, CapacityPlan(LOAD, loud).limit) == (8, "network")
 
 
 def test_with_one_node_down_the_others_have_its_work():
     busy = coefficients(publish__cassandra__message=0.014)
 
-    shown = texts(Plan(LOAD, busy))
+    shown = texts(CapacityPlan(LOAD, busy))
 
     assert shown["node", "cores busy"] == "58.3%"
     assert shown["node", "cores busy, one node down"] == "87.5%"
@@ -125,7 +125,7 @@ def test_with_one_node_down_the_others_have_its_work():
 def test_if_a_quorum_is_all_replicas_no_node_may_be_down(replicas: int):
     busy = coefficients(publish__cassandra__message=0.014)
 
-    plan = Plan(replace(LOAD, replicas=replicas), busy)
+    plan = CapacityPlan(replace(LOAD, replicas=replicas), busy)
 
     assert plan.nodes == 3  # further nodes do not help: some messages have their replicas there
     lines = {each.name: each for each in plan.lines()}
@@ -136,7 +136,7 @@ def test_if_a_quorum_is_all_replicas_no_node_may_be_down(replicas: int):
 
 @pytest.mark.parametrize("replicas", [3, 4, 5])
 def test_if_a_quorum_does_without_a_node_its_work_is_planned(replicas: int):
-    shown = texts(Plan(replace(LOAD, replicas=replicas), coefficients()))
+    shown = texts(CapacityPlan(replace(LOAD, replicas=replicas), coefficients()))
 
     assert ("node", "cores busy, one node down") in shown
     assert ("node", "nodes that may be down") not in shown
@@ -145,7 +145,7 @@ def test_if_a_quorum_does_without_a_node_its_work_is_planned(replicas: int):
 def test_executors_are_those_of_each_query_upwards():
     known = coefficients(publish__client__byte=1e-6, read__client__message=2e-3, idle__query=0.1)
 
-    plan = Plan(LOAD, known)
+    plan = CapacityPlan(LOAD, known)
 
     assert plan.writer_cores == pytest.approx(2.1)
     assert plan.reader_cores == pytest.approx(4.1)
@@ -160,11 +160,13 @@ def test_publishes_of_a_partition_without_replicas_do_not_limit_a_plan_with_thre
     slow = coefficients(lwt__partition=5.0)
     often = replace(LOAD, order=order, interval=timedelta(milliseconds=100), replicas=3)
 
-    assert texts(Plan(often, slow))["queue", "partitions"] == "1"
+    assert texts(CapacityPlan(often, slow))["queue", "partitions"] == "1"
 
 
 def test_the_lwts_of_a_plan_are_called_the_least_that_they_are():
-    line = next(each for each in Plan(LOAD, coefficients()).lines() if each.name == "LWTs/s")
+    line = next(
+        each for each in CapacityPlan(LOAD, coefficients()).lines() if each.name == "LWTs/s"
+    )
 
     assert line.value == pytest.approx(0.3)  # a publish and two groups each 10 s
     assert "at the least" in line.follows
@@ -180,25 +182,25 @@ def test_what_was_measured_of_lwts_without_replicas_says_so():
 def test_micro_batches_that_come_faster_than_spark_runs_them_are_refused():
     shortest = replace(LOAD, interval=timedelta(milliseconds=100))
 
-    assert texts(Plan(shortest, coefficients()))["queue", "LWTs/s"] == "30"
-    assert texts(Plan(replace(LOAD, batch=200), coefficients()))["queue", "LWTs/s"] == "30"
+    assert texts(CapacityPlan(shortest, coefficients()))["queue", "LWTs/s"] == "30"
+    assert texts(CapacityPlan(replace(LOAD, batch=200), coefficients()))["queue", "LWTs/s"] == "30"
     with pytest.raises(OptionError, match=r"--interval gives .* each 99 ms.* at least 100ms"):
-        Plan(replace(LOAD, interval=timedelta(milliseconds=99)), coefficients()).lines()
+        CapacityPlan(replace(LOAD, interval=timedelta(milliseconds=99)), coefficients()).lines()
     with pytest.raises(OptionError, match=r"--batch gives .* each 0.5 ms.* at least 200"):
-        Plan(replace(LOAD, batch=1), coefficients()).lines()
+        CapacityPlan(replace(LOAD, batch=1), coefficients()).lines()
 
 
 @pytest.mark.parametrize("order", [Order.NONE, Order.STRICT])
 def test_a_queue_that_is_not_in_order_by_key_has_one_partition(order: Order):
     busy = coefficients(read__client__message=2e-3)
 
-    assert Plan(replace(LOAD, order=order), busy).partitions == 1
+    assert CapacityPlan(replace(LOAD, order=order), busy).partitions == 1
 
 
 def test_the_line_of_partitions_says_why_there_are_so_many():
     why = {}
     for order in Order:
-        lines = Plan(replace(LOAD, order=order), coefficients()).lines()
+        lines = CapacityPlan(replace(LOAD, order=order), coefficients()).lines()
         why[order] = next(each.follows for each in lines if each.name == "partitions")
 
     assert "many writers" in why[Order.NONE]
@@ -210,15 +212,15 @@ def test_in_order_by_key_a_queue_has_a_partition_for_each_core_of_a_group():
     known = coefficients(read__client__message=2e-3)
     by_key = replace(LOAD, order=Order.KEY)
 
-    assert Plan(by_key, known).partitions == 7  # 4 / 60 %
-    assert Plan(by_key, known).published.lwt == pytest.approx(0.7)
+    assert CapacityPlan(by_key, known).partitions == 7  # 4 / 60 %
+    assert CapacityPlan(by_key, known).published.lwt == pytest.approx(0.7)
 
 
 def test_each_task_of_the_writer_makes_a_block_for_each_partition_and_groups_read_these():
     known = coefficients(read__client__message=1e-5, publish__cassandra__block=1.0)
     by_key = replace(LOAD, order=Order.KEY, rate=1e5)
 
-    plan = Plan(by_key, known)
+    plan = CapacityPlan(by_key, known)
 
     # 2,000,000 messages of a micro-batch are 20 tasks; 2 cores / 60 % are 4 partitions.
     assert (plan.tasks, plan.partitions) == (20, 4)
@@ -230,7 +232,7 @@ def test_in_order_by_key_a_group_has_a_task_for_each_partition_however_many_its_
     known = coefficients(read__client__message=1e-5, read__client__task=1.0)
     by_key = replace(LOAD, order=Order.KEY, rate=1e5)
 
-    plan = Plan(by_key, known)
+    plan = CapacityPlan(by_key, known)
 
     # 2 cores, and a core gives 60 % less a task of 1 s each 10 s: 4 partitions, not 20 tasks.
     assert (plan.partitions, plan.reader_tasks, plan.tasks) == (4, 4, 20)
@@ -244,7 +246,7 @@ def test_in_order_by_key_there_are_so_many_partitions_that_their_tasks_keep_up()
     known = coefficients(read__client__message=1e-5, read__client__task=1.0)
     by_key = replace(LOAD, order=Order.KEY, rate=1e5, interval=timedelta(seconds=4))
 
-    plan = Plan(by_key, known)
+    plan = CapacityPlan(by_key, known)
 
     assert plan.partitions == 6  # 2 cores / (60 % - 1 s each 4 s)
     assert plan.reader_cores <= plan.partitions * 0.6
@@ -253,7 +255,7 @@ def test_in_order_by_key_there_are_so_many_partitions_that_their_tasks_keep_up()
 def test_partitions_that_would_share_a_task_have_a_setting_that_keeps_them_apart():
     def tasks(rate: float) -> str:
         known = coefficients(read__client__message=1 / rate)  # 2 cores: 4 partitions
-        lines = Plan(replace(LOAD, order=Order.KEY, rate=rate), known).lines()
+        lines = CapacityPlan(replace(LOAD, order=Order.KEY, rate=rate), known).lines()
         return next(each.follows for each in lines if each.name.endswith("each group"))
 
     assert "messagesPerTask = 5000" in tasks(1000)
@@ -265,20 +267,21 @@ def test_a_load_in_order_by_key_that_the_most_partitions_cannot_carry_is_refused
     known = coefficients(read__client__message=0.08, read__client__task=task)
 
     with pytest.raises(OptionError, match=r"256 partitions, .* do not keep up .* --interval"):
-        Plan(replace(LOAD, order=Order.KEY), known).lines()
+        CapacityPlan(replace(LOAD, order=Order.KEY), known).lines()
 
 
 def test_the_messages_of_a_micro_batch_say_how_often_it_comes():
-    plan = Plan(replace(LOAD, batch=500), coefficients())
+    plan = CapacityPlan(replace(LOAD, batch=500), coefficients())
 
     assert plan.seconds == 0.25
     assert texts(plan)["load", "between micro-batches"] == "250 ms"
 
 
 def test_what_is_like_the_trials_is_measured_and_all_else_is_paper():
-    bases = {each.name: each.basis for each in Plan(LOAD, coefficients()).lines()}
+    bases = {each.name: each.basis for each in CapacityPlan(LOAD, coefficients()).lines()}
     large = {
-        each.name: each.basis for each in Plan(replace(LOAD, size=1e6), coefficients()).lines()
+        each.name: each.basis
+        for each in CapacityPlan(replace(LOAD, size=1e6), coefficients()).lines()
     }
 
     assert bases["cores, publish"] == bases["cores, writer"] == MEASURED
@@ -288,13 +291,13 @@ def test_what_is_like_the_trials_is_measured_and_all_else_is_paper():
 
 @pytest.mark.parametrize("replicas", [2, 5])
 def test_other_numbers_of_replicas_than_one_and_three_are_paper(replicas: int):
-    lines = Plan(replace(LOAD, replicas=replicas), coefficients()).lines()
+    lines = CapacityPlan(replace(LOAD, replicas=replicas), coefficients()).lines()
 
     assert {each.basis for each in lines if each.part in {"cassandra", "node"}} == {PAPER}
 
 
 def test_every_line_says_what_it_follows_from():
-    assert all(each.follows and each.text for each in Plan(LOAD, coefficients()).lines())
+    assert all(each.follows and each.text for each in CapacityPlan(LOAD, coefficients()).lines())
 
 
 def test_a_message_that_is_too_large_is_refused():
@@ -306,7 +309,7 @@ def test_a_message_that_is_too_large_is_refused():
 
 def test_a_load_for_which_no_cluster_is_large_enough_is_refused():
     with pytest.raises(OptionError, match="2,000 nodes are not enough"):
-        Plan(LOAD, coefficients(disk__byte=1e6)).lines()
+        CapacityPlan(LOAD, coefficients(disk__byte=1e6)).lines()
 
 
 LOADS = st.builds(
@@ -322,7 +325,7 @@ LOADS = st.builds(
 )
 
 
-def nodes_of(plan: Plan) -> float:
+def nodes_of(plan: CapacityPlan) -> float:
     try:
         return plan.nodes
     except OptionError:
@@ -331,7 +334,7 @@ def nodes_of(plan: Plan) -> float:
 
 def needs(load: Load) -> tuple[float, ...]:
     """What a plan asks for; more of it is more."""
-    plan = Plan(load, read_coefficients())
+    plan = CapacityPlan(load, read_coefficients())
     at = 10
     return (
         plan.cores(at),

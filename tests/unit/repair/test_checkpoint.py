@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from cassieq_spark.lock.bakery import Bakery, Held
+from cassieq_spark.lock.bakery import Bakery, HeldLock
 from cassieq_spark.model import QueueId
 from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.report import Outcome, Report
@@ -37,7 +37,7 @@ def queue() -> RepairedQueue:
     return make_queue()
 
 
-def take(queue: RepairedQueue) -> Held:
+def take(queue: RepairedQueue) -> HeldLock:
     held = Bakery(
         queue.store, "repair", owner="test", ttl=TTL, clock=lambda: queue.clock().timestamp()
     ).enter(timedelta(0))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cassieq_spark.lock.bakery import Bakery, Held
+from cassieq_spark.lock.bakery import Bakery, HeldLock
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.repair.diagnosis import Finding, Problem
 from cassieq_spark.repair.report import Counts, Outcome, QueueReport, Report
@@ -25,13 +25,13 @@ class Runs:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock)
 
-    def take(self) -> Held:
+    def take(self) -> HeldLock:
         bakery = Bakery(self.store, REPAIR, owner="host:1", clock=lambda: self.clock().timestamp())
         held = bakery.enter(timedelta(0))
         assert held is not None
         return held
 
-    def begin(self, held: Held) -> Recorder:
+    def begin(self, held: HeldLock) -> Recorder:
         recorder = Recorder(self.store, held, runner="host:1", steps=STEPS, kept=KEPT)
         recorder.begin()
         return recorder

@@ -19,7 +19,7 @@ from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.spark import watch as module
 from cassieq_spark.spark.source.offsets import Offset, encode, join_partitions
-from cassieq_spark.terminal import Console
+from cassieq_spark.terminal import PlainConsole
 
 SOON = timedelta(milliseconds=100)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -93,7 +93,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=120, color_system=None)
+    console = PlainConsole(file=out, force_terminal=True, width=120, color_system=None)
     monkeypatch.setattr(module, "Console", lambda: console)
     return out
 
@@ -302,7 +302,7 @@ def test_a_count_that_goes_back_has_no_rate(
 
 
 def test_rates_and_peak_are_of_the_partitions_that_the_query_has_now():
-    history = module.History()
+    history = module.BatchHistory()
     history.add(batch(0, source(next=1000, backlog=900, partitions=[0, 1])))
     history.add(batch(1, source(next=1100, backlog=800, partitions=[0, 1]), after=10))
     history.add(batch(2, source(next=500, backlog=100, partitions=[0]), after=12))
@@ -321,7 +321,7 @@ def test_messages_that_a_query_borrows_are_no_part_of_its_rates():
     slots = (LeasedSlot(0, Ranges.parse("0-50"), 1),)
     part = encode(Offset(QueueId("visits@1"), "daily", uuid4(), 50, slots))
     end = join_partitions({1: part}, queue_id=QueueId("visits@1"), group="daily")
-    history = module.History()
+    history = module.BatchHistory()
     history.add(batch(0, source(next=100, partitions=[0])))
     borrowing = source(next=100, partitions=[0]) | {"startOffset": start, "endOffset": end}
 

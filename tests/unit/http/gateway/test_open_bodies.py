@@ -19,7 +19,7 @@ from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.http.gateway.app import make_app
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.serving import connections
-from cassieq_spark.http.serving.connections import Config, Connection, ConnectionLimiter
+from cassieq_spark.http.serving.connections import Config, ConnectionLimiter, HttpConnection
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.store.memory import MemoryStore
 
@@ -49,7 +49,7 @@ class Door:
         config = Config(self.app, ws="none", lifespan="off", log_config=None)
         config.limiter = self.connections
         ours, theirs = socket.socketpair()
-        make = lambda: Connection(config, self._state, {})  # noqa: E731 (asyncio calls it)
+        make = lambda: HttpConnection(config, self._state, {})  # noqa: E731 (asyncio calls it)
         await asyncio.get_running_loop().connect_accepted_socket(make, theirs)
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
@@ -73,10 +73,12 @@ class Door:
             await asyncio.sleep(0)
 
     @property
-    def full(self) -> list[Connection]:
+    def full(self) -> list[HttpConnection]:
         """The connections whose buffers are full of answers."""
         found = self._state.connections
-        return [each for each in found if isinstance(each, Connection) and each.flow.write_paused]
+        return [
+            each for each in found if isinstance(each, HttpConnection) and each.flow.write_paused
+        ]
 
     async def until_full(self) -> None:
         while not self.full:  # noqa: ASYNC110 (uvicorn tells nobody)
