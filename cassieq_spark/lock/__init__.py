@@ -26,7 +26,7 @@ as numbers begin anew when no process waits.
 | a long pause before the number is written | noticed: the ticket is given up |
 | a long pause while waiting | the same, with its place in the order |
 | a long pause between the last read and the epoch | the LWT is refused if another entered |
-| a long pause inside | `HeldLock.is_held` is false by its own clock, `HeldLock.confirm` by the epoch |
+| a long pause inside | `HeldLock.is_held` is false by its clock, `HeldLock.confirm` by the epoch |
 | a write of a ticket with an unknown outcome | the ticket is deleted; another one is taken |
 | the answer to the LWT is lost | a serial read shows whose entry it is |
 | clocks of nodes that differ by more than the margin | two may be inside; the epoch shows it |
