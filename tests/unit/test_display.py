@@ -296,4 +296,4 @@ def test_a_lease_tells_what_it_holds():
 def test_a_lock_tells_whether_it_is_held():
     held = Bakery(MemoryStore(), REPAIR, owner="me").enter(timedelta(0))
 
-    assert repr(held).startswith("<Held: epoch 1, is_held yes, entered_at 20")
+    assert repr(held).startswith("<HeldLock: epoch 1, is_held yes, entered_at 20")

@@ -20,9 +20,13 @@ NOWHERE = ["--contact-points", "127.0.0.1:1"]
 _SERVE = """
 import sys
 from cassieq_spark.console import Console
-from cassieq_spark.console.server import Serving, serve
+from cassieq_spark.console.server import ConsoleServing, serve
 from cassieq_spark.store.memory import MemoryStore
-serve(lambda port: Console(MemoryStore()), Serving(port=0), lambda url: print(url, flush=True))
+serve(
+    lambda port: Console(MemoryStore()),
+    ConsoleServing(port=0),
+    lambda url: print(url, flush=True),
+)
 print("ended", flush=True)
 """
 

@@ -20,7 +20,9 @@ from cassieq_spark.store.memory import MemoryStore
 server._LIMITS = Limits(head_time=timedelta(milliseconds=500), connections=3)
 connections._PATIENCE_SECONDS = 0.2
 server.serve(
-    lambda port: Console(MemoryStore()), server.Serving(port=0), lambda url: print(url, flush=True)
+    lambda port: Console(MemoryStore()),
+    server.ConsoleServing(port=0),
+    lambda url: print(url, flush=True),
 )
 """
 GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"

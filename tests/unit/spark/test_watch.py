@@ -94,7 +94,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     out = io.StringIO()
     console = PlainConsole(file=out, force_terminal=True, width=120, color_system=None)
-    monkeypatch.setattr(module, "Console", lambda: console)
+    monkeypatch.setattr(module, "PlainConsole", lambda: console)
     return out
 
 
