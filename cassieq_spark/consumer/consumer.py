@@ -144,7 +144,8 @@ class Consumer:
             known = self._known(request, seen.offered_below(stop), least=1)
         if known and self._prefetch is not None:
             try:
-                request = self._prefetch.fit(request, known.head.pointer)
+                offered = Range(known.head.pointer, seen.offered_below(stop))
+                request = self._prefetch.fit(request, offered)
             except InvariantError:
                 # Others have settled the messages, and they are trimmed; or the ledger has a hole.
                 known, seen = None, self.read_head()

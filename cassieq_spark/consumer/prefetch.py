@@ -36,8 +36,8 @@ class Prefetch:
         # Why a message can't be read: it is rejected once it is leased.
         self._unreadable: dict[int, str] = {}
 
-    def fit(self, request: LeaseRequest, pointer: int) -> LeaseRequest:
-        """Turn a limit of bytes into one of messages, for a lease from ``pointer`` on.
+    def fit(self, request: LeaseRequest, offered: Range) -> LeaseRequest:
+        """Turn a limit of bytes into one of messages, for a lease of the first of ``offered``.
 
         Raises:
             InvariantError: The ledger has a hole there (I1).
@@ -45,7 +45,8 @@ class Prefetch:
         most, max_bytes = request.max_messages, request.max_bytes
         if max_bytes is None or most is None:
             return request
-        fitting = self.fitting(Range(pointer, pointer + most), max_bytes)
+        fresh = Range(offered.start, min(offered.stop, offered.start + most))
+        fitting = self.fitting(fresh, max_bytes)
         return replace(request, max_messages=min(most, fitting), max_bytes=None)
 
     def fitting(self, fresh: Range, max_bytes: int) -> int:

@@ -94,14 +94,15 @@ def test_acks_and_a_lease_are_one_lwt_and_reads_once_in_a_while(
     assert depth(client) == 15
 
 
+@pytest.mark.parametrize("max_bytes", [None, 1 << 20])
 def test_messages_that_were_put_since_are_leased_without_a_read_of_the_group(
-    exchange: Exchange, store: CountingStore, client: Client
+    exchange: Exchange, store: CountingStore, client: Client, max_bytes: int | None
 ):
     run_round(exchange, [], limit=18)
     client.put("q", "new")
     store.reset()
 
-    told = run_round(exchange, [], limit=10)
+    told = exchange.round([], LeaseRequest(max_messages=10, max_bytes=max_bytes))
 
     assert [each.value for each in told.messages] == [b"new"]
     # The ledger's head, and the block of the message.
