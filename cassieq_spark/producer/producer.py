@@ -44,6 +44,9 @@ DEFAULT_MAX_BYTES = 8 << 20
 _IDLE = timedelta(milliseconds=100)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+#: A producer reads the queue at most this often.
+READ_EVERY = timedelta(milliseconds=100)
+
 #: Gives messages of a queue their monotons; those of one partition all at once or not at all.
 Publish = Callable[[QueueDefinition, Sequence[CheckedMessage]], Sequence[int | CassieqError]]
 
@@ -56,14 +59,15 @@ class Producer:
     puts. Meanwhile the next batch fills; when it is full as well, `put` waits. The end of the
     producer's ``with`` publishes the rest.
 
-    If the queue is altered, the messages that wait are published with the columns that it had, and
-    later ones are checked for those that it has.
+    A batch reads the queue unless it was read within a tenth of a second. If the queue is altered,
+    the messages that wait are published with the columns that it had, and later ones are checked
+    for those that it has. If it was purged, or created again, they are put into the new version.
 
     Made by `Client.producer`. Safe to use from many threads. A forked process begins with an empty
     batch: the parent publishes its own messages.
 
     Args:
-        read: Reads the queue; once for each batch.
+        read: Reads the queue.
         publish: Publishes a batch.
         linger: How long the first message of a batch waits for others.
         max_batch: Most messages of a batch.
@@ -87,6 +91,7 @@ class Producer:
         check_count("max_bytes", max_bytes)
         self._read, self._put = read, publish
         self._definition = read()
+        self._read_at = time.monotonic()
         self.queue = name = self._definition.name
         self._new_batcher = partial(_Batcher, self._publish, name, linger, max_batch, max_bytes)
         self._batchers: dict[int, _Batcher] = {}
@@ -123,8 +128,8 @@ class Producer:
     def try_put(self, message: Value | NewMessage) -> Future[int] | None:
         """As `put`, but never waits: None if there is no room for the message now.
 
-        It checks the message for the queue as it was at the last batch; `put` reads the queue
-        before it refuses a message.
+        It checks the message for the queue as it was last read; `put` reads the queue before it
+        refuses a message.
         """
         queue = self._definition
         return self._batcher.try_add(queue, _checked(message, queue))
@@ -158,15 +163,39 @@ class Producer:
                 raise
 
     def _read_anew(self) -> QueueDefinition:
+        began = time.monotonic()
         if (found := self._read()) != self._definition:
             self._definition = found
+        self._read_at = began
         return self._definition
 
     def _publish(
         self, queue: QueueDefinition, messages: Sequence[CheckedMessage]
     ) -> Sequence[int | CassieqError]:
         """Publish messages that were checked for a definition of the queue."""
-        now = self._read_anew()
+        is_fresh = time.monotonic() < self._read_at + READ_EVERY.total_seconds()
+        now = self._definition if is_fresh else self._read_anew()
+        outcomes = list(self._publish_into(now, queue, messages))
+        # The queue was purged, deleted or created again since it was read.
+        refused = [at for at, each in enumerate(outcomes) if isinstance(each, QueueStateError)]
+        if refused:
+            again = self._publish_again(queue, [messages[at] for at in refused])
+            for at, outcome in zip(refused, again, strict=True):
+                outcomes[at] = outcome
+        return outcomes
+
+    def _publish_again(
+        self, queue: QueueDefinition, messages: Sequence[CheckedMessage]
+    ) -> Sequence[int | CassieqError]:
+        """Publish, into the version that the queue has now, what an earlier one has refused."""
+        try:
+            return self._publish_into(self._read_anew(), queue, messages)
+        except CassieqError as error:
+            return [error] * len(messages)
+
+    def _publish_into(
+        self, now: QueueDefinition, queue: QueueDefinition, messages: Sequence[CheckedMessage]
+    ) -> Sequence[int | CassieqError]:
         if now.version == queue.version:
             # Writers go on with the schema that they began with.
             return self._put(queue, messages)

@@ -167,6 +167,22 @@ MUTANTS = (
         tests=("test_group_commit_property.py",),
     ),
     Mutant(
+        "a producer gives up what a version has refused that was purged since it was read",
+        "I10",
+        "producer/producer.py",
+        "        if refused:\n",
+        "        if False:\n",
+        tests=("../unit/client/test_producer.py",),
+    ),
+    Mutant(
+        "a producer puts again what one partition has taken, as another has refused",
+        "I4",
+        "producer/producer.py",
+        "[messages[at] for at in refused])\n            for at, outcome in zip(refused, again",
+        "messages)\n            for at, outcome in zip(range(len(messages)), again",
+        tests=("../unit/client/test_producer.py",),
+    ),
+    Mutant(
         "a publish does not look what its sink has published",
         "I4",
         "ledger/publish.py",

@@ -15,11 +15,17 @@ from cassieq_spark.errors import (
     CassieqError,
     MessageError,
     NotAppliedError,
+    NotFoundError,
     OptionError,
     QueueStateError,
     SchemaError,
 )
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.lifecycle import close_ledger
+from cassieq_spark.ledger.state import LedgerStatus
 from cassieq_spark.model import QueueId
+from cassieq_spark.producer import producer as producing
+from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.producer.producer import CALLBACK_FAILED
 from cassieq_spark.queues import alter_queue
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
@@ -557,7 +563,10 @@ def test_a_callback_that_exits_does_not_end_the_producer(
     assert "SystemExit: 1" in record.getMessage()
 
 
-def test_messages_that_wait_while_a_column_is_dropped_are_published_with_it(slow: SlowStore):
+def test_messages_that_wait_while_a_column_is_dropped_are_published_with_it(
+    slow: SlowStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(producing, "READ_EVERY", timedelta(0))
     client = Client.from_store(slow)
     client.create_queue("t", schema="a string, b int")
     with client.producer("t", linger=timedelta(0)) as producer:
@@ -636,13 +645,67 @@ def test_delayed_messages_do_not_fail_others_in_a_queue_that_was_created_again_w
         assert producer.put("plain").result(PATIENCE) == 0
 
 
-def test_a_producer_goes_on_after_a_purge(client: Client):
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("read_every", [timedelta(0), HOUR])
+def test_a_producer_goes_on_after_a_purge(
+    client: Client, monkeypatch: pytest.MonkeyPatch, read_every: timedelta, partitions: int
+):
+    monkeypatch.setattr(producing, "READ_EVERY", read_every)
+    client.create_queue("p", partitions=partitions)
+    keys = "abcdefgh"
+    with client.producer("p", linger=50 * timedelta(milliseconds=1)) as producer:
+        for text in ("before", "after"):
+            puts = [producer.put(NewMessage(text, key=key)) for key in keys]
+            producer.flush()
+            assert min(put.result(PATIENCE) for put in puts) == 0
+            if text == "before":
+                client.purge_queue("p")
+
+    assert [message.value for message in client.peek("p", max=99)] == [b"after"] * len(keys)
+
+
+def test_messages_that_one_partition_has_taken_are_not_put_again_as_another_is_closed(
+    client: Client, store: CountingStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(producing, "READ_EVERY", HOUR)
+    client.create_queue("p", partitions=2)
+    queue = client.queue("p")
+    keys = {partition_of_key(key, 2): key for key in map(str, range(9))}
+    with client.producer("p", linger=50 * timedelta(milliseconds=1)) as producer:
+        close_ledger(
+            Ledger(store, queue.of_partition(1).queue_id),
+            LedgerStatus.PURGED,
+            bucket_size=queue.bucket_size,
+        )
+        taken, refused = (producer.put(NewMessage("x", key=keys[each])) for each in (0, 1))
+        with pytest.raises(QueueStateError):
+            refused.result(PATIENCE)
+        assert taken.result(PATIENCE) == 0
+
+    assert Ledger(store, queue.of_partition(0).queue_id).read_head().next == 1
+
+
+def test_a_producer_of_a_queue_that_is_deleted_says_so_and_publishes_nothing(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(producing, "READ_EVERY", HOUR)
     with client.producer("q", linger=timedelta(0)) as producer:
         assert producer.put("before").result(PATIENCE) == 0
-        client.purge_queue("q")
-        assert producer.put("after").result(PATIENCE) == 0
+        client.delete_queue("q")
+        with pytest.raises(NotFoundError, match="no queue 'q'"):
+            producer.put("after").result(PATIENCE)
 
-    assert values(client) == {0: b"after"}
+
+def test_a_producer_under_load_does_not_read_the_queue_for_each_batch(
+    client: Client, store: CountingStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(producing, "READ_EVERY", HOUR)
+    with client.producer("q", linger=timedelta(0)) as producer:
+        store.reset()
+        for number in range(10):
+            assert producer.put("x").result(PATIENCE) == number
+
+    assert (store.cas_count, store.read_count, store.serial_read_count) == (10, 10, 0)
 
 
 @pytest.mark.parametrize("headers", [None, {f"h{number}": None for number in range(100)}])

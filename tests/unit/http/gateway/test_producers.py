@@ -10,6 +10,7 @@ from cassieq_spark.errors import MessageError, NotFoundError, SchemaError
 from cassieq_spark.http.gateway import producers as module
 from cassieq_spark.http.gateway.producers import ProducerPool
 from cassieq_spark.http.serving.errors import RefusedError
+from cassieq_spark.producer import producer as producing
 from cassieq_spark.queues import alter_queue
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.http.gateway.conftest import PATIENCE, GatedStore
@@ -93,8 +94,9 @@ def test_producers_that_nobody_uses_are_closed_with_all_they_have(
 
 
 def test_a_put_is_checked_for_the_columns_that_the_queue_has_since(
-    store: CountingStore, sync: Client
+    store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(producing, "READ_EVERY", timedelta(0))
     sync.create_queue("t", schema="a string, b int")
 
     async def program() -> list[int]:
