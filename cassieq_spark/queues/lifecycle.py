@@ -186,7 +186,13 @@ def make_dead_letter_queue(store: Store, name: str, source: QueueDefinition) -> 
     def widen(record: QueueRecord | None) -> Values | None:
         queue = known(name, record).definition
         _check_taken(source, queue)
-        schema = _taking(queue.schemas, source)
+        try:
+            schema = _taking(queue.schemas, source)
+        except SchemaError as error:
+            raise SchemaError(
+                f"queue {name!r} can't be the dead-letter queue of {source.name!r}, as it would "
+                f"need its columns; name another queue. Of {name!r}, {error}"
+            ) from error
         schemas = () if schema is None else next_versions(queue.schemas, schema)
         return None if schemas == queue.schemas else settings_of(replace(queue, schemas=schemas))
 
