@@ -11,7 +11,7 @@ from uuid import UUID
 from cassieq_spark.arguments import check_flag, check_many, shown
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
-from cassieq_spark.client.receiver import CACHED_FOR, Member, Receiver, own_first
+from cassieq_spark.client.receiver import Member, Receiver, own_first
 from cassieq_spark.client.settling import LeaseKey, monotons_by, settle_all
 from cassieq_spark.consumer.idle_backoff import IdleBackoff
 from cassieq_spark.consumer.message import Message
@@ -22,7 +22,7 @@ from cassieq_spark.groups.settle import settled_of
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, QueueId
 from cassieq_spark.parallel import in_parallel
-from cassieq_spark.queues import read_queue
+from cassieq_spark.queues import CACHED_FOR, read_queue
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, validate_name
-from cassieq_spark.queues import ledgers_of, read_queue
+from cassieq_spark.queues import CACHED_FOR, ledgers_of, read_queue
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import Store
 
@@ -52,9 +52,6 @@ PARTITION_FAILED = "receive.partition_failed"
 #: Messages whose read failed wait for this, and it counts as a delivery: so those that can never
 #: be read die and stop nobody, and no outage of seconds kills others.
 READ_AGAIN_AFTER = timedelta(minutes=1)
-
-#: How long a receiver uses what it has read of the ledger and the group.
-CACHED_FOR = timedelta(milliseconds=100)
 
 #: Messages, as a program gets them: a list or a table.
 Handed = TypeVar("Handed", bound=Sized)

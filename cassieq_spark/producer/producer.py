@@ -27,7 +27,7 @@ from cassieq_spark.producer.new_message import (
     Visible,
     check_message,
 )
-from cassieq_spark.queues import check_delayable
+from cassieq_spark.queues import CACHED_FOR, check_delayable
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +43,6 @@ DEFAULT_MAX_BYTES = 8 << 20
 #: A program that ends waits for it.
 _IDLE = timedelta(milliseconds=100)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-#: A producer reads the queue at most this often.
-READ_EVERY = timedelta(milliseconds=100)
 
 #: Gives messages of a queue their monotons; those of one partition all at once or not at all.
 Publish = Callable[[QueueDefinition, Sequence[CheckedMessage]], Sequence[int | CassieqError]]
@@ -173,7 +170,7 @@ class Producer:
         self, queue: QueueDefinition, messages: Sequence[CheckedMessage]
     ) -> Sequence[int | CassieqError]:
         """Publish messages that were checked for a definition of the queue."""
-        is_fresh = time.monotonic() < self._read_at + READ_EVERY.total_seconds()
+        is_fresh = time.monotonic() < self._read_at + CACHED_FOR.total_seconds()
         now = self._definition if is_fresh else self._read_anew()
         outcomes = list(self._publish_into(now, queue, messages))
         # The queue was purged, deleted or created again since it was read.

@@ -35,6 +35,7 @@ from cassieq_spark.queues.lifecycle import (
     resume_queue,
 )
 from cassieq_spark.queues.record import (
+    CACHED_FOR,
     QueueRecord,
     Records,
     Status,
@@ -50,6 +51,7 @@ from cassieq_spark.queues.record import (
 )
 
 __all__ = [
+    "CACHED_FOR",
     "ClockRepair",
     "QueueRecord",
     "Records",

@@ -54,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 #: The row of a queue can't be read; the other queues are listed without it.
 UNREADABLE = "queue.unreadable"
+#: How long a program uses what it has read of a queue.
+CACHED_FOR = timedelta(milliseconds=100)
 _ZERO = timedelta(0)
 
 

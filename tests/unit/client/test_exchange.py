@@ -14,12 +14,12 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.client.exchange import Exchange, RoundResult
-from cassieq_spark.client.receiver import CACHED_FOR, READ_AGAIN_AFTER
+from cassieq_spark.client.receiver import READ_AGAIN_AFTER
 from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.queues import delete_queue, pause_queue, purge_queue
+from cassieq_spark.queues import CACHED_FOR, delete_queue, pause_queue, purge_queue
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_request

@@ -566,7 +566,7 @@ def test_a_callback_that_exits_does_not_end_the_producer(
 def test_messages_that_wait_while_a_column_is_dropped_are_published_with_it(
     slow: SlowStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(producing, "READ_EVERY", timedelta(0))
+    monkeypatch.setattr(producing, "CACHED_FOR", timedelta(0))
     client = Client.from_store(slow)
     client.create_queue("t", schema="a string, b int")
     with client.producer("t", linger=timedelta(0)) as producer:
@@ -646,11 +646,11 @@ def test_delayed_messages_do_not_fail_others_in_a_queue_that_was_created_again_w
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
-@pytest.mark.parametrize("read_every", [timedelta(0), HOUR])
+@pytest.mark.parametrize("cached_for", [timedelta(0), HOUR])
 def test_a_producer_goes_on_after_a_purge(
-    client: Client, monkeypatch: pytest.MonkeyPatch, read_every: timedelta, partitions: int
+    client: Client, monkeypatch: pytest.MonkeyPatch, cached_for: timedelta, partitions: int
 ):
-    monkeypatch.setattr(producing, "READ_EVERY", read_every)
+    monkeypatch.setattr(producing, "CACHED_FOR", cached_for)
     client.create_queue("p", partitions=partitions)
     keys = "abcdefgh"
     with client.producer("p", linger=50 * timedelta(milliseconds=1)) as producer:
@@ -667,7 +667,7 @@ def test_a_producer_goes_on_after_a_purge(
 def test_messages_that_one_partition_has_taken_are_not_put_again_as_another_is_closed(
     client: Client, store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(producing, "READ_EVERY", HOUR)
+    monkeypatch.setattr(producing, "CACHED_FOR", HOUR)
     client.create_queue("p", partitions=2)
     queue = client.queue("p")
     keys = {partition_of_key(key, 2): key for key in map(str, range(9))}
@@ -688,7 +688,7 @@ def test_messages_that_one_partition_has_taken_are_not_put_again_as_another_is_c
 def test_a_producer_of_a_queue_that_is_deleted_says_so_and_publishes_nothing(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(producing, "READ_EVERY", HOUR)
+    monkeypatch.setattr(producing, "CACHED_FOR", HOUR)
     with client.producer("q", linger=timedelta(0)) as producer:
         assert producer.put("before").result(PATIENCE) == 0
         client.delete_queue("q")
@@ -699,7 +699,7 @@ def test_a_producer_of_a_queue_that_is_deleted_says_so_and_publishes_nothing(
 def test_a_producer_under_load_does_not_read_the_queue_for_each_batch(
     client: Client, store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(producing, "READ_EVERY", HOUR)
+    monkeypatch.setattr(producing, "CACHED_FOR", HOUR)
     with client.producer("q", linger=timedelta(0)) as producer:
         store.reset()
         for number in range(10):

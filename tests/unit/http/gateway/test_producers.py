@@ -96,7 +96,7 @@ def test_producers_that_nobody_uses_are_closed_with_all_they_have(
 def test_a_put_is_checked_for_the_columns_that_the_queue_has_since(
     store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(producing, "READ_EVERY", timedelta(0))
+    monkeypatch.setattr(producing, "CACHED_FOR", timedelta(0))
     sync.create_queue("t", schema="a string, b int")
 
     async def program() -> list[int]:
