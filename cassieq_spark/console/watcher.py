@@ -206,7 +206,7 @@ class Watcher:
 
         Args:
             names: Which queues.
-            wait: How long to wait for those that were not read yet.
+            wait: How long to wait for the first survey, and for those that were not read yet.
         """
         now, wanted = self._clock(), list(names)[:_MOST_LOOKED_AT]
         with self._lock:
@@ -216,10 +216,7 @@ class Watcher:
         self._ask()
         until = time.monotonic() + wait.total_seconds()
         while time.monotonic() < until and not self._stop.is_set():
-            missing = [
-                each for each in wanted if each not in self._known and each not in self._errors
-            ]
-            if not missing or self._away is not None:
+            if self._away is not None or not self._is_to_come(wanted):
                 return
             self._wake.set()
             self._stop.wait(0.02)
@@ -377,18 +374,27 @@ class Watcher:
             for name in [each for each in kept.copy() if each not in names]:
                 kept.pop(name, None)
 
+    def _is_to_come(self, names: Iterable[str]) -> bool:
+        """Whether the next round tells something of these queues that is not known at all yet."""
+        return self._surveyed_at is None or any(
+            self._is_active(name) and name not in self._known and name not in self._errors
+            for name in names
+        )
+
+    def _is_active(self, name: str) -> bool:
+        record = self._records.readable.get(name)
+        return record is not None and record.status is Status.ACTIVE
+
     def _due(self) -> list[str]:
         """What pages show, and was not read just now."""
         now = self._clock()
         with self._lock:
             shown = [name for name, at in self._on_pages.items() if now - at < _LOOKED_AT]
             self._on_pages = {name: self._on_pages[name] for name in shown}
-        readable = self._records.readable
         return [
             name
             for name in shown
-            if name in readable
-            and readable[name].status is Status.ACTIVE
+            if self._is_active(name)
             and (name not in self._known or now - self._known[name].at >= EVERY / 2)
         ]
 

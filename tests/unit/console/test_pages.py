@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cassieq_spark.client import Client
+from cassieq_spark.console import overview
 from cassieq_spark.console.messages import SEARCHED, look
 from cassieq_spark.console.pages import PAGES
 from cassieq_spark.errors import ConnectError, NotAppliedError
@@ -152,6 +153,17 @@ def test_figures_that_were_not_read_yet_are_not_guessed():
 
     assert "Figures of 0 of 1 queues are read so far" in words
     assert "later" in words
+
+
+def test_before_the_first_survey_no_page_says_what_queues_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(overview, "_PATIENCE", timedelta(0))
+    with visiting() as visitor:
+        for address in ("/", "/?q=orders", "/?state=paused"):
+            words = words_of(visitor.page(address))
+            assert "The queues are being read" in words
+            assert "No queue is like this" not in words
 
 
 def test_without_queues_the_first_page_says_how_to_make_one():

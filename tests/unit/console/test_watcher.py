@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
@@ -16,7 +18,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Ranges
 from cassieq_spark.monitoring.board import settled
-from cassieq_spark.queues import create_queue, delete_queue, purge_queue
+from cassieq_spark.queues import Status, create_queue, delete_queue, purge_queue
 from cassieq_spark.queues.stats import read_stats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Row, Store
@@ -27,8 +29,10 @@ from tests.support.faults import FakeClock
 from tests.support.many_queues import many_queues
 from tests.support.snapshots import read_snapshot
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
+from tests.unit.queues.scene import Scene
 
 FAST = 1e9
+PATIENCE = timedelta(seconds=20)
 
 
 def watcher_of(store: Store, clock: FakeClock | None = None) -> Watcher:
@@ -365,12 +369,42 @@ def test_its_thread_reads_until_it_is_closed():
     watcher = Watcher(store)
     watcher.start()
 
-    watcher.show(["orders"], wait=timedelta(seconds=30))
+    watcher.show(["orders"], wait=PATIENCE)
 
     assert watcher.fleet().known.keys() == {"orders"}
     watcher.close()
     assert watcher._thread is not None
     assert not watcher._thread.is_alive()
+
+
+def test_who_waits_for_a_first_page_waits_for_the_first_survey_too():
+    store = MemoryStore()
+    make_busy_queue(store)
+    watcher = watcher_of(store)
+    waiting = threading.Thread(target=watcher.show, args=([],), kwargs={"wait": PATIENCE})
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+
+    look(watcher)
+
+    waiting.join(PATIENCE.total_seconds() / 2)
+    assert not waiting.is_alive()
+
+
+def test_nobody_waits_for_figures_of_a_queue_that_is_being_purged():
+    scene = Scene()
+    with scene.broken_off(before_call=8):
+        purge_queue(scene.store, "q", force=True)
+    assert scene.record.status is Status.PURGING
+    watcher = watcher_of(scene.store)
+    look(watcher)
+    begun = time.monotonic()
+
+    watcher.show(["q"], wait=PATIENCE)
+
+    assert time.monotonic() - begun < PATIENCE.total_seconds()
+    assert watcher.fleet().known == {}
 
 
 def test_reads_are_held_up_that_come_too_fast():
