@@ -163,7 +163,8 @@ def overview(call: PageCall) -> Response:
     pages = max(1, -(-len(chosen) // size))
     number = min(call.number("page", 1, least=1), pages)
     shown = chosen[(number - 1) * size : number * size]
-    watcher.show([row.name for row in shown if row.definition], wait=_PATIENCE)
+    if readable := [row.name for row in shown if row.definition]:
+        watcher.show(readable, wait=_PATIENCE)
     if any(row.read_at is None and row.error is None for row in shown):
         names = {row.name for row in shown}
         fresh = rows_of(watcher.fleet(), watcher.history, call.now, only=names)

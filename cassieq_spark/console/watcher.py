@@ -336,7 +336,7 @@ class Watcher:
             for each in records.readable.values()
             if not each.is_gone
         )
-        names = {name for name, each in records.readable.items() if each.status is Status.ACTIVE}
+        names = set(filter(self._is_active, records.readable))
         self._drop_others(names)
         self._backlog = self._changed(names, seen, now)
         took = time.monotonic() - begun

@@ -166,6 +166,15 @@ def test_before_the_first_survey_no_page_says_what_queues_there_are(
             assert "No queue is like this" not in words
 
 
+def test_a_page_waits_for_the_first_survey_only_once(monkeypatch: pytest.MonkeyPatch):
+    waits: list[timedelta] = []
+    with visiting() as visitor:
+        monkeypatch.setattr(visitor.console.watcher, "show", lambda _, *, wait: waits.append(wait))
+        visitor.page("/")
+
+    assert len(waits) == 1
+
+
 def test_without_queues_the_first_page_says_how_to_make_one():
     with visiting() as visitor:
         visitor.look()
