@@ -330,13 +330,14 @@ class QueueDefinition(Displayed):
             "dead_letter_queue": self.dead_letter_queue,
             "partitions": self.partitions,
             "order": self.order,
+            "on_dead": self.on_dead,
             "expire_after": self.expire_after,
             "keep_settled": self.keep_settled,
             "schema": self.schema,
             "created_at": self.created_at,
         }
         details = {"bucket_size": self.bucket_size, "chunk_size": self.chunk_size}
-        usual = {"partitions": 1, "order": Order.NONE}
+        usual = {"partitions": 1, "order": Order.NONE, "on_dead": OnDead.CONTINUE}
         return ObjectView("queues", "", facts, details, usual)
 
 

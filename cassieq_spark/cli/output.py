@@ -118,6 +118,8 @@ def definition_json(queue: QueueDefinition) -> dict[str, Any]:
     return {
         "queue": queue.name,
         "version": queue.version,
+        "queue_id": queue.queue_id,
+        "created_at": instant_text(queue.created_at),
         "bucket_size": queue.bucket_size,
         "chunk_size": queue.chunk_size,
         "lease_seconds": int(queue.lease.total_seconds()),

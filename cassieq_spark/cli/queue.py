@@ -22,7 +22,6 @@ from cassieq_spark.cli.output import (
     ask,
     definition_json,
     group_json,
-    instant_text,
     print_groups,
     print_json,
     tell,
@@ -199,7 +198,7 @@ def create(  # noqa: PLR0913 (one per option)
             schema=columns,
         )
     if as_json:
-        print_json({"queue_id": queue.queue_id, **definition_json(queue)})
+        print_json(definition_json(queue))
         return
     echo(f"Queue {queue.name} is created ({queue.queue_id}).")
     if target:
@@ -537,10 +536,7 @@ def _columns(schema: str | None, file: Path | None) -> str | None:
 
 
 def _record(record: QueueRecord) -> dict[str, Any]:
-    return definition_json(record.definition) | {
-        "status": record.status.value,
-        "created_at": instant_text(record.definition.created_at),
-    }
+    return definition_json(record.definition) | {"status": record.status.value}
 
 
 def _row(record: QueueRecord) -> tuple[Any, ...]:

@@ -279,15 +279,22 @@ def _table(shown: Sequence[BoardLine], view: TopView, width: int) -> Table:
         title = column.title + mark if column.title == view.sort else column.title
         table.add_column(title, justify="right", no_wrap=True)
     for line in shown:
-        name = f"{line.queue} (paused)" if line.paused else line.queue
+        name, group = _names(line)
         if line.error is not None:
             table.add_row(_cut(name, "red"), _cut(line.error, "red"))
             continue
-        group = line.group.group if line.group else "-"
         style = "yellow" if line.is_stuck else "dim" if line.has_dead_letters else ""
         cells = [_cell(column, line) for column in columns]
-        table.add_row(_cut(name), _cut(group), *cells, style=style)
+        table.add_row(_cut(name), _cut(group or "-"), *cells, style=style)
     return table
+
+
+def _names(line: BoardLine) -> tuple[str, str | None]:
+    """The names of queue and group, with what keeps their messages back."""
+    queue = f"{line.queue} (paused)" if line.paused else line.queue
+    if line.group is None:
+        return queue, None
+    return queue, f"{line.group.group} (stopped)" if line.group.stopped else line.group.group
 
 
 def _cell(column: TopColumn, line: BoardLine) -> str:
@@ -299,11 +306,7 @@ def _print(frame: TopFrame, view: TopView) -> None:
     """Print all figures that need no earlier reading, for a file or a pipe."""
     columns = [column for column in COLUMNS if not column.title.endswith("/s")]
     rows = [
-        (
-            line.queue,
-            line.group.group if line.group else None,
-            *(it.figure(line) for it in columns),
-        )
+        (*_names(line), *(it.figure(line) for it in columns))
         if line.error is None
         else (line.queue, line.error, *[None] * len(columns))
         for line in _lines(frame, view, sys.maxsize)

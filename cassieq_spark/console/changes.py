@@ -17,6 +17,7 @@ from typing import Any
 from starlette.responses import Response
 
 from cassieq_spark.client import Client
+from cassieq_spark.client.client import DEFAULT_MAX_DELIVERIES
 from cassieq_spark.console import show
 from cassieq_spark.console.access import ConsoleRefusedError
 from cassieq_spark.console.dead import OF_DEAD
@@ -36,7 +37,6 @@ CHANGED = "console.changed"
 _SURE_SECONDS = 600
 #: Fields of a form that are not about the change.
 _OF_CONFIRMATION = frozenset({"token", "step", "seal", "sure_until", "typed"})
-DEFAULT_MAX_DELIVERIES = 5
 
 
 @page("/create")

@@ -12,14 +12,15 @@ from datetime import timedelta
 from typing import Any
 
 from cassieq_spark.client import Client
+from cassieq_spark.client.client import DEFAULT_MAX_DELIVERIES
 from cassieq_spark.console import show
 from cassieq_spark.console.pages import PageCall, flag
 from cassieq_spark.console.watcher import Looked
 from cassieq_spark.errors import CassieqError, OptionError, QueueStateError
 from cassieq_spark.model import (
-    DEFAULT_LEASE,
     OnDead,
     Order,
+    QueueDefinition,
     validate_name,
 )
 from cassieq_spark.queues import alter_queue, pause_queue, read_record, resume_queue
@@ -184,7 +185,8 @@ def _delete(call: PageCall, client: Client) -> str:
 def _plan_alter(call: PageCall) -> ChangePlan:
     looked = call.console.watcher.read(call.name())
     queue = looked.record.definition
-    wanted = _settings_of(call)
+    wanted = _settings_of(call, queue)
+    _check_chosen(queue, wanted)
     changes: dict[str, int | str] = {}
     words: list[object] = []
     if wanted["lease"] != queue.lease:
@@ -227,7 +229,9 @@ def _plan_alter(call: PageCall) -> ChangePlan:
 
 
 def _alter(call: PageCall, _: Client) -> str:
-    queue, wanted = call.queue(), _settings_of(call)
+    queue = call.queue()
+    wanted = _settings_of(call, queue)
+    del wanted["drop_dead"]
     target = wanted.pop("dead_letter_queue")
     if target == (queue.dead_letter_queue or ""):
         target = None
@@ -240,13 +244,14 @@ def _plan_create(call: PageCall) -> ChangePlan:
     record = read_record(call.console.watcher.looking, name)
     if record is not None and not record.is_gone:
         raise QueueStateError(f"there is a queue {name!r} already")
-    wanted = _settings_of(call)
+    wanted = _settings_of(call, _default(name))
     order, partitions = _order_of(call), _partitions_of(call)
     words: list[object] = ["--lease", show.span(wanted["lease"])]
     words += ["--max-deliveries", wanted["max_deliveries"]]
-    target = wanted["dead_letter_queue"]
-    words += ["--dead-letter-queue", target] if target else []
-    words += [] if target or not wanted["max_deliveries"] else ["--drop-dead"]
+    given, is_dropped = wanted["dead_letter_queue"], wanted["drop_dead"]
+    words += ["--dead-letter-queue", given] if given else []
+    words += ["--drop-dead"] if is_dropped else []
+    target = None if is_dropped or not wanted["max_deliveries"] else given or f"{name}.dead"
     words += [] if order is Order.NONE else ["--order", order.value]
     words += [] if partitions == 1 else ["--partitions", partitions]
     words += [] if wanted["on_dead"] is OnDead.CONTINUE else ["--on-dead", wanted["on_dead"].value]
@@ -276,14 +281,14 @@ def _plan_create(call: PageCall) -> ChangePlan:
 
 
 def _create(call: PageCall, client: Client) -> str:
-    wanted = _settings_of(call)
-    target, limit = wanted["dead_letter_queue"], wanted["max_deliveries"]
+    name = call.asked("name").strip()
+    wanted = _settings_of(call, _default(name))
     queue = client.create_queue(
-        call.asked("name").strip(),
+        name,
         lease=wanted["lease"],
-        max_deliveries=limit,
-        dead_letter_queue=target or None,
-        drop_dead=bool(limit) and not target,
+        max_deliveries=wanted["max_deliveries"],
+        dead_letter_queue=wanted["dead_letter_queue"] or None,
+        drop_dead=wanted["drop_dead"],
         on_dead=wanted["on_dead"],
         order=_order_of(call),
         partitions=_partitions_of(call),
@@ -292,6 +297,15 @@ def _create(call: PageCall, client: Client) -> str:
         schema=wanted["schema"],
     )
     return f"Queue {queue.name} is ready ({queue.queue_id})."
+
+
+def _check_chosen(queue: QueueDefinition, wanted: Mapping[str, Any]) -> None:
+    """Refuse to drop dead messages only because a field is empty."""
+    if wanted["max_deliveries"] and not (wanted["dead_letter_queue"] or wanted["drop_dead"]):
+        raise OptionError(
+            f"name a dead-letter queue, such as {queue.name}.dead, or tick that dead messages are "
+            "dropped"
+        )
 
 
 def _leased(looked: Looked) -> int:
@@ -308,13 +322,28 @@ def held_back(call: PageCall, leased: int) -> str | None:
     )
 
 
-def _settings_of(call: PageCall) -> dict[str, Any]:
+def _default(name: str) -> QueueDefinition:
+    """What a new queue has unless a form says otherwise; its dead-letter queue is NAME.dead."""
+    return QueueDefinition(name, 1, max_deliveries=DEFAULT_MAX_DELIVERIES)
+
+
+def _settings_of(call: PageCall, usual: QueueDefinition) -> dict[str, Any]:
+    """The settings that a form gives; of a field that it lacks, those that are usual."""
     schema = call.asked("schema").strip()
+    limit = call.number("max_deliveries", usual.max_deliveries, most=2**31 - 1)
+    target = call.asked("dead_letter_queue", usual.dead_letter_queue or "").strip()
+    is_dropped = flag("drop_dead", call)
+    if target and (is_dropped or not limit):
+        raise OptionError(
+            f"dead-letter queue {target!r} cannot be combined with dropping dead messages, or "
+            "with max deliveries 0: leave it empty"
+        )
     return {
-        "lease": _length_of(call, "lease", DEFAULT_LEASE),
-        "max_deliveries": call.number("max_deliveries", 0, most=2**31 - 1),
-        "dead_letter_queue": call.asked("dead_letter_queue").strip(),
-        "on_dead": parse_on_dead(call.asked("on_dead") or OnDead.CONTINUE),
+        "lease": _length_of(call, "lease", usual.lease),
+        "max_deliveries": limit,
+        "dead_letter_queue": target,
+        "drop_dead": is_dropped,
+        "on_dead": parse_on_dead(call.asked("on_dead") or usual.on_dead),
         "expire_after": _length_of(call, "expire_after", timedelta(0)),
         "keep_settled": _length_of(call, "keep_settled", timedelta(0)),
         "schema": to_ddl(parse_ddl(schema)) if schema else None,

@@ -193,6 +193,11 @@ OF_QUEUES = (
         "Messages that are not finalised.",
         lambda queue: queue.stats.next - queue.stats.finalised,
     ),
+    _queue(
+        "settled_messages",
+        "Messages that every group has settled and that are still stored.",
+        lambda queue: queue.stats.settled,
+    ),
     _queue("paused", "Whether the queue is paused.", lambda queue: queue.paused),
     _queue(
         "fence_timestamp_seconds",
@@ -224,6 +229,12 @@ OF_GROUPS = (
         "Messages to be delivered later; of those not offered yet, only in the first "
         "10,000 blocks.",
         lambda group: group.stats.waiting,
+    ),
+    _group(
+        "unexamined_messages",
+        "Messages beyond the first 10,000 blocks that were not offered yet, up to the last "
+        "delayed one: they count in depth, but not in waiting and oldest age.",
+        lambda group: group.stats.unexamined,
     ),
     _group(
         "dead_messages",

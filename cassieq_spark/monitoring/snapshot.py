@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Self
@@ -181,12 +181,15 @@ def read_queue_snapshot(
         _snapshot_of(ledger, part.label, look(ledger))
         for ledger, part in zip(ledgers_of(store, queue), queue.by_partition, strict=True)
     ]
+    stats = sum_of(queue, [part.stats for part in parts])
+    of_parts = stats.partitions or (stats,)
+    parts = [replace(part, stats=each) for part, each in zip(parts, of_parts, strict=True)]
     leases: Counter[str] = Counter()
     for part in parts:
         leases.update(part.leases)
     return QueueSnapshot(
         name=queue.name,
-        stats=sum_of(queue, [part.stats for part in parts]),
+        stats=stats,
         leases=leases,
         paused=any(part.paused for part in parts),
         fence=max(part.fence for part in parts if part.fence is not None),

@@ -75,9 +75,11 @@ class GroupStats(Displayed):
             "dead": self.dead,
             "oldest_age": self.oldest_age,
             "unexamined": self.unexamined,
+            "stopped": self.stopped,
         }
         details = {"pointer": str(self.pointer), "floor": str(self.floor)}
-        return ObjectView("groups", "", facts, details, usual={"unexamined": 0})
+        usual = {"unexamined": 0, "stopped": 0}
+        return ObjectView("groups", "", facts, details, usual)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -184,7 +186,9 @@ def _with_stopped(stats: QueueStats) -> QueueStats:
 
 
 def queue_stats(ledger: Ledger) -> QueueStats:
-    """Compute the figures of one partition. Two reads, and five more for each group.
+    """Compute the figures of one partition, except `stopped`, which is `sum_of`'s.
+
+    Two reads, and five more for each group.
 
     Two more if there are delayed messages beyond a group's pointer, for up to 10,000 blocks. The
     figures of one group are of one moment. Groups are read one after the other, before the

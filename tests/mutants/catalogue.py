@@ -33,6 +33,10 @@ _LOCK = tuple(f"../unit/lock/test_{name}.py" for name in ("bakery", "interleavin
 #: What tests queues with a schema by a client.
 _TYPED = ("../unit/fetch/test_decoder.py", "../unit/client/test_typed.py")
 
+#: What compares the surfaces, and what changes queues by the console.
+_SURFACES = ("../unit/test_surfaces.py",)
+_CONSOLE = ("../unit/console/test_changes.py",)
+
 MUTANTS = (
     # -- the ledger ---------------------------------------------------------------------------
     Mutant(
@@ -1002,6 +1006,63 @@ MUTANTS = (
         "    return b64encode(data).decode(), BASE64\n",
         '    return data.decode(errors="replace"), TEXT\n',
         ("test_formats_property.py",),
+    ),
+    # -- what each surface shows --------------------------------------------------------------
+    Mutant(
+        "a gateway does not say where a group has stopped",
+        "the same everywhere",
+        "http/gateway/responses.py",
+        '                "stopped": group.stopped,\n',
+        '                "stopped": 0,\n',
+        _SURFACES,
+    ),
+    Mutant(
+        "an age of nothing is no age by HTTP",
+        "the same everywhere",
+        "http/gateway/responses.py",
+        "    return None if period is None else period.total_seconds()\n",
+        "    return period.total_seconds() if period else None\n",
+        _SURFACES,
+    ),
+    Mutant(
+        "a partition looks as if its group went on there",
+        "the same everywhere",
+        "monitoring/snapshot.py",
+        "    parts = [replace(part, stats=each) for part, each in",
+        "    _ = [replace(part, stats=each) for part, each in",
+        _SURFACES,
+    ),
+    Mutant(
+        "a view leaves out what was not examined, and where a group has stopped",
+        "the same everywhere",
+        "spark/source/views.py",
+        "it.unexamined, it.stopped)",
+        "0, 0)",
+        _SURFACES,
+    ),
+    Mutant(
+        "a REPL does not say that a queue stops at dead messages",
+        "the same everywhere",
+        "model.py",
+        '            "on_dead": self.on_dead,\n',
+        "",
+        _SURFACES,
+    ),
+    Mutant(
+        "a queue made by the console drops dead messages unless somebody names a queue",
+        "the same everywhere",
+        "console/plans.py",
+        '        drop_dead=wanted["drop_dead"],\n',
+        '        drop_dead=not wanted["dead_letter_queue"],\n',
+        _CONSOLE,
+    ),
+    Mutant(
+        "an empty field of the console begins to drop dead messages",
+        "the same everywhere",
+        "console/plans.py",
+        "    _check_chosen(queue, wanted)\n",
+        "",
+        _CONSOLE,
     ),
     # -- what programs give --------------------------------------------------------------------
     Mutant(

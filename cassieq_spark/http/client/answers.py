@@ -330,6 +330,7 @@ def _group_of(found: Mapping[str, Any]) -> GroupStats:
         pointer=found["next"],
         floor=found["floor"],
         unexamined=found["unexamined"],
+        stopped=found["stopped"],
     )
 
 

@@ -94,10 +94,11 @@ def stats_json(stats: QueueStats) -> dict[str, Any]:
                 "due": group.due,
                 "waiting": group.waiting,
                 "dead": group.dead,
-                "oldestAgeSeconds": group.oldest_age.total_seconds() if group.oldest_age else None,
+                "oldestAgeSeconds": _seconds(group.oldest_age),
                 "next": group.pointer,
                 "floor": group.floor,
                 "unexamined": group.unexamined,
+                "stopped": group.stopped,
             }
             for group in stats.groups
         ],
@@ -198,6 +199,10 @@ def stopped_json(found: Iterable[Stopped]) -> list[dict[str, Any]]:
         }
         for each in found
     ]
+
+
+def _seconds(period: timedelta | None) -> float | None:
+    return None if period is None else period.total_seconds()
 
 
 def _whole_seconds(period: timedelta | None) -> int | None:

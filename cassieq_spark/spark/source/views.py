@@ -11,8 +11,8 @@ from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.model import from_millis
-from cassieq_spark.queues import list_records, open_ledgers
-from cassieq_spark.queues.stats import queue_stats
+from cassieq_spark.queues import list_records, open_ledgers, read_queue
+from cassieq_spark.queues.stats import queue_stats, read_stats
 from cassieq_spark.settings import MESSAGES, SourceOptions
 from cassieq_spark.store.protocol import Store
 
@@ -250,6 +250,12 @@ def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
         "partition, or gets them by the same lease; `strict`: of the queue.",
     ),
     ViewColumn(
+        "on_dead",
+        "STRING",
+        "With an order: `continue`: what is behind a dead message is delivered; `stop`: the group "
+        "gets nothing more of that partition until it is resumed.",
+    ),
+    ViewColumn(
         "expire_after_seconds",
         "INT",
         "How long after it became visible a message that was not consumed is discarded; null: "
@@ -276,7 +282,8 @@ def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
                 None if each is None else int(each.total_seconds())
                 for each in (it.expire_after, it.keep_settled)
             )
-            settings = (*sizes, *dead, it.partitions, it.order.value, *periods, it.schema)
+            order = (it.order.value, it.on_dead.value)
+            settings = (*sizes, *dead, it.partitions, *order, *periods, it.schema)
             yield it.name, it.version, record.status.value, *settings, it.created_at
 
 
@@ -296,7 +303,9 @@ def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
         "Messages to be delivered later; of those not offered yet, only in the first 10,000 "
         "blocks.",
     ),
-    ViewColumn("dead", "BIGINT", "Messages to be dead-lettered."),
+    ViewColumn(
+        "dead", "BIGINT", "Messages to be dead-lettered, or at which the group has stopped."
+    ),
     ViewColumn(
         "oldest_age_seconds",
         "DOUBLE",
@@ -305,15 +314,24 @@ def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     ),
     _POINTER,
     _FLOOR,
+    ViewColumn(
+        "unexamined",
+        "BIGINT",
+        "Messages beyond the first 10,000 blocks that were not offered yet, up to the last "
+        "delayed one: they count in `depth`, but not in `waiting` and `oldest_age_seconds`.",
+    ),
+    ViewColumn(
+        "stopped", "INT", "1 if the group has stopped at a dead message of this partition, or 0."
+    ),
 )
 def _stats(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    for partition, ledger in enumerate(open_ledgers(store, options.queue)):
-        stats = queue_stats(ledger)
+    whole = read_stats(store, read_queue(store, options.queue))
+    for partition, stats in enumerate(whole.partitions or (whole,)):
         ends = (stats.finalised, stats.next)
         for it in stats.groups:
             age = it.oldest_age.total_seconds() if it.oldest_age is not None else None
             counts = (it.depth, it.leased, it.due, it.waiting, it.dead)
-            figures = (*counts, age, it.pointer, it.floor)
+            figures = (*counts, age, it.pointer, it.floor, it.unexamined, it.stopped)
             yield options.queue, partition, it.group, *ends, *figures
         if not stats.groups:
-            yield options.queue, partition, None, *ends, *[None] * 8
+            yield options.queue, partition, None, *ends, *[None] * 10

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import httpx
@@ -496,3 +497,53 @@ def test_a_change_that_there_is_not_is_not_found(operator: Visitor):
 
     assert operator.post("/queues/orders/change/nope", {"token": token}).status_code == 404
     assert operator.get("/queues/orders/change/pause").status_code == 405
+
+
+def test_a_queue_made_with_the_defaults_of_the_form_is_that_of_a_client(
+    operator: Visitor, store: MemoryStore
+):
+    client = Client.from_store(store)
+
+    done = operator.confirm(operator.submit(operator.page("/create"), "/create", name="mine"))
+
+    assert "Queue mine is ready (mine@1)." in words_of(done.text)
+    usual = client.create_queue("usual", dead_letter_queue="mine.dead")
+    assert replace(client.queue("mine"), name="usual", created_at=usual.created_at) == usual
+    assert client.queue("mine.dead").max_deliveries == 0
+
+
+def test_a_new_queue_drops_dead_messages_if_that_is_ticked(operator: Visitor, store: MemoryStore):
+    text = operator.page("/create")
+
+    asked = operator.submit(text, "/create", name="mine", drop_dead="yes")
+    both = operator.submit(
+        text, "/create", name="mine", drop_dead="yes", dead_letter_queue="graves"
+    )
+
+    assert "cassieq queue create mine --lease 1m --max-deliveries 5 --drop-dead" in words_of(
+        asked.text
+    )
+    operator.confirm(asked)
+    assert read_queue(store, "mine").dead_letter_queue is None
+    assert both.status_code == 400
+    assert "'graves' cannot be combined with dropping dead messages" in words_of(both.text)
+
+
+def test_no_queue_begins_to_drop_dead_messages_because_a_field_is_empty(
+    operator: Visitor, store: MemoryStore
+):
+    text = operator.page("/queues/orders/settings")
+
+    refused = operator.submit(text, "/change/alter", dead_letter_queue="")
+    ticked = operator.submit(text, "/change/alter", dead_letter_queue="", drop_dead="yes")
+
+    assert refused.status_code == 400
+    assert "name a dead-letter queue, such as orders.dead, or tick" in words_of(refused.text)
+    operator.confirm(ticked)
+    assert read_queue(store, "orders").dead_letter_queue is None
+    (form,) = [
+        each
+        for each in forms_of(operator.page("/queues/orders/settings"))
+        if each.action.endswith("/change/alter")
+    ]
+    assert form.fields["drop_dead"] == "yes"

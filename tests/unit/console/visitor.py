@@ -99,7 +99,7 @@ class _Forms(HTMLParser):
             self._open = Form(given.get("action", ""), given.get("method", "get"))
             self.forms.append(self._open)
         elif self._open is not None and tag == "input" and "name" in given:
-            if given.get("type") != "checkbox":
+            if given.get("type") != "checkbox" or "checked" in given:
                 self._open.fields[given["name"]] = given.get("value", "")
         elif self._open is not None and tag == "textarea":
             self._area = given["name"]

@@ -114,6 +114,7 @@ def test_the_figures_of_a_queue_and_its_groups_are_published(exporter: Exporter)
         "cassieq_queue_messages_published_total": 10,
         "cassieq_queue_messages_finalised_total": 0,
         "cassieq_queue_stored_messages": 10,
+        "cassieq_queue_settled_messages": 3,
         "cassieq_queue_paused": 0,
         "cassieq_queue_fence_timestamp_seconds": 0,
     }
@@ -123,6 +124,7 @@ def test_the_figures_of_a_queue_and_its_groups_are_published(exporter: Exporter)
         "cassieq_group_leased_messages": 2,
         "cassieq_group_due_messages": 0,
         "cassieq_group_waiting_messages": 0,
+        "cassieq_group_unexamined_messages": 0,
         "cassieq_group_dead_messages": 0,
         "cassieq_group_stopped_partitions": 0,
         "cassieq_group_settled_messages": 3,

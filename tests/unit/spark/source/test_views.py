@@ -179,6 +179,8 @@ def test_stats_are_the_exact_figures_and_agree_with_leases(busy: tuple[Store, Fa
         "oldest_age_seconds": 62.0,
         "pointer": 19,
         "floor": 3,
+        "unexamined": 0,
+        "stopped": 0,
     }
     leases = rows_of(store, "leases")
     for state in ("leased", "due", "waiting"):
@@ -226,6 +228,7 @@ def test_queues_are_all_of_the_keyspace_or_the_one_asked_for():
         "dead_letter_queue": None,
         "partitions": 1,
         "order": "none",
+        "on_dead": "continue",
         "expire_after_seconds": None,
         "keep_settled_seconds": None,
         "schema": None,
