@@ -11,7 +11,8 @@ CassieqError                       retryable: is the same call worth repeating?
 │   │   └── DeletedError           the message of this position is deleted
 │   ├── ExistsError                there is one of that name already
 │   ├── BatchOrderError            a sink has published a later batch than this one
-│   └── BatchChangedError          a sink has published this batch with another content
+│   ├── BatchChangedError          a sink has published this batch with another content
+│   └── SchemaChangedError         messages have columns that were added meanwhile      retryable
 ├── LeaseLostError                 someone else holds the messages, or has finished them
 ├── UnreadableError                stored bytes are no messages: damaged, or not of this program
 ├── StoreError                     Cassandra failed; the driver's error is __cause__
@@ -81,6 +82,12 @@ class BatchOrderError(QueueStateError):
 
 class BatchChangedError(QueueStateError):
     """A sink has published a batch of this number, and its content was another one."""
+
+
+class SchemaChangedError(QueueStateError):
+    """A newer version of the schema wrote messages than the definition has that reads them."""
+
+    retryable = True
 
 
 class LeaseLostError(CassieqError):

@@ -228,13 +228,14 @@ class AsyncProducer(InThreads[Producer]):
 
 
 class AsyncExchange(InThreads[Exchange]):
-    """`Exchange` for asyncio; made by `AsyncClient.exchange`. One round at a time."""
+    """`Exchange` for asyncio; made by `AsyncClient.exchange`. One `round` at a time."""
 
     def __init__(self, threads: Threads, exchange: Exchange) -> None:
         self._threads = threads
         self._exchange = exchange
 
     round = in_thread(Exchange.round)
+    give_back = in_thread(Exchange.give_back)
 
     @property
     def _blocking(self) -> Exchange:

@@ -12,11 +12,17 @@ from cassieq_spark.arguments import check_flag, check_many, shown
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.receiver import Member, Receiver, own_first
-from cassieq_spark.client.settling import LeaseKey, monotons_by, settle_all
+from cassieq_spark.client.settling import LeaseKey, by_lease, monotons_by, settle_all
 from cassieq_spark.consumer.idle_backoff import IdleBackoff
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.consumer.prefetch import Prefetch
-from cassieq_spark.errors import CassieqError, MessageError, OptionError, QueueStateError
+from cassieq_spark.errors import (
+    CassieqError,
+    MessageError,
+    OptionError,
+    QueueStateError,
+    SchemaChangedError,
+)
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.settle import settled_of
 from cassieq_spark.groups.state import Settlement
@@ -32,7 +38,8 @@ class RoundResult:
     Attributes:
         messages: The messages that were leased.
         stale: The receipts that were stale.
-        queue: The queue. If it is strictly ordered, the messages are for one receiver.
+        queue: The queue as it was when the messages were read: they have its columns. If it is
+            strictly ordered, they are for one receiver.
         error: Why no more messages were leased, or could not be handed over; they are due again.
         failed: Why receipts were not acked, at least not for certain: repeat these, which does no
             harm.
@@ -49,7 +56,9 @@ class Exchange:
     """Acks messages and leases others for one group, again and again, from all partitions.
 
     For a tenth of a second it uses the definition of the queue, and the state of the group, that
-    it has read, so a pause or another setting may take effect that much later. It prefetches
+    it has read, so a pause or another setting may take effect that much later. A message that a
+    newer version of the schema wrote has the columns of that version: if the definition is older,
+    it gives the lease back uncounted, reads the definition, and leases again. It prefetches
     messages. As always, the LWT decides who leases a message. Made by `Client.exchange`. For one
     thread at a time.
     """
@@ -107,7 +116,8 @@ class Exchange:
     ) -> RoundResult:
         known = self._known(receipts)
         told = self._exchange(known or self._read(), receipts, request, only_news=only_news)
-        if known and any(map(_is_outdated, [told.error, *told.failed.values()])):
+        is_old = known and any(map(_is_outdated, [told.error, *told.failed.values()]))
+        if is_old or isinstance(told.error, SchemaChangedError):
             told = self._exchange_anew(told, request)
         error = told.error or next(iter(told.failed.values()), None)
         if error is not None:
@@ -117,7 +127,7 @@ class Exchange:
         return told
 
     def _exchange_anew(self, told: RoundResult, request: LeaseRequest) -> RoundResult:
-        """Do the rest of a round: the queue may have been made anew since it was read."""
+        """Do the rest of a round: the queue may have been changed since it was read."""
         kept = {each: why for each, why in told.failed.items() if not _is_outdated(why)}
         rest = [each for each in told.failed if each not in kept]
         is_to_lease = _is_outdated(told.error) and not told.messages
@@ -130,7 +140,7 @@ class Exchange:
         return RoundResult(
             told.messages + then.messages,
             told.stale | then.stale,
-            then.queue,
+            told.queue if told.messages else then.queue,
             then.error if _is_outdated(told.error) else told.error,
             {**kept, **then.failed},
         )
@@ -205,6 +215,22 @@ class Exchange:
             if told.messages and (request.max_bytes is not None or queue.strict_fifo):
                 left = 0
         return RoundResult(messages, stale, queue, error, failed)
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """Give back messages that nobody has seen: due at once, and not counted as delivered (I8).
+
+        One LWT and two reads for each lease, and a read of the queue. For any thread.
+
+        Raises:
+            NotFoundError: There is no such queue or group.
+            StoreError: Cassandra failed. What was not given back is due when its lease ends.
+        """
+        with self._calls:
+            settle_all(
+                self._member.store,
+                by_lease(messages),
+                lambda monotons: Settlement(unread=monotons),
+            )
 
     def _acked(self, receipts: tuple[QueueId, Sequence[Receipt]]) -> RoundResult:
         """Ack messages of one partition, and lease none."""
@@ -285,5 +311,5 @@ class PartExchange:
 
 
 def _is_outdated(error: CassieqError | None) -> bool:
-    """Whether the queue may have been deleted, or created again, since it was last read."""
+    """Whether the queue may have been altered, deleted, or created again since it was read."""
     return isinstance(error, QueueStateError)

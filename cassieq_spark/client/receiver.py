@@ -27,6 +27,7 @@ from cassieq_spark.errors import (
     LeaseLostError,
     NotYetError,
     OptionError,
+    SchemaChangedError,
 )
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
@@ -123,9 +124,12 @@ class QueueReceiver:
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self.queue = read_queue(member.store, member.queue)
-        self._receivers = [Receiver(member, each) for each in self.queue.by_partition]
+        self._use(read_queue(member.store, member.queue))
         self._first = secrets.randbelow(len(self._receivers))
+
+    def _use(self, queue: QueueDefinition) -> None:
+        self.queue = queue
+        self._receivers = [Receiver(self._member, each) for each in queue.by_partition]
 
     def look(self, request: LeaseRequest) -> list[Message]:
         """Lease and fetch messages; see `Receiver.look`.
@@ -142,8 +146,9 @@ class QueueReceiver:
 
     def look_table(self, request: LeaseRequest) -> pa.Table:
         """Lease and fetch messages as an Arrow table; see `look`."""
+        gathered = self._gather(request, Receiver.look_table)
         nothing = rows_of(self.queue, receipt_prefix="").schema.empty_table()
-        return pa.concat_tables([nothing, *self._gather(request, Receiver.look_table)])
+        return pa.concat_tables([nothing, *gathered])
 
     def pauses(self, wait: timedelta) -> Iterator[float]:
         """Seconds to pause before each further look, longer each time, until ``wait`` is over."""
@@ -156,6 +161,16 @@ class QueueReceiver:
             receiver.give_back(handed)
 
     def _gather(
+        self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest, LedgerHead], Handed]
+    ) -> list[Handed]:
+        try:
+            return self._gather_as_known(request, look)
+        except SchemaChangedError:
+            # While the program waited.
+            self._use(read_queue(self._member.store, self._member.queue))
+            return self._gather_as_known(request, look)
+
+    def _gather_as_known(
         self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest, LedgerHead], Handed]
     ) -> list[Handed]:
         self._first += 1
@@ -203,7 +218,8 @@ class Receiver:
     Args:
         member: The client and its group.
         queue: The queue, or the partition of it.
-        prefetch: The prefetch of the queue; None: messages are read after they are leased.
+        prefetch: The prefetch of the queue, which follows ``queue``; None: messages are read after
+            they are leased.
         idle: What an earlier receiver knew about the partition; None: nothing.
     """
 
@@ -217,6 +233,8 @@ class Receiver:
         self._member = member
         self.queue = queue
         self._prefetch = prefetch
+        if prefetch is not None:
+            prefetch.renew(queue)
         self._idle = idle or IdleBackoff()
         self._idle.partitions = queue.partitions
         self._consumer = Consumer(
@@ -288,6 +306,8 @@ class Receiver:
         Raises:
             StoreError: Cassandra failed. The messages are due again: in a minute, and count as
                 delivered, if they could not be read; otherwise at once if possible, uncounted.
+            SchemaChangedError: The definition of the queue is older than messages. They are due
+                again at once, uncounted.
         """
         take: Callable[[Unreadable], list[Message]] = partial(self._messages, lease)
         return self._hand_over(lease, take)
@@ -305,7 +325,10 @@ class Receiver:
             self._consumer.return_unread(lease, _monotons_of(handed), unreadable.by_reason())
             self._consumer.dead_letter(lease.dead, known=lease.state.waiting)
         except BaseException as error:
-            self._give_back(lease, read_failed=not is_read and isinstance(error, Exception))
+            # A definition that is older than the schema says nothing of the messages.
+            is_old = isinstance(error, SchemaChangedError)
+            is_broken = not is_read and isinstance(error, Exception) and not is_old
+            self._give_back(lease, read_failed=is_broken)
             raise
         self._given = lease
         return handed
@@ -331,6 +354,7 @@ class Receiver:
                 find_pieces(ledger, each.monotons, deliveries=each.deliveries),
                 rows,
                 on_unreadable=unreadable.add,
+                whole=True,
             )
         ]
         return pa.Table.from_batches(batches, rows.schema)
@@ -379,7 +403,7 @@ class Receiver:
             stored = self._prefetch.take(leased, stop, on_unreadable, most_bytes)
         else:
             store, monotons = self._member.store, leased.monotons
-            stored = read_stored(store, self.queue, monotons, on_unreadable)
+            stored = read_stored(store, self.queue, monotons, on_unreadable, whole=True)
         return list(within(stored, most_bytes))
 
     def _give_back(self, lease: Lease, *, read_failed: bool = False) -> None:
@@ -553,15 +577,22 @@ def read_message(
 
 
 def read_stored(
-    store: Store, queue: QueueDefinition, monotons: Ranges, on_unreadable: OnUnreadable
+    store: Store,
+    queue: QueueDefinition,
+    monotons: Ranges,
+    on_unreadable: OnUnreadable,
+    *,
+    whole: bool = False,
 ) -> Iterator[StoredMessage]:
     """Read messages, in order. Two reads, and one for each bucket; more if they are far apart.
 
-    Messages that are unreadable are left out, and reported to ``on_unreadable``.
+    Messages that are unreadable are left out, and reported to ``on_unreadable``. For ``whole``,
+    see `Decoder`.
 
     Raises:
         LeaseLostError: Messages are deleted.
         InvariantError: The ledger has a hole there (I1).
     """
     pieces = find_pieces(Ledger(store, queue.queue_id), monotons, deliveries=None)
-    return stored_messages(fetch(store, queue, pieces, on_unreadable=on_unreadable))
+    batches = fetch(store, queue, pieces, on_unreadable=on_unreadable, whole=whole)
+    return stored_messages(batches)

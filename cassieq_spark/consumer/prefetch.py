@@ -24,17 +24,25 @@ _AHEAD_DECODED = 8 << 20
 class Prefetch:
     """Messages of one version of a queue, read ahead of the pointer of a group.
 
-    They can't change (I2), and no program deletes them (I7). For one thread at a time.
+    They can't change (I2), and no program deletes them (I7). They have the columns of the queue's
+    definition as it was given last. For one thread at a time.
     """
 
     def __init__(self, store: Store, queue: QueueDefinition) -> None:
         self._store = store
-        self.queue = queue
+        self._queue = queue
         self._ledger = Ledger(store, queue.queue_id)
         self._finder = Finder(self._ledger)
         self._messages: dict[int, StoredMessage] = {}
         # Why a message can't be read: it is rejected once it is leased.
         self._unreadable: dict[int, str] = {}
+
+    def renew(self, queue: QueueDefinition) -> None:
+        """Use this definition of the queue; what was read by another one is read again."""
+        if queue != self._queue:
+            self._queue = queue
+            self._messages.clear()
+            self._unreadable.clear()
 
     def fit(self, request: LeaseRequest, offered: Range) -> LeaseRequest:
         """Turn a limit of bytes into one of messages, for a lease of the first of ``offered``.
@@ -81,6 +89,8 @@ class Prefetch:
         Raises:
             LeaseLostError: Messages are not in the store any more.
             InvariantError: The ledger has a hole there (I1).
+            SchemaChangedError: A newer version of the schema wrote messages than this definition
+                of the queue has.
         """
         monotons = [each for part in leased.monotons for each in range(part.start, part.stop)]
         missing = [each for each in monotons if not self._has(each)]
@@ -124,7 +134,7 @@ class Prefetch:
         self._put(self._read(pieces), most_bytes, leased.monotons.hull.stop)
 
     def _read(self, pieces: Iterable[Piece]) -> Iterator[StoredMessage]:
-        batches = fetch(self._store, self.queue, pieces, on_unreadable=self._note)
+        batches = fetch(self._store, self._queue, pieces, on_unreadable=self._note, whole=True)
         return stored_messages(batches)
 
     def _put(self, messages: Iterable[StoredMessage], most_bytes: int | None, stop: int) -> None:

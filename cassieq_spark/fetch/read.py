@@ -12,7 +12,7 @@ import pyarrow as pa
 from cassieq_spark.arrow import chunks, typed_chunks
 from cassieq_spark.arrow.rows import Rows, rows_of
 from cassieq_spark.arrow.typed_framing import EXTRA
-from cassieq_spark.errors import LeaseLostError, QueueStateError, UnreadableError
+from cassieq_spark.errors import LeaseLostError, SchemaChangedError, UnreadableError
 from cassieq_spark.fetch.find import Piece, bucket_slices
 from cassieq_spark.model import BucketSlice, Chunk, QueueDefinition, Range, Ranges
 from cassieq_spark.queues import read_record
@@ -61,8 +61,8 @@ class Decoder:
         columns: The columns that are wanted of a queue with a schema, in its types; None: those of
             its schema. Others are not decompressed.
         with_extras: Whether the keys and headers of its messages are wanted as well.
-        whole: Whether a version that is newer than the definition is an error, so that copies
-            lack no column.
+        whole: Whether a version that is newer than the definition is an error, so that no column
+            is left out unnoticed: of a copy, or for a reader that can take the new definition.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Decoder:
             UnreadableError: The chunk is no frame, or does not match its row.
             MessageError: A newer version of the schema wrote a value that does not fit the type
                 that its column has here.
-            QueueStateError: A newer version wrote it, and it is wanted whole.
+            SchemaChangedError: A newer version wrote it, and it is wanted whole.
         """
         if self._columns is None:
             return chunks.decode(chunk, offsets)
@@ -108,16 +108,17 @@ class Decoder:
 
     def _schema_of(self, version: int) -> pa.Schema | None:
         if version > len(self._schemas):
-            if self._whole:
-                raise QueueStateError(
-                    f"the schema of queue {self.queue.name!r} has changed meanwhile, and a "
-                    "message may have more columns than its copy would: try again"
-                )
             # Serially: a plain read may miss a change that the writer has seen.
             record = read_record(self.store, self.queue.name, serial=True)
             # The version: of a partition, the row has no id.
             if record is not None and record.definition.version == self.queue.version:
-                self._schemas = record.definition.schemas
+                schemas = record.definition.schemas
+                if self._whole and version <= len(schemas):
+                    raise SchemaChangedError(
+                        f"the schema of queue {self.queue.name!r} has changed meanwhile, and a "
+                        "message may have columns that this program does not know yet: try again"
+                    )
+                self._schemas = schemas
         if not 0 < version <= len(self._schemas):
             return None
         return schema_of(self._schemas[version - 1])
@@ -145,7 +146,7 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
     Raises:
         LeaseLostError: Messages are not in the store any more.
         UnreadableError: Messages can't be read, and there is no ``on_unreadable``.
-        MessageError, QueueStateError: See `Decoder.decode`.
+        MessageError, SchemaChangedError: See `Decoder.decode`.
     """
     rows = rows_of(queue) if rows is None else rows
     decoder = Decoder(

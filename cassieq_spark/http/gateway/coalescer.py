@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,10 +21,11 @@ from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.client.receiver import FIRST_PAUSE, longest_pause
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
 from cassieq_spark.http import DEFAULT_GROUP
+from cassieq_spark.model import QueueDefinition
 
 logger = logging.getLogger(__name__)
 
-#: Messages that were leased for requests which were cancelled could not be released.
+#: Messages that were leased, and that no request got, could not be given back.
 NOT_RETURNED = "gateway.not_returned"
 
 #: Groups whose next messages are prefetched.
@@ -34,7 +35,22 @@ _MOST_GROUPS = 1_000
 _FEW = 4
 
 
-def _new_future() -> asyncio.Future[list[Message]]:
+class Received(list[Message]):
+    """Messages that were leased for a request.
+
+    Attributes:
+        queue: The queue as it was when they were read, so with their columns; None if there are
+            no messages.
+    """
+
+    def __init__(
+        self, messages: Iterable[Message] = (), queue: QueueDefinition | None = None
+    ) -> None:
+        super().__init__(messages)
+        self.queue = queue
+
+
+def _new_future() -> asyncio.Future[Received]:
     return asyncio.get_running_loop().create_future()
 
 
@@ -55,7 +71,7 @@ class _Receive:
     longest: timedelta | None
     deadline: float
     looked: bool = False
-    future: asyncio.Future[list[Message]] = field(default_factory=_new_future)
+    future: asyncio.Future[Received] = field(default_factory=_new_future)
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +86,7 @@ class _Rounds:
     """The waiting requests of one group, and the task that serves them, round by round.
 
     A round has at most ``most`` messages of about ``most_bytes`` bytes, but at least one message.
-    ``linger`` is in seconds. ``release`` releases messages whose request was cancelled.
+    ``linger`` is in seconds. ``give_back`` gives back messages that no request gets.
     """
 
     def __init__(
@@ -79,9 +95,9 @@ class _Rounds:
         most: int,
         most_bytes: int,
         linger: float,
-        release: Callable[[Sequence[Message]], None],
+        give_back: Callable[[Sequence[Message]], None],
     ) -> None:
-        self._exchange, self._release = exchange, release
+        self.exchange, self._give_back = exchange, give_back
         self._most, self._most_bytes = most, most_bytes
         self._linger = linger
         self._loop = asyncio.get_running_loop()
@@ -169,7 +185,7 @@ class _Rounds:
             served = [each for each in self._receives if (each.lease, each.longest) == wanted]
         self._woken.clear()
         try:
-            result = await self._exchange.round(
+            result = await self.exchange.round(
                 [receipt for ack in acks for receipt in ack.receipts],
                 self._request(served),
                 only_news=only_news,
@@ -183,7 +199,7 @@ class _Rounds:
             messages, self._is_strict = result.messages, result.queue.strict_fifo
             self._longest_pause = longest_pause(result.queue.partitions)
             takers = [each for each in served if not each.future.done()]
-            self._release(_hand_out(takers[:1] if self._is_strict else takers, messages))
+            self._give_back(_hand_out(takers[:1] if self._is_strict else takers, result))
             if result.error is not None:
                 # There were no messages for the others.
                 _fail(served, result.error)
@@ -191,7 +207,7 @@ class _Rounds:
         for each in served:
             each.looked = True
             if not messages and each.deadline <= now and not each.future.done():
-                each.future.set_result([])
+                each.future.set_result(Received())
         self._arrived = 0
         self._complete.clear()
         self._expected = len(acks) + sum(each.future.done() for each in served)
@@ -239,12 +255,12 @@ class _Rounds:
                 await event.wait()
 
 
-def _hand_out(takers: Sequence[_Receive], messages: list[Message]) -> list[Message]:
+def _hand_out(takers: Sequence[_Receive], result: RoundResult) -> list[Message]:
     """Give each request its messages, in order; return those that no request took."""
-    at = 0
+    at, messages = 0, result.messages
     for each in takers:
         if at < len(messages):
-            each.future.set_result(messages[at : at + each.most])
+            each.future.set_result(Received(messages[at : at + each.most], result.queue))
             at += each.most
     return messages[at:]
 
@@ -309,7 +325,7 @@ class Coalescer:
         self._most, self._most_bytes = most, most_bytes
         self._linger = linger.total_seconds()
         self._groups: defaultdict[str, dict[str, _Rounds]] = defaultdict(dict)
-        self._releases: set[asyncio.Task[None]] = set()
+        self._returns: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     async def receive(  # noqa: PLR0913 (what to receive, and how, by name)
@@ -321,11 +337,12 @@ class Coalescer:
         lease: timedelta | None,
         wait: timedelta,
         longest: timedelta | None = None,
-    ) -> list[Message]:
+    ) -> Received:
         """Lease messages, at least one unless none comes in time; see `AsyncClient.receive`.
 
-        Messages that were leased for a call that is cancelled are released. If ``lease`` is None,
-        the queue says how long they are leased, but not longer than ``longest``.
+        Messages that were leased for a call that is cancelled are given back, uncounted. If
+        ``lease`` is None, the queue says how long they are leased, but not longer than
+        ``longest``.
         """
         patience = 0.0 if self._stopped else wait.total_seconds()
         receive = _Receive(most, lease, longest, asyncio.get_running_loop().time() + patience)
@@ -334,7 +351,7 @@ class Coalescer:
             return await receive.future
         except asyncio.CancelledError:
             if receive.future.done() and not receive.future.cancelled():
-                self._release(receive.future.result())
+                self.give_back(receive.future.result())
             raise
 
     async def ack(self, queue: str, group: str, receipts: Sequence[Receipt]) -> list[bool]:
@@ -363,7 +380,7 @@ class Coalescer:
         self.stop()
         while tasks := [each.task for each in self._every_group() if each.task]:
             await asyncio.gather(*tasks)
-        await asyncio.gather(*self._releases)
+        await asyncio.gather(*self._returns)
 
     def _every_group(self) -> list[_Rounds]:
         return [group for groups in self._groups.values() for group in groups.values()]
@@ -376,7 +393,7 @@ class Coalescer:
             # The right to read does not create groups: each would be owed every message.
             exchange = self._client.exchange(queue, name, make_group=name == DEFAULT_GROUP)
             group = self._groups[queue][name] = _Rounds(
-                exchange, self._most, self._most_bytes, self._linger, self._release
+                exchange, self._most, self._most_bytes, self._linger, self.give_back
             )
         return group
 
@@ -387,26 +404,30 @@ class Coalescer:
             if not busy:
                 del self._groups[queue]
 
-    def _release(self, messages: Sequence[Message]) -> None:
-        """Release messages whose request was cancelled, in the background."""
-        if messages:
-            task = asyncio.create_task(self._release_now(messages))
-            self._releases.add(task)
-            task.add_done_callback(self._releases.discard)
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """Give back messages that left in no answer, in the background; see `Exchange.give_back`.
 
-    async def _release_now(self, messages: Sequence[Message]) -> None:
+        They are of one group.
+        """
+        if messages:
+            task = asyncio.create_task(self._give_back_now(messages))
+            self._returns.add(task)
+            task.add_done_callback(self._returns.discard)
+
+    async def _give_back_now(self, messages: Sequence[Message]) -> None:
+        queue, group = messages[0].queue, messages[0].group
         try:
-            await self._client.release(*messages)
+            await self._rounds(queue, group).exchange.give_back(messages)
         except CassieqError as error:
             logger.warning(
-                "queue %s: messages of requests that were cancelled are delivered again when "
-                "their lease ends: %s",
-                messages[0].queue,
+                "queue %s: messages that no request got are delivered again when their lease "
+                "ends: %s",
+                queue,
                 error,
-                extra={"action": NOT_RETURNED, "queue": messages[0].queue},
+                extra={"action": NOT_RETURNED, "queue": queue},
             )
         else:
-            self.wake(messages[0].queue)
+            self.wake(queue)
 
 
 _Key = tuple[str, str, Action]

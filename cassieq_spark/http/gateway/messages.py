@@ -13,10 +13,9 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Action, Message, NewMessage, StoredMessage
-from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.http.accounts import Right
+from cassieq_spark.http.gateway.coalescer import Received
 from cassieq_spark.http.gateway.formats import (
     ARROW,
     LINES,
@@ -55,7 +54,7 @@ from cassieq_spark.http.gateway.schemas import (
 )
 from cassieq_spark.http.gateway.tables import read_table, write_table
 from cassieq_spark.http.serving.errors import RefusedError
-from cassieq_spark.model import Positions
+from cassieq_spark.model import Positions, QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings.position import POSITION, StartingPosition
 
@@ -118,8 +117,7 @@ async def put(call: Call) -> Response:
 )
 async def receive(call: Call) -> Response:
     """Lease the next message."""
-    messages = await _leased(call, 1)
-    return await _answer(call, messages, _only) if messages else Response(status_code=204)
+    return await _handed_over(call, await _leased(call, 1), _only)
 
 
 @Endpoint(
@@ -240,22 +238,12 @@ async def receive_many(call: Call) -> Response:
     most = call.gateway.limits.batch_count
     if call.query.max > most:
         raise RefusedError(f"max is {call.query.max}: the limit is {most}")
-    # Before anything is leased, as it may fail.
-    columns = await _columns(call) if kind == ARROW else None
     messages = await _leased(call, call.query.max)
-    if not messages:
-        return Response(status_code=204)
     write: Callable[[Sequence[Message]], bytes] = write_lines
     if kind == ARROW:
+        columns = None if messages.queue is None else _columns_of(messages.queue)
         write = write_arrow if columns is None else partial(write_table, columns=columns)
-    try:
-        return await _answer(call, messages, write, kind)
-    except (MessageError, SchemaError) as error:
-        receipts = [Receipt.parse(each.receipt) for each in messages]
-        await call.gateway.settlements.settle(receipts, Action("release"))
-        raise RefusedError(
-            "the schema of the queue was changed just now: send the request again", 409
-        ) from error
+    return await _handed_over(call, messages, write, kind)
 
 
 def _settling(what: str, right: Right, body: type[Receipts], **example: object) -> Endpoint:
@@ -359,14 +347,41 @@ async def _answer(
     return await answer_with(messages, encode, kind, admission=admission, account=call.account)
 
 
+async def _handed_over(
+    call: Call,
+    messages: Sequence[Message],
+    encode: Callable[[Sequence[Message]], bytes],
+    kind: str = _JSON,
+) -> Response:
+    """The answer with messages that were leased; 204 if there are none, or the client has gone.
+
+    A delivery counts if the answer may have left, and only then (I8): if it fails, or the client
+    has disconnected meanwhile, the messages are given back.
+    """
+    nothing = Response(status_code=204)
+    if not messages:
+        return nothing
+    may_leave = False
+    try:
+        answer = await _answer(call, messages, encode, kind)
+        may_leave = not await call.request.is_disconnected()
+    finally:
+        if not may_leave:
+            call.gateway.coalescer.give_back(messages)
+    return answer if may_leave else nothing
+
+
 async def _columns(call: Call) -> pa.Schema | None:
     """The schema of the queue; None if it has none. One read."""
-    ddl = (await call.gateway.client.queue(call.queue)).schema
-    return None if ddl is None else schema_of(ddl)
+    return _columns_of(await call.gateway.client.queue(call.queue))
 
 
-async def _leased(call: Call, most: int) -> list[Message]:
-    """Lease messages; if the client disconnects while it waits, they are released."""
+def _columns_of(queue: QueueDefinition) -> pa.Schema | None:
+    return None if queue.schema is None else schema_of(queue.schema)
+
+
+async def _leased(call: Call, most: int) -> Received:
+    """Lease messages; if the client disconnects while it waits, they are given back, uncounted."""
     query, gateway = call.query, call.gateway
     gateway.admission.check_answers(call.account)
     lease, longest, given = None, None, query.invisibility_time_seconds
@@ -388,7 +403,7 @@ async def _leased(call: Call, most: int) -> list[Message]:
     polls = gateway.admission.polls
     polls.take(call.sender)
     try:
-        return await _unless_disconnected(call.request, receiving()) or []
+        return await _unless_disconnected(call.request, receiving()) or Received()
     finally:
         polls.give(call.sender)
 

@@ -50,9 +50,9 @@ def read_table(
 def write_table(messages: Sequence[Message], columns: pa.Schema) -> bytes:
     """Write messages as an Arrow IPC stream: the queue's columns, and a struct ``_metadata``.
 
-    Raises:
-        MessageError, SchemaError: The messages were read by another version of the schema, which
-            has other columns.
+    Args:
+        messages: The messages.
+        columns: The version of the schema by which they were read.
     """
     schema = all_nullable(columns)
     rows = [message.value for message in messages if isinstance(message.value, dict)]

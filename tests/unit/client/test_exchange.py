@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from cassieq_spark import Client, Message
+from cassieq_spark import Client, Message, NewMessage
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
@@ -19,7 +19,15 @@ from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.queues import CACHED_FOR, delete_queue, pause_queue, purge_queue
+from cassieq_spark.producer.partitioner import partition_of_key
+from cassieq_spark.queues import (
+    CACHED_FOR,
+    alter_queue,
+    delete_queue,
+    pause_queue,
+    purge_queue,
+)
+from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_request
@@ -402,3 +410,102 @@ def test_a_hundred_rounds_need_no_more_slots_than_leases(exchange: Exchange, cli
 
     state = ConsumerGroup(Ledger(client._store, client.queue("q").queue_id), "g").read()
     assert len(state.slots) <= 5
+
+
+# -- while the schema of the queue changes --------------------------------------------------------
+
+
+def typed_exchange(client: Client, count: int) -> Exchange:
+    """Of a group of a queue with a schema, which has the first of some messages."""
+    client.create_queue("t", schema="id int, card int")
+    client.put_many("t", [{"id": each, "card": each} for each in range(count)])
+    exchange = client.exchange("t", "g")
+    assert [each.value for each in run_round(exchange, [], limit=1).messages] == [
+        {"id": 0, "card": 0}
+    ]
+    return exchange
+
+
+def test_what_was_read_ahead_has_the_columns_of_the_definition_that_is_read_next(
+    client: Client, age: Age, store: CountingStore
+):
+    exchange = typed_exchange(client, 3)
+    alter_queue(store, "t", schema="id bigint, fare int")
+    age.seconds += CACHED_FOR.total_seconds()
+
+    told = run_round(exchange, [], limit=9)
+
+    assert [each.value for each in told.messages] == [{"id": at, "fare": None} for at in (1, 2)]
+    assert told.queue.schema == "id bigint, fare int"
+
+
+@pytest.mark.parametrize("new", [{"id": 1, "card": 2, "fare": 3}, {"id": 1 << 40, "card": 2}])
+def test_what_a_newer_version_wrote_comes_with_its_columns_though_the_definition_is_known(
+    client: Client, age: Age, store: CountingStore, new: dict[str, int]
+):
+    exchange = typed_exchange(client, 1)
+    alter_queue(store, "t", schema="id bigint, card int, fare int")
+    client.put("t", new)
+
+    told = run_round(exchange, [], limit=9)
+
+    (message,) = told.messages
+    assert message.value == {"fare": None} | new
+    assert message.delivery_count == 1
+    assert told.error is None
+    assert told.queue.schema == client.queue("t").schema
+
+
+def test_a_schema_that_is_changed_during_a_round_is_read_in_it(
+    client: Client, age: Age, trouble: FaultyStore
+):
+    exchange = typed_exchange(client, 1)
+    age.seconds += CACHED_FOR.total_seconds()
+
+    def change() -> None:
+        alter_queue(trouble, "t", schema="id int, card int, fare int")
+        client.put("t", {"id": 1, "card": 2, "fare": 3})
+
+    # The definition is read, and nothing else.
+    trouble.interrupt(change, after=1)
+    told = run_round(exchange, [], limit=9)
+
+    ((value, count),) = ((each.value, each.delivery_count) for each in told.messages)
+    assert (value, count) == ({"id": 1, "card": 2, "fare": 3}, 1)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_of_two_partitions_each_message_has_the_columns_of_its_version(
+    client: Client, age: Age, store: CountingStore, rounds: int
+):
+    client.create_queue("t", schema="id int", partitions=2)
+    keys = {partition_of_key(key, 2): key for key in map(str, range(9))}
+    exchange = client.exchange("t", "g")
+    for _ in range(rounds):
+        run_round(exchange, [], limit=1)
+    client.put_many("t", [NewMessage({"id": 0}, keys[0])])
+    alter_queue(store, "t", schema="id int, fare int")
+    client.put_many("t", [NewMessage({"id": 1, "fare": 1}, keys[1])])
+
+    told = [run_round(exchange, [], limit=9) for _ in range(2)]
+
+    messages = [each for one in told for each in one.messages]
+    for one in told:
+        columns = schema_of(one.queue.schema or "").names
+        assert all([*each.value] == columns for each in one.messages)
+    by_id = {each.value["id"]: each for each in messages}
+    assert by_id[0].value in ({"id": 0}, {"id": 0, "fare": None})
+    assert by_id[1].value == {"id": 1, "fare": 1}
+    assert {each.delivery_count for each in messages} == {1}
+
+
+def test_what_nobody_has_seen_is_given_back_uncounted(exchange: Exchange, client: Client):
+    first = run_round(exchange, [], limit=3).messages
+    exchange.give_back(first[1:])
+
+    again = client.receive("q", "g", max=2)
+
+    assert monotons(again) == [3, 4]
+    assert {each.delivery_count for each in again} == {1}
+    assert client.ack(*first[1:]) == [each.receipt for each in first[1:]]
+    assert client.ack(first[0]) == []

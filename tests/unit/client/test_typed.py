@@ -16,13 +16,14 @@ import pytest
 
 from cassieq_spark import Client
 from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.client import LeaseRequest
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.dead_letters.survey import read_message
 from cassieq_spark.errors import (
     BatchChangedError,
     MessageError,
     OptionError,
-    QueueStateError,
+    SchemaChangedError,
     SchemaError,
 )
 from cassieq_spark.fetch.find import find_pieces
@@ -418,6 +419,27 @@ def test_messages_of_all_versions_are_read_by_the_last_one(trips: Client, store:
     assert receiver_of_old.schema == TRIPS
 
 
+@pytest.mark.parametrize("as_table", [True, False])
+def test_who_waits_while_the_schema_is_changed_has_the_columns_of_what_is_put_then(
+    trips: Client, store: CountingStore, *, as_table: bool
+):
+    receiver = trips.receiver("trips", "g")
+    request = LeaseRequest(max_messages=9)
+    assert receiver.look(request) == []
+    alter_queue(store, "trips", schema=f"{TRIPS}, tip double")
+    trips.put("trips", TRIP | {"tip": 0.5})
+
+    found = receiver.look_table(request).to_pylist() if as_table else receiver.look(request)
+
+    ((tip, count),) = (
+        (each["tip"], each["_metadata"]["delivery_count"])
+        if isinstance(each, dict)
+        else (each.value["tip"], each.delivery_count)
+        for each in found
+    )
+    assert (tip, count) == (0.5, 1)
+
+
 def test_dead_letters_keep_their_columns_and_go_back(trips: Client, store: CountingStore):
     trips.put("trips", TRIP, key="k", headers={"own": "h"})
     (message,) = trips.receive("trips", "g")
@@ -512,7 +534,7 @@ def test_a_copy_by_an_old_definition_is_refused_and_not_made_without_columns(
     trips.put("trips", TRIP | {"tip": 0.5})
     pieces = find_pieces(Ledger(store, old.queue_id), Ranges.of(Range(0, 1)), deliveries=None)
 
-    with pytest.raises(QueueStateError, match=r"has changed meanwhile.*try again"):
+    with pytest.raises(SchemaChangedError, match=r"has changed meanwhile.*try again"):
         list(fetch(store, old, pieces, whole=True))
 
 

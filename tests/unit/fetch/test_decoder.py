@@ -9,11 +9,12 @@ import pytest
 
 from cassieq_spark import Client, NewMessage
 from cassieq_spark.arrow.rows import TypedRows
+from cassieq_spark.arrow.typed_chunks import TypedForm
 from cassieq_spark.errors import MessageError, UnreadableError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.model import Chunk, QueueDefinition, Range, Ranges
 from cassieq_spark.queues import alter_queue, create_queue, delete_queue, read_queue
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.store.memory import MemoryStore
@@ -139,3 +140,19 @@ def test_a_version_that_a_new_queue_of_the_name_has_is_not_that_of_the_old_one()
 
     with pytest.raises(UnreadableError, match="version 2, which the queue never had"):
         scene.read(scene.definitions[0], Range(1, 2))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_version_that_no_queue_has_is_unreadable(whole: bool):
+    store = MemoryStore()
+    queue = create_queue(store, "q", schema=VERSIONS[0])
+    client = Client.from_store(store)
+    client.put("q", ROWS[0])
+    (block,) = Ledger(store, queue.queue_id).read_blocks()
+    form = TypedForm(schema_of(VERSIONS[0]), 9)
+    (row,) = form.assigned([pa.RecordBatch.from_pylist([ROWS[0]])])
+    store.write_chunks(queue.queue_id, block.block, [Chunk(0, 0, 1, form.encode(row, "none"))])
+    pieces = find_pieces(Ledger(store, queue.queue_id), Ranges.of(Range(0, 1)), deliveries=None)
+
+    with pytest.raises(UnreadableError):
+        list(fetch(store, queue, pieces, whole=whole))

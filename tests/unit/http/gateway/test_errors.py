@@ -36,6 +36,7 @@ STATUSES = {
     errors.ClockError: 503,
     errors.TooLargeError: 503,
     errors.BatchChangedError: 409,
+    errors.SchemaChangedError: 409,
     errors.BatchOrderError: 409,
     errors.InvariantError: 500,
     errors.UnreadableError: 500,
