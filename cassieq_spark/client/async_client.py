@@ -7,6 +7,7 @@ makes the coroutine, with the parameters and types of the method.
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ from cassieq_spark.client.receiver import Handed, QueueReceiver, lease_request
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.display import Listing
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.processes import StaysHere
 from cassieq_spark.producer.producer import (
     DEFAULT_LINGER,
     DEFAULT_MAX_BATCH,
@@ -49,6 +51,7 @@ class Threads:
 
     def __init__(self, count: int) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="cassieq-client")
+        self._pid = os.getpid()
         self._count = 0
         self._changed = asyncio.Event()
         #: Whether it refuses new calls.
@@ -66,6 +69,10 @@ class Threads:
         """
         if self.closed:
             raise CassieqError("this client is closed: create another one")
+        if self._pid != os.getpid():
+            raise CassieqError(
+                "this process was forked, and has no threads of this client: create another one"
+            )
         self._count += 1
         try:
             future = self._pool.submit(call)
@@ -197,13 +204,15 @@ class _Outcome(asyncio.Future[T]):
             self.set_result(Future.result(self._source))
 
 
-class AsyncProducer(InThreads[Producer]):
+class AsyncProducer(StaysHere, InThreads[Producer]):
     """`Producer` for asyncio; made by `AsyncClient.producer`, for ``async with``.
 
     `put` returns the monoton of the message once the message is published: run many puts at a
     time, as tasks. A put that is cancelled before its batch has begun is left out. `try_put` takes
     no thread and never waits; it returns None if there is no room.
     """
+
+    _instead = "send the client, and make a producer where it is used"
 
     def __init__(self, threads: Threads, make: Callable[[], Producer]) -> None:
         self._threads = threads
@@ -227,8 +236,10 @@ class AsyncProducer(InThreads[Producer]):
         return self._producer
 
 
-class AsyncExchange(InThreads[Exchange]):
+class AsyncExchange(StaysHere, InThreads[Exchange]):
     """`Exchange` for asyncio; made by `AsyncClient.exchange`. One `round` at a time."""
+
+    _instead = "send the client, and make an exchange where it is used"
 
     def __init__(self, threads: Threads, exchange: Exchange) -> None:
         self._threads = threads
@@ -272,9 +283,13 @@ class AsyncClient(InThreads[Client]):
 
     def _begin(self, connect: Callable[[], Client], threads: int) -> None:
         check_count("threads", threads, most=_MOST_THREADS)
-        self._connect = connect
+        self._connect, self._count = connect, threads
         self._connected: Client | None = None
         self._threads = Threads(threads)
+
+    def __reduce__(self) -> tuple[Callable[..., AsyncClient], tuple[Any, ...]]:
+        """Pickle the settings; as here, it connects when its ``async with`` begins."""
+        return _unpickled, (type(self), self._connect, self._count)
 
     put = in_thread(Client.put)
     put_many = in_thread(Client.put_many)
@@ -392,3 +407,12 @@ class AsyncClient(InThreads[Client]):
                 "this client is not connected: use it inside `async with AsyncClient(...)`"
             )
         return self._connected
+
+
+def _unpickled(
+    kind: type[AsyncClient], connect: Callable[[], Client], threads: int
+) -> AsyncClient:
+    """A client of another process, as it is here."""
+    client = kind.__new__(kind)
+    client._begin(connect, threads)  # noqa: SLF001 (our own)
+    return client

@@ -116,6 +116,10 @@ class Client:
     Each call reads the definition of the queue again, so it sees changes. Leaving the ``with``
     closes the client.
 
+    A client that is pickled, as in a closure that Spark sends to its tasks, is its settings: it
+    connects with the first call there, and shares the connection with others of that process. A
+    password that is given as such, and not by reference, goes along.
+
     Examples:
         >>> from cassieq_spark.store.memory import MemoryStore
         >>> with Client.from_store(MemoryStore()) as client:
@@ -144,6 +148,9 @@ class Client:
         client = cls.__new__(cls)
         client._begin(store, closes_store=False)  # noqa: SLF001 (our own)
         return client
+
+    def __reduce__(self) -> tuple[Callable[..., Client], tuple[type[Client], Store, bool]]:
+        return _unpickled, (type(self), self._store, self._closes_store)
 
     def _begin(self, store: Store, *, closes_store: bool) -> None:
         self._store = store
@@ -908,6 +915,13 @@ class Client:
         leases = by_lease(messages)
         with self._calls:
             return settle_all(self._store, leases, action.settlement_of)
+
+
+def _unpickled(kind: type[Client], store: Store, closes_store: bool) -> Client:
+    """A client of another process, as it is here."""
+    client = kind.__new__(kind)
+    client._begin(store, closes_store=closes_store)  # noqa: SLF001 (our own)
+    return client
 
 
 class ArrowRows(Protocol):

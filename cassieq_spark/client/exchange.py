@@ -28,6 +28,7 @@ from cassieq_spark.groups.settle import settled_of
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, QueueId
 from cassieq_spark.parallel import in_parallel
+from cassieq_spark.processes import StaysHere
 from cassieq_spark.queues import CACHED_FOR, read_queue
 
 
@@ -52,7 +53,7 @@ class RoundResult:
     failed: Mapping[Receipt, CassieqError] = field(default_factory=dict)
 
 
-class Exchange:
+class Exchange(StaysHere):
     """Acks messages and leases others for one group, again and again, from all partitions.
 
     For a tenth of a second it uses the definition of the queue, and the state of the group, that
@@ -62,6 +63,8 @@ class Exchange:
     messages. As always, the LWT decides who leases a message. Made by `Client.exchange`. For one
     thread at a time.
     """
+
+    _instead = "send the client, and make an exchange where it is used"
 
     def __init__(self, calls: Calls, member: Member) -> None:
         self._calls, self._member = calls, member

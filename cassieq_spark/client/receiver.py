@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+import cassieq_spark.schemas.to_rows  # noqa: F401 (not first in a thread, beside a fork)
 from cassieq_spark.arguments import A_MOMENT, check_count, check_duration, check_flag
 from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.arrow.rows import metadata_of, rows_of
@@ -38,6 +39,7 @@ from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, validate_name
+from cassieq_spark.processes import StaysHere
 from cassieq_spark.queues import CACHED_FOR, ledgers_of, read_queue
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store.protocol import Store
@@ -115,12 +117,14 @@ class Member:
             self.known.add(key)
 
 
-class QueueReceiver:
+class QueueReceiver(StaysHere):
     """Receives for one group, from all partitions of a queue. One read. For one thread at a time.
 
     Raises:
         QueueStateError: There is no such queue.
     """
+
+    _instead = "send the client, and make a receiver where it is used"
 
     def __init__(self, member: Member) -> None:
         self._member = member

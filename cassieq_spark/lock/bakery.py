@@ -16,6 +16,7 @@ from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import OptionError, OutcomeUnknownError, StoreError
 from cassieq_spark.lock.tickets import ENTRY, Board, Entry, Ticket, Watch, board_of, ticket_key
 from cassieq_spark.model import block_timestamp, validate_name
+from cassieq_spark.processes import StaysHere
 from cassieq_spark.store.protocol import (
     Partition,
     ServerNow,
@@ -56,7 +57,7 @@ def boot_seconds() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-class Bakery:
+class Bakery(StaysHere):
     """A lock, as one process sees it.
 
     Args:
@@ -69,6 +70,8 @@ class Bakery:
     Raises:
         OptionError: The name is not valid, or ``ttl`` is too short or not in whole seconds.
     """
+
+    _instead = "it holds its tickets alone; send its store, and make one where it is used"
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
         self,

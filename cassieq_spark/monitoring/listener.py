@@ -18,10 +18,11 @@ from pyspark.sql.streaming.listener import (
 )
 
 from cassieq_spark.monitoring.metrics import QuerySource, query_families
+from cassieq_spark.processes import StaysHere
 from cassieq_spark.spark.progress import Progress, progress
 
 
-class QueryMetrics(StreamingQueryListener, Collector):
+class QueryMetrics(StaysHere, StreamingQueryListener, Collector):
     """Publishes the figures that the cassieq sources of queries report for each batch.
 
     They come with Spark's progress; nothing is read from Cassandra. Add the listener with
@@ -33,6 +34,8 @@ class QueryMetrics(StreamingQueryListener, Collector):
     Raises:
         ValueError: The registry has such a listener already.
     """
+
+    _instead = "it publishes in the driver; add it to the streams of a session there"
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         super().__init__()

@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 from cassieq_spark.arguments import check_count, check_duration
 from cassieq_spark.errors import CassieqError, QueueStateError
 from cassieq_spark.model import QueueDefinition
+from cassieq_spark.processes import StaysHere
 from cassieq_spark.producer.blocks import FINEST, MOST_TIMES
 from cassieq_spark.producer.new_message import (
     CheckedMessage,
@@ -48,7 +49,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Publish = Callable[[QueueDefinition, Sequence[CheckedMessage]], Sequence[int | CassieqError]]
 
 
-class Producer:
+class Producer(StaysHere):
     """Collects messages that many threads put into batches; each batch is one LWT.
 
     A batch is published when its first message has waited for ``linger``, when it is full, or by
@@ -73,6 +74,8 @@ class Producer:
     Raises:
         OptionError: A value is out of range.
     """
+
+    _instead = "send the client, and make a producer where it is used"
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
+from cassieq_spark.processes import importing
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 
@@ -47,5 +48,6 @@ def open_store(options: ConnectionOptions) -> Store:
         OptionError: The keyspace cannot keep the consistency.
         SetupError: This machine lacks a secret or a file of TLS.
     """
-    module = import_module("cassieq_spark.store.cassandra.store")
+    with importing:
+        module = import_module("cassieq_spark.store.cassandra.store")
     return cast("Store", module.CassandraStore(options))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 import operator
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, from_millis, to_millis
+from cassieq_spark.processes import StaysHere, lock_across_forks
 from cassieq_spark.store.checks import check_ops, check_slice, check_timed_row
 from cassieq_spark.store.protocol import (
     EVERYTHING,
@@ -51,13 +51,15 @@ class _Timed:
     until: datetime
 
 
-class MemoryStore:
+class MemoryStore(StaysHere):
     """Implements `Store` with dictionaries and one lock.
 
     Args:
         clock: The server's clock; aware. Truncated to milliseconds, as Cassandra's is.
         here: The clock of this process; by default the same clock.
     """
+
+    _instead = "what it stores is in the memory of this one; use Cassandra, by open_store"
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class MemoryStore:
     ) -> None:
         self._clock = clock or (lambda: datetime.now(UTC))
         self._here = here or self._clock
-        self._lock = threading.RLock()
+        self._lock = lock_across_forks()
         self._rows: dict[Partition, _PartitionRows] = {}
         self._timed: dict[Partition, dict[RowKey, _Timed]] = {}
         self._expiring: dict[Partition, list[tuple[datetime, RowKey]]] = {}

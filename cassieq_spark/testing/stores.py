@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
 from cassieq_spark.model import BucketSlice, Chunk, QueueId
+from cassieq_spark.processes import StaysHere, lock_across_forks
 from cassieq_spark.store.protocol import (
     EVERYTHING,
     Op,
@@ -22,16 +22,18 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import Table
 
 
-class WrappedStore:
+class WrappedStore(StaysHere):
     """Passes every call on to another store.
 
     Args:
         store: The store that does the work; it is closed with this one.
     """
 
+    _instead = "what it tells is of this one; send the store that it wraps"
+
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lock = threading.Lock()
+        self._lock = lock_across_forks()
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
         return self._store.cas(partition, ops)

@@ -37,6 +37,9 @@ _TYPED = ("../unit/fetch/test_decoder.py", "../unit/client/test_typed.py")
 _SURFACES = ("../unit/test_surfaces.py",)
 _CONSOLE = ("../unit/console/test_changes.py",)
 
+#: What tests forks, and what is sent to other processes.
+_PROCESSES = ("../unit/test_processes.py",)
+
 MUTANTS = (
     # -- the ledger ---------------------------------------------------------------------------
     Mutant(
@@ -1006,6 +1009,71 @@ MUTANTS = (
         "    return b64encode(data).decode(), BASE64\n",
         '    return data.decode(errors="replace"), TEXT\n',
         ("test_formats_property.py",),
+    ),
+    # -- forks, and other processes -----------------------------------------------------------
+    Mutant(
+        "a fork does not wait while Arrow imports pandas",
+        "forks",
+        "processes.py",
+        'locks = [*_locks, *filter(None, [getattr(pandas, "_lock", None)])]',
+        "locks = [*_locks, *filter(None, [pandas and None])]",
+        _PROCESSES,
+    ),
+    Mutant(
+        "a fork does not wait for the locks of other threads",
+        "forks",
+        "processes.py",
+        "        _locks.add(lock)\n",
+        "        pass\n",
+        _PROCESSES,
+    ),
+    Mutant(
+        "the child of a fork keeps the locks",
+        "forks",
+        "processes.py",
+        "after_in_parent=_after, after_in_child=_after)",
+        "after_in_parent=_after)",
+        _PROCESSES,
+    ),
+    Mutant(
+        "a client imports some of its modules late",
+        "forks",
+        "client/receiver.py",
+        "import cassieq_spark.schemas.to_rows  # noqa: F401",
+        "import cassieq_spark.schemas.ddl  # noqa: F401",
+        _PROCESSES,
+    ),
+    Mutant(
+        "a child uses the connections of its parent to a gateway",
+        "forks",
+        "http/client/queue.py",
+        "        pid = os.getpid()\n",
+        "        pid = 0\n",
+        _PROCESSES,
+    ),
+    Mutant(
+        "a child waits for threads that it does not have",
+        "forks",
+        "client/async_client.py",
+        "        if self._pid != os.getpid():\n",
+        "        if False:\n",
+        _PROCESSES,
+    ),
+    Mutant(
+        "a store connects where it is unpickled, used or not",
+        "other processes",
+        "store/cassandra/store.py",
+        "    store._begin(options)  # noqa: SLF001 (our own)\n",
+        "    store.__init__(options)\n",
+        _PROCESSES,
+    ),
+    Mutant(
+        "what cannot be sent says so in the words of pickle",
+        "other processes",
+        "processes.py",
+        "    def __reduce__(self) -> NoReturn:\n",
+        "    def _reduce(self) -> NoReturn:\n",
+        _PROCESSES,
     ),
     # -- what each surface shows --------------------------------------------------------------
     Mutant(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -255,7 +256,7 @@ def answer(request: httpx.Request) -> httpx.Response:
 
 def of_http_queue(scene: Scene, name: str, args: list[Any], named: dict[str, Any]) -> None:
     with HttpQueue("http://127.0.0.1:1", "acme", "q", key="k") as queue:
-        queue._http = httpx.Client(
+        queue._by_process[os.getpid()] = httpx.Client(
             base_url="http://127.0.0.1:1", transport=httpx.MockTransport(answer)
         )
         getattr(queue, name)(*args, **named)

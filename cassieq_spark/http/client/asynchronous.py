@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from inspect import isawaitable
 from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
@@ -21,11 +20,22 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class HttpOptions(TypedDict, total=False):
+    """How to reach a gateway; see `HttpQueue`."""
+
+    key: str | None
+    signed_url: str | None
+    sign: bool
+    patience: timedelta
+    ca_file: str | None
+
+
 class _Requests(HttpQueue):
     """The methods of `HttpQueue` as coroutines: each returns what `_ask` returns."""
 
-    def _connect(self, url: str, context: ssl.SSLContext | bool) -> None:
-        self.http = httpx.AsyncClient(base_url=url, verify=context, limits=LIMITS)
+    def __init__(self, url: str, account: str, queue: str, **options: Unpack[HttpOptions]) -> None:
+        super().__init__(url, account, queue, **options)
+        self.http = httpx.AsyncClient(base_url=url, verify=self._verify, limits=LIMITS)
 
     async def _ask(  # type: ignore[override] # methods return what this returns
         self, method: str, rest: str | None, parse: Callable[[httpx.Response], T], **more: Any
@@ -58,16 +68,6 @@ def _awaited(
     return wraps(method)(call)
 
 
-class HttpOptions(TypedDict, total=False):
-    """How to reach a gateway; see `HttpQueue`."""
-
-    key: str | None
-    signed_url: str | None
-    sign: bool
-    patience: timedelta
-    ca_file: str | None
-
-
 class AsyncHttpQueue:
     """`HttpQueue` for asyncio: every method is a coroutine that takes and returns the same.
 
@@ -85,6 +85,11 @@ class AsyncHttpQueue:
 
     def __init__(self, url: str, account: str, queue: str, **options: Unpack[HttpOptions]) -> None:
         self._requests = _Requests(url, account, queue, **options)
+        self._again = partial(type(self), url, account, queue, **options)
+
+    def __reduce__(self) -> tuple[Callable[[], AsyncHttpQueue], tuple[()]]:
+        """Pickle the settings; see `HttpQueue`."""
+        return self._again, ()
 
     create = _awaited(HttpQueue.create)
     definition = _awaited(HttpQueue.definition)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -43,6 +45,7 @@ from cassieq_spark.http.client.encoding import (
     receipt_of,
 )
 from cassieq_spark.model import OnDead, Order, Positions, QueueDefinition, Range, validate_name
+from cassieq_spark.processes import importing
 from cassieq_spark.producer.new_message import Headers, NewMessage, Value, message_given
 from cassieq_spark.queues.stats import GroupStats, QueueStats
 from cassieq_spark.schemas.canonical import canonical
@@ -60,10 +63,11 @@ LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
 
 class HttpQueue:
-    """One queue of an account. Safe to use from many threads.
+    """One queue of an account. Safe to use from many threads, and across a fork.
 
     Its methods have the names and results of those of `Client`, without the name of the queue. A
-    value is bytes in any case: of a queue with a schema, a JSON object.
+    value is bytes in any case: of a queue with a schema, a JSON object. Pickled, as in a closure
+    that Spark sends to its tasks, it is its settings, with the key, and connects where it is used.
 
     Example::
 
@@ -117,18 +121,35 @@ class HttpQueue:
         full_name(check_account(account), queue)
         self._account, self._queue = account, queue
         self._key, self._sign = key, sign
+        self._again = partial(
+            type(self),
+            url,
+            account,
+            queue,
+            key=key,
+            signed_url=signed_url,
+            sign=sign,
+            patience=patience,
+            ca_file=ca_file,
+        )
         self._query = dict(httpx.QueryParams(signed_url)) if signed_url else {}
         self._path = f"/api/v1/accounts/{account}/queues/{queue}"
         self._patience = patience.total_seconds()
         # Without TLS, do not read all the CAs of the machine: that takes a while.
-        encrypted = _checked_url(url).startswith("https:")
+        self._url, encrypted = url, _checked_url(url).startswith("https:")
         try:
-            context = ssl.create_default_context(cafile=ca_file) if encrypted else False
+            self._verify = ssl.create_default_context(cafile=ca_file) if encrypted else False
         except (OSError, ValueError) as error:
             raise OptionError(
                 f"ca_file {ca_file!r} has no certificates of CAs: {error}"
             ) from error
-        self._connect(url, context)
+        self._closed = False
+        # By process: connections that a fork has copied are the parent's.
+        self._by_process: dict[int, httpx.Client] = {}
+
+    def __reduce__(self) -> tuple[Callable[[], HttpQueue], tuple[()]]:
+        """Pickle the settings, with the key or signed URL; it connects where it is used."""
+        return self._again, ()
 
     def create(  # noqa: PLR0913 (each is a setting of its own, by name)
         self,
@@ -473,6 +494,7 @@ class HttpQueue:
 
     def close(self) -> None:
         """Close the connections."""
+        self._closed = True
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -481,8 +503,16 @@ class HttpQueue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _connect(self, url: str, context: ssl.SSLContext | bool) -> None:
-        self._http = httpx.Client(base_url=url, verify=context, limits=LIMITS)
+    @property
+    def _http(self) -> httpx.Client:
+        """The connections of this process; made with its first request."""
+        pid = os.getpid()
+        if (found := self._by_process.get(pid)) is None:
+            # It imports what it needs.
+            with importing:
+                made = httpx.Client(base_url=self._url, verify=self._verify, limits=LIMITS)
+            found = self._by_process.setdefault(pid, made)
+        return found
 
     def _settle(self, what: str, messages: Sequence[Message | str], **more: Any) -> list[str]:
         receipts = [receipt_of(each) for each in messages]
@@ -503,7 +533,7 @@ class HttpQueue:
         a coroutine if `AsyncHttpQueue` calls them.
         """
         end = time.monotonic() + self._patience
-        if self._http.is_closed:
+        if self._closed:
             raise CassieqError(CLOSED)
         while True:
             request = self._request(self._http, method, rest, **more)

@@ -57,10 +57,17 @@ class CassandraStore:
     """
 
     def __init__(self, options: ConnectionOptions) -> None:
+        self._begin(options)
+        _ = self._session
+
+    def _begin(self, options: ConnectionOptions) -> None:
         self._options = options
         self._keyspace = options.keyspace
         self._joined: SharedSession | None = None
-        _ = self._session
+
+    def __reduce__(self) -> tuple[Callable[..., CassandraStore], tuple[ConnectionOptions]]:
+        """Pickle the options alone; where it is used, it joins the session of that process."""
+        return _unconnected, (self._options,)
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
         """See `Store.cas`."""
@@ -175,6 +182,13 @@ class CassandraStore:
         if session is None or session.pid != os.getpid():
             session = self._joined = join(self._options, self)
         return session
+
+
+def _unconnected(options: ConnectionOptions) -> CassandraStore:
+    """A store that joins the session of its process with the first request."""
+    store = CassandraStore.__new__(CassandraStore)
+    store._begin(options)  # noqa: SLF001 (our own)
+    return store
 
 
 def page_rows(which: Slice) -> int | None:

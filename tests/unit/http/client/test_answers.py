@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 
 import httpx
@@ -33,7 +34,9 @@ def test_a_redirect_is_no_success(call: Callable[[HttpQueue], object], status: i
         return httpx.Response(status, headers={"Location": "https://elsewhere/"})
 
     with HttpQueue(URL, "acme", "q", key="k") as queue:
-        queue._http = httpx.Client(base_url=URL, transport=httpx.MockTransport(redirect))
+        queue._by_process[os.getpid()] = httpx.Client(
+            base_url=URL, transport=httpx.MockTransport(redirect)
+        )
         with pytest.raises(HttpError, match=r"leads on to https://elsewhere/: give the URL"):
             call(queue)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -34,7 +35,7 @@ class Sent:
 
 def put(sent: Sent, message: Any, **more: Any) -> int | None:
     with HttpQueue(URL, "acme", "q", key="k") as queue:
-        queue._http = httpx.Client(base_url=URL, transport=sent.transport)
+        queue._by_process[os.getpid()] = httpx.Client(base_url=URL, transport=sent.transport)
         return queue.put(message, **more)
 
 
