@@ -19,7 +19,13 @@ from cassieq_spark.errors import (
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest, was_leased, was_taken_up
 from cassieq_spark.groups.plan import plan_lease, plan_replay, too_often
-from cassieq_spark.groups.settle import Settled, holds_all, plan_settle, was_settled
+from cassieq_spark.groups.settle import (
+    Settled,
+    holds_all,
+    plan_keep_whole,
+    plan_settle,
+    was_settled,
+)
 from cassieq_spark.groups.state import (
     HEAD,
     GroupState,
@@ -349,6 +355,26 @@ class ConsumerGroup:
                 reached = plan.reached
                 return Settled(reached.count, settlement.named - reached, plan.dead)
         raise ContentionError(f"{self}: lost the race to settle messages again and again")
+
+    def keep_whole(self, lease: UUID) -> bool:
+        """Have replays of a batch hand out all of it: its sink has published it, and skips it.
+
+        One LWT and two reads; no LWT if it is marked already, or the lease is over.
+
+        Returns:
+            True if the lease was found, and is marked now.
+
+        Raises:
+            ContentionError: Lost to others again and again.
+            QueueStateError: There is no such group.
+        """
+        for _ in attempts():
+            token = uuid4()
+            state = self.read()
+            plan = plan_keep_whole(state, lease)
+            if not plan.ops or self.carry_out(plan.ops, partial(was_settled, plan, lease, token)):
+                return any(slot.monotons for slot in state.held_by(lease))
+        raise ContentionError(f"{self}: lost the race to mark a batch again and again")
 
     def _replace_dead(
         self, dead: Waiting, replacement: Callable[[GroupState], Waiting | None]

@@ -13,10 +13,12 @@ from cassieq_spark.groups.settle import BySlot, dead_of, finish_slot, take_recei
 from cassieq_spark.groups.state import (
     RAN_OUT,
     GroupState,
+    Settlement,
     Slot,
     Waiting,
     Written,
     as_read,
+    encode_outcomes,
     handed_out,
     slot_values,
 )
@@ -116,7 +118,9 @@ def plan_replay(state: GroupState, request: LeaseRequest) -> Lease:
     """Plan to take up a lease again: a batch that this process did not lease, and Spark replays.
 
     The messages that its token still holds are handed out once more, as many as that delivery may
-    have. Those that were handed out too often are taken from the token: no ack must reach them.
+    have. Those that were handed out too often are taken from the token: no ack must reach them. A
+    batch that its sink has published is handed out whole, however often: it will be skipped, and
+    what was left out would be published once more.
 
     Args:
         request: Its ``held`` is the token of the batch, ``token`` a fresh one.
@@ -124,7 +128,8 @@ def plan_replay(state: GroupState, request: LeaseRequest) -> Lease:
     changes = Changes(state)
     leased = []
     for slot in state.held_by(request.held):
-        if slot.monotons and is_dead(slot.deliveries, request.max_deliveries):
+        is_over = is_dead(slot.deliveries, request.max_deliveries) and not slot.is_published
+        if slot.monotons and is_over:
             mark_dead(changes, slot, request.token)
             continue
         taken, pause = _replayed(slot, request)
@@ -137,6 +142,11 @@ def plan_replay(state: GroupState, request: LeaseRequest) -> Lease:
                 # Another replay at the same time writes the same, but for this.
                 taken_up_by=request.token,
             )
+            if slot.is_published:
+                text = encode_outcomes(
+                    Settlement(), slot.lease, slot.deliveries + 1, is_published=True
+                )
+                held |= slot_values(recorded=text)
             values = held | handed_out(slot.deliveries + 1, slot.first_at)
             changes.change_slot(slot, values, *still)
         else:
@@ -423,6 +433,8 @@ def _lease_values(
 
 def _replayed(slot: Slot, request: LeaseRequest) -> tuple[Ranges, timedelta]:
     """The messages of a slot that a replay hands out, and how long the others wait."""
+    if slot.is_published:
+        return slot.monotons, _NO_TIME
     first_replay = slot.deliveries == 1
     pause = backoff(request.retry_backoff, slot.deliveries)
     if pause and not first_replay:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from cassieq_spark.errors import TooLargeError
@@ -312,8 +313,14 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
 def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
     """Record outcomes for the ack of a slot; their text, or None if it stays as it was."""
     outcomes = slot.outcomes.then(settlement.within(slot.monotons))
-    text = encode_outcomes(outcomes, slot.lease, slot.deliveries)
-    if text == encode_outcomes(slot.outcomes, slot.lease, slot.deliveries):
+    encode = partial(
+        encode_outcomes,
+        lease=slot.lease,
+        deliveries=slot.deliveries,
+        is_published=slot.is_published,
+    )
+    text = encode(outcomes)
+    if text == encode(slot.outcomes):
         return None
     _check_count(outcomes, slot.lease)
     size = 2 * len(text.encode()) + len(str(slot.monotons))
@@ -334,6 +341,22 @@ def _check_count(outcomes: Settlement, lease: UUID) -> None:
             f"messages of lease {lease} have {count} different delays and reasons, and "
             f"{MOST_OUTCOMES} is the most of one batch; {_ADVICE}"
         )
+
+
+def plan_keep_whole(state: GroupState, lease: UUID) -> SettlePlan:
+    """Plan to mark a batch whose sink has published it, so that a replay hands out all of it.
+
+    A replay under the same token counts a delivery more, and takes the mark over.
+    """
+    changes = Changes(state)
+    texts: dict[Slot, str] = {}
+    for slot in state.held_by(lease):
+        if slot.by_receipts or not slot.monotons or slot.is_published:
+            continue
+        texts[slot] = encode_outcomes(slot.outcomes, lease, slot.deliveries, is_published=True)
+        still = (as_read(slot, "deliveries"), as_read(slot, "recorded"))
+        changes.change_slot(slot, slot_values(recorded=texts[slot]), *still)
+    return SettlePlan(changes.ops(), {}, _NOTHING, (), texts=texts)
 
 
 def was_settled(

@@ -126,7 +126,8 @@ class Slot:
         number, monotons: Which slot, and the messages in it.
         lease, due_at: The token that holds them, and when it runs out.
         deliveries, first_at, last_at: How often, and when, they were handed out.
-        recorded: Recorded outcomes as text, maybe those of an earlier lease.
+        recorded: Recorded outcomes as text, and whether a sink has published the batch; maybe
+            those of an earlier lease.
         by_receipts: Whether the messages are settled one by one only, never as a batch.
         taken_up_by: The last replay that took the slot up, maybe under an earlier lease.
     """
@@ -146,6 +147,11 @@ class Slot:
     def outcomes(self) -> Settlement:
         """The outcomes that are recorded for the running batch; its ack carries them out."""
         return decode_outcomes(self.recorded, self.lease, self.deliveries)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether a sink has published the batch: a replay is whole, however often it comes."""
+        return _told_of(self.recorded, self.lease, self.deliveries).get("published", False) is True
 
     def is_free(self, now: datetime) -> bool:
         """Whether another lease may be put here."""
@@ -389,21 +395,26 @@ def fields_written(values: Values, now: datetime) -> dict[str, Any]:
     return fields
 
 
-def encode_outcomes(outcomes: Settlement, lease: UUID, deliveries: int) -> str:
+def encode_outcomes(
+    outcomes: Settlement, lease: UUID, deliveries: int, *, is_published: bool = False
+) -> str:
     """Outcomes of a batch as text; empty if all of them are acks, which are not recorded.
 
     Args:
         outcomes: Each message is named once.
         deliveries: How often its messages were handed out: a replay counts one more.
+        is_published: See `Slot.is_published`.
     """
     told = {
         "rejected": {reason: str(part) for reason, part in outcomes.rejected.items()},
         "released": {str(by // _MICROSECOND): str(it) for by, it in outcomes.released.items()},
         "extended": {str(by // _MICROSECOND): str(it) for by, it in outcomes.extended.items()},
     }
-    if not any(told.values()):
+    if not any(told.values()) and not is_published:
         return ""
-    whose = {"lease": str(lease), "deliveries": deliveries}
+    whose: dict[str, Any] = {"lease": str(lease), "deliveries": deliveries}
+    if is_published:
+        whose["published"] = True
     return json.dumps(whose | told, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -416,12 +427,10 @@ def decode_outcomes(text: str | None, lease: UUID, deliveries: int) -> Settlemen
     Raises:
         InvariantError: The text is not ours.
     """
-    if not text:
+    told = _told_of(text, lease, deliveries)
+    if not told:
         return Settlement()
     try:
-        told: dict[str, Any] = json.loads(text)
-        if (told["lease"], told["deliveries"]) != (str(lease), deliveries):
-            return Settlement()
         return Settlement(
             rejected={reason: Ranges.parse(part) for reason, part in told["rejected"].items()},
             released=_by_span(told["released"]),
@@ -429,6 +438,18 @@ def decode_outcomes(text: str | None, lease: UUID, deliveries: int) -> Settlemen
         )
     except OF_DECODING as error:
         raise InvariantError(f"outcomes of lease {lease} can't be read: {error}") from error
+
+
+def _told_of(text: str | None, lease: UUID, deliveries: int) -> dict[str, Any]:
+    """What a text of `encode_outcomes` says; empty if it is of another lease or delivery."""
+    if not text:
+        return {}
+    try:
+        told: dict[str, Any] = json.loads(text)
+        is_ours = (told["lease"], told["deliveries"]) == (str(lease), deliveries)
+    except OF_DECODING as error:
+        raise InvariantError(f"outcomes of lease {lease} can't be read: {error}") from error
+    return told if is_ours else {}
 
 
 def _each_once(claims: Sequence[Ranges]) -> list[Ranges]:

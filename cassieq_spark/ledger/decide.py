@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum, auto
 
+from cassieq_spark.ledger.identity import Standing, standing_of
 from cassieq_spark.ledger.state import (
     Group,
     LedgerHead,
@@ -34,19 +34,6 @@ class Publication:
     ops: tuple[Op, ...]
 
 
-class Standing(Enum):
-    """How a batch relates to the last one that its sink has published."""
-
-    #: A later one.
-    NEW = auto()
-    #: The same one, as far as is known.
-    PUBLISHED = auto()
-    #: The same number with other content.
-    CHANGED = auto()
-    #: An earlier one.
-    BEHIND = auto()
-
-
 @dataclass(frozen=True, slots=True)
 class AlreadyPublished:
     """The sink has published a batch of this number, or a later one."""
@@ -71,29 +58,6 @@ class FromTheFuture:
 
     begun_at: datetime
     now: datetime
-
-
-def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
-    """Compare a batch with the last one that its sink has published; None if there is none.
-
-    Fingerprints are compared if both are known and computed in the same way, which is named before
-    the first colon. Another release may compute them in another way.
-    """
-    if last is None or last.batch_id < batch.batch_id:
-        return Standing.NEW
-    if last.batch_id > batch.batch_id:
-        return Standing.BEHIND
-    differ = last.fingerprint != batch.fingerprint
-    is_known = (
-        last.fingerprint is not None
-        and batch.fingerprint is not None
-        and _way(last.fingerprint) == _way(batch.fingerprint)
-    )
-    return Standing.CHANGED if is_known and differ else Standing.PUBLISHED
-
-
-def _way(fingerprint: str) -> str:
-    return fingerprint[: fingerprint.find(":") + 1]
 
 
 def decide_publish(

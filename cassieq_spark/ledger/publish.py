@@ -21,10 +21,9 @@ from cassieq_spark.ledger.decide import (
     Fenced,
     FromTheFuture,
     Publication,
-    Standing,
     decide_publish,
-    standing_of,
 )
+from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, last_batch_of, once_key
 from cassieq_spark.ledger.state import LedgerStatus, check_open, sink_batch_of, sink_key
@@ -263,6 +262,8 @@ def skip_published(
             extra={"action": ALREADY_PUBLISHED, "queue": queue_id},
         )
         return
+    if fail_on_changed and PlanIdentity.of(last.fingerprint) is not None:
+        raise BatchChangedError(_other_plan(queue_id, batch, last))
     if fail_on_changed:
         raise BatchChangedError(
             f"queue {queue_id}: {batch.sink} has published batch {batch.batch_id} with another "
@@ -271,20 +272,41 @@ def skip_published(
             "or with a new one, which publishes its messages again. Or the rows of the query "
             "differ from run to run (random numbers, the time, a limit without order; or a lease "
             "ran out, and other readers have some of its messages): if the published rows are as "
-            "good, skip this batch with .option('failOnChangedBatch', 'false'). Or the source is "
-            "a queue with a delivery limit, whose batches are smaller from their third delivery "
-            "on: skip this batch with that option; the other messages come in later batches. Or "
-            "two writes of one batch have the same name: give each a 'txnAppId'"
+            "good, skip this batch with .option('failOnChangedBatch', 'false'); and give the "
+            "query's 'checkpointLocation' as an option, as a place that this process can read, so "
+            "that a batch is known by its plan and not by its rows. Or two writes of one batch "
+            "have the same name: give each a 'txnAppId'"
         )
     logger.error(
-        "queue %s: %s has published batch %d with another content (%s, here %s): this one is "
-        "skipped, as 'failOnChangedBatch' is false",
+        "queue %s: %s has published batch %d by another plan or content (%s, here %s): this one "
+        "is skipped, as 'failOnChangedBatch' is false",
         queue_id,
         batch.sink,
         batch.batch_id,
         last.fingerprint,
         batch.fingerprint,
         extra={"action": CHANGED, "queue": queue_id},
+    )
+
+
+def _other_plan(queue_id: QueueId, batch: SinkBatch, last: SinkBatch) -> str:
+    """Say what it means that a batch is not known to have the plan of the published one."""
+    told = f"queue {queue_id}: {batch.sink} has published batch {batch.batch_id} "
+    advice = (
+        "nothing was published now. If you know that this is a replay of that batch, skip it with "
+        ".option('failOnChangedBatch', 'false')"
+    )
+    if PlanIdentity.of(batch.fingerprint) is None:
+        return (
+            f"{told}by a plan of Spark's, and the plan of this one cannot be read, so it may be "
+            f"another batch; {advice}; or give the query's 'checkpointLocation' as an option, as "
+            "a place that this process can read, as it was when the batch was published"
+        )
+    return (
+        f"{told}by another plan ({last.fingerprint}, here {batch.fingerprint}); {advice}. "
+        "Otherwise, the checkpoint was restored from an older copy, or is the copy of one with "
+        "which another query runs: continue with the newest one; or with a new one, which "
+        "publishes its messages again"
     )
 
 

@@ -13,8 +13,13 @@ import pyarrow as pa
 from cassieq_spark.arrow.chunks import check_messages
 from cassieq_spark.arrow.fingerprint import Fingerprint
 from cassieq_spark.arrow.typed_chunks import form_of
-from cassieq_spark.errors import CassieqError, InvariantError, OutcomeUnknownError
-from cassieq_spark.ledger.decide import Standing, standing_of
+from cassieq_spark.errors import (
+    BatchChangedError,
+    CassieqError,
+    InvariantError,
+    OutcomeUnknownError,
+)
+from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import Published, check_order, skip_published
@@ -66,11 +71,12 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
     options: SinkOptions | None = None,
     visible: Visible = None,
     most_times: int = MOST_TIMES,
+    is_fresh: bool = False,
 ) -> list[Written]:
     """Write the messages of one task, each to its partition, unless published there before.
 
-    One write for each chunk. If the batch has a name, one read for each partition with messages.
-    No message is visible before `publish_all`.
+    One write for each chunk. If the batch has a name, one read for each partition with messages,
+    unless ``is_fresh``. No message is visible before `publish_all`.
 
     Args:
         queue: The whole queue.
@@ -84,7 +90,7 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
     options = SinkOptions(queue=queue.name) if options is None else options
     if queue.partitions == 1:
         how = partial(write_partition, options=options, visible=visible, most_times=most_times)
-        return [how(store, queue, batches, batch)]
+        return [how(store, queue, batches, batch, is_fresh=is_fresh)]
     form, rows = form_of(queue), 0
     without_key = partition_without_key(batch, queue.partitions)
     parts: dict[int, _Part] = {}
@@ -92,7 +98,7 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
     def begun(partition: int) -> _Part:
         of_it = queue.of_partition(partition)
         writer = BlockWriter(store, of_it, options, most_times=most_times)
-        return _Part(Attempt(store, of_it, batch), writer)
+        return _Part(Attempt(store, of_it, batch, is_fresh=is_fresh), writer)
 
     for each in checked_rows(queue, batches, visible):
         # Both here, so that an error names the row of the task, not that within the partition.
@@ -194,20 +200,16 @@ def publish_all(
             partitions have published it.
         CassieqError: See `publish_written`.
     """
-    by_partition: defaultdict[QueueId, list[Written]] = defaultdict(list)
-    for each in written:
-        by_partition[each.queue_id].append(each)
-    versions = {parts_of_id(queue_id)[:2] for queue_id in by_partition}
+    versions = {parts_of_id(each.queue_id)[:2] for each in written}
     if len(versions) > 1:
         raise InvariantError(f"the tasks of one write named several versions: {sorted(versions)}")
-
     whole = sum((each.fingerprint for each in written), Fingerprint())
-    _check_other_partitions(store, written, whole, fail_on_changed=fail_on_changed)
-    for queue_id, (first, *others) in by_partition.items():
-        # Each partition remembers the fingerprint of the whole batch: its own part may be the same
-        # in a batch that is not.
-        none = [replace(each, fingerprint=Fingerprint()) for each in others]
-        by_partition[queue_id] = [replace(first, fingerprint=whole), *none]
+    if (batch := _batch_of(written, whole)) is not None:
+        if _is_done(batch, _lasts(store, written, batch), fail_on_changed=fail_on_changed):
+            return {each.queue_id: Published(None) for each in written}
+        if PlanIdentity.of(batch.fingerprint) is not None:
+            written = [replace(each, batch=batch) for each in written]
+    by_partition = _by_partition(written, whole)
 
     def publish_one(queue_id: QueueId) -> Published:
         found = by_partition[queue_id]
@@ -228,6 +230,19 @@ def publish_all(
     if errors:
         raise _error_of(errors, len(by_partition), named=written[0].batch is not None)
     return published
+
+
+def _by_partition(written: Sequence[Written], whole: Fingerprint) -> dict[QueueId, list[Written]]:
+    """What was written to each partition.
+
+    Each partition remembers the fingerprint of the whole batch: its own part may be the same in a
+    batch that is not.
+    """
+    found: defaultdict[QueueId, list[Written]] = defaultdict(list)
+    for each in written:
+        counted = Fingerprint() if each.queue_id in found else whole
+        found[each.queue_id].append(replace(each, fingerprint=counted))
+    return dict(found)
 
 
 def _outcomes(call: Callable[[_P], _R], partitions: Sequence[_P]) -> dict[_P, _R | CassieqError]:
@@ -266,38 +281,105 @@ def _error_of(errors: Sequence[CassieqError], partitions: int, *, named: bool) -
     return partly
 
 
-def _check_other_partitions(
-    store: Store, written: Sequence[Written], whole: Fingerprint, *, fail_on_changed: bool
-) -> None:
-    """Refuse a batch of a sink if a partition that it leaves out has it already, or a later one.
+def read_lasts(store: Store, queue_ids: Iterable[QueueId], sink: str) -> dict[QueueId, SinkBatch]:
+    """The last batch that a sink has published to each of these partitions, if any.
 
-    The rows of a later batch may be the same, and went to another partition; and rows that have
-    another key now went to another one, too. The other partitions are those that the tasks have
-    not read.
+    One read per partition, all at the same time.
+    """
+    wanted = list(queue_ids)
+    found = in_parallel(lambda each: Ledger(store, each).read_sink(sink), wanted)
+    return {each: last for each, last in zip(wanted, found, strict=True) if last is not None}
+
+
+def _batch_of(written: Sequence[Written], whole: Fingerprint) -> SinkBatch | None:
+    """The batch of a sink that goes to several partitions, with its whole fingerprint.
 
     Args:
-        whole: The fingerprint of the whole batch.
+        written: What all tasks have written.
+        whole: The fingerprint of all rows.
 
-    Raises:
-        BatchOrderError: A partition has a later one.
-        BatchChangedError: A partition has it with other rows.
+    Returns:
+        None if it is no batch of a sink, or the queue has one partition.
     """
     one = next(iter(written), None)
     if one is None or one.partitions == 1 or not isinstance(one.batch, SinkBatch):
-        return
-    batch = replace(one.batch, fingerprint=str(whole) if whole.rows else None)
-    name, version, _ = parts_of_id(one.queue_id)
-    read = {each.queue_id for each in written}
-    every = [id_of(name, version, number) for number in range(one.partitions)]
+        return None
+    plan = PlanIdentity.of(one.batch.fingerprint)
+    if plan is None:
+        return replace(one.batch, fingerprint=str(whole) if whole.rows else None)
+    reached = [parts_of_id(each.queue_id)[2] or 0 for each in written if each.fingerprint.rows]
+    return replace(one.batch, fingerprint=str(plan.dealt(reached, str(whole))))
 
-    others = [each for each in every if each not in read]
-    found = in_parallel(lambda each: Ledger(store, each).read_sink(batch.sink), others)
-    lasts = {each: last for each, last in zip(others, found, strict=True) if last is not None}
+
+def _lasts(store: Store, written: Sequence[Written], batch: SinkBatch) -> dict[QueueId, SinkBatch]:
+    """What the sink has published to the partitions, as far as it may be this batch or later.
+
+    No read if that was known when the write was planned; else one for each partition that the
+    tasks have not read.
+
+    Raises:
+        BatchOrderError: A partition has a later batch.
+    """
+    one = written[0]
+    lasts = {
+        each.queue_id: each.published for each in written if isinstance(each.published, SinkBatch)
+    }
+    read = {each.queue_id for each in written}
+    if not one.is_fresh:
+        name, version, _ = parts_of_id(one.queue_id)
+        every = [id_of(name, version, number) for number in range(one.partitions)]
+        lasts |= read_lasts(store, [each for each in every if each not in read], batch.sink)
     for queue_id, last in lasts.items():
         check_order(queue_id, batch, last)
+    return {
+        queue_id: last
+        for queue_id, last in lasts.items()
+        if standing_of(batch, last) is not Standing.NEW
+    }
+
+
+def _is_done(
+    batch: SinkBatch, lasts: Mapping[QueueId, SinkBatch], *, fail_on_changed: bool
+) -> bool:
+    """Compare a batch with what partitions have of it: True if nothing of it is missing.
+
+    The rows of a replay may have other keys, and so go to other partitions, than those that were
+    published. So a batch that is known by its plan is published completely, or completed with rows
+    of the same keys. By content, the publish of each partition decides.
+
+    Args:
+        batch: The batch, with its whole fingerprint.
+        lasts: The partitions that have published a batch of this number.
+
+    Raises:
+        BatchChangedError: A partition has it by another plan or with other content; or only some
+            of the partitions have it, and the rows have other keys now.
+    """
     for queue_id, last in lasts.items():
-        if fail_on_changed and standing_of(batch, last) is Standing.CHANGED:
+        if standing_of(batch, last) is Standing.CHANGED and fail_on_changed:
             skip_published(queue_id, batch, last, fail_on_changed=True)
+    ours = PlanIdentity.of(batch.fingerprint)
+    published = [PlanIdentity.of(last.fingerprint) for last in lasts.values()]
+    one = next((each for each in published if each is not None), None)
+    if ours is None or one is None:
+        return False
+    have = {parts_of_id(queue_id)[2] or 0 for queue_id in lasts}
+    missing = [each for each in range(one.partitions.bit_length()) if one.reaches(each)]
+    missing = [each for each in missing if each not in have]
+    if not missing:
+        for queue_id, last in lasts.items():
+            skip_published(queue_id, batch, last, fail_on_changed=fail_on_changed)
+        return True
+    if ours != one and fail_on_changed:
+        raise BatchChangedError(
+            f"{batch.sink} has published batch {batch.batch_id} in the partitions "
+            f"{sorted(have)} of {sorted({*have, *missing})}, as its driver died between them, and "
+            "the rows have other keys now, so the rest of the batch is not known; nothing was "
+            "published now. Give messages keys that are the same in a replay (not uuid() or "
+            "rand()); to go on, publish the rows that go to the other partitions now with "
+            ".option('failOnChangedBatch', 'false')"
+        )
+    return False
 
 
 def positions_of(published: Mapping[QueueId, Published]) -> Range | Positions | None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
 
-from cassieq_spark.arrow.fingerprint import Fingerprint
+from cassieq_spark.arrow.fingerprint import Fingerprint, fingerprint_of
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import InvariantError
-from cassieq_spark.ledger.decide import Standing, standing_of
+from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Mark, Once, read_mark
 from cassieq_spark.ledger.publish import Published, check_order, publish, skip_published
@@ -34,9 +35,12 @@ class Written:
         queue_id: Which version and partition of which queue.
         batch: The name under which the batch is published once; None if it has none.
         blocks: The task's blocks; none if the batch was published before.
-        fingerprint: The fingerprint of the task's rows, if a sink publishes the batch.
+        fingerprint: The fingerprint of the task's rows, if a sink publishes the batch; of their
+            keys only, if the batch is known by its plan and the queue has several partitions.
         published: What was published before under the name; None: nothing.
         partitions: How many partitions the queue has.
+        is_fresh: Whether no partition had published the batch, or a later one, when the write was
+            planned.
     """
 
     queue_id: QueueId
@@ -45,14 +49,18 @@ class Written:
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     published: SinkBatch | Mark | None = None
     partitions: int = 1
+    is_fresh: bool = False
 
 
 class Attempt:
-    """An attempt of one task to write a batch to one partition. A read if the batch has a name.
+    """An attempt of one task to write a batch to one partition.
+
+    A read if the batch has a name, and it is not known yet that nothing is published under it.
 
     Args:
         queue: Which queue, or which partition of it.
         batch: The name of the batch, if it has one.
+        is_fresh: Whether nothing was published under the name when the write was planned.
 
     Attributes:
         published: What was published before under the name; None: nothing.
@@ -62,17 +70,23 @@ class Attempt:
     """
 
     def __init__(
-        self, store: Store, queue: QueueDefinition, batch: SinkBatch | Once | None
+        self,
+        store: Store,
+        queue: QueueDefinition,
+        batch: SinkBatch | Once | None,
+        *,
+        is_fresh: bool = False,
     ) -> None:
         ledger = Ledger(store, queue.queue_id)
         self._queue_id = queue.queue_id
         self._batch = batch
-        self._fingerprint_of = form_of(queue).fingerprint
+        self._is_fresh = is_fresh
+        self._fingerprint_of = _fingerprint_of(queue, batch)
         self._fingerprint = Fingerprint()
         self.published: SinkBatch | Mark | None = None
         if isinstance(batch, Once):
             self.published = read_mark(ledger, batch)
-        elif batch is not None:
+        elif batch is not None and not is_fresh:
             last = ledger.read_sink(batch.sink)
             check_order(queue.queue_id, batch, last)
             self.published = None if standing_of(batch, last) is Standing.NEW else last
@@ -84,8 +98,13 @@ class Attempt:
 
     def count(self, rows: pa.RecordBatch) -> None:
         """Add rows of the batch to the fingerprint, whether they are written or not."""
-        if isinstance(self._batch, SinkBatch):
+        if self._fingerprint_of is not None:
             self._fingerprint += self._fingerprint_of(rows)
+
+    @property
+    def counts(self) -> bool:
+        """Whether rows count that are not written."""
+        return self._fingerprint_of is not None
 
     def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield these batches, and `count` each."""
@@ -95,8 +114,36 @@ class Attempt:
 
     def written(self, blocks: Iterable[PendingBlock] = ()) -> Written:
         """What the task has written; to be called after all rows were counted."""
-        blocks = tuple(blocks)
-        return Written(self._queue_id, self._batch, blocks, self._fingerprint, self.published)
+        return Written(
+            self._queue_id,
+            self._batch,
+            tuple(blocks),
+            self._fingerprint,
+            self.published,
+            is_fresh=self._is_fresh,
+        )
+
+
+def _fingerprint_of(
+    queue: QueueDefinition, batch: SinkBatch | Once | None
+) -> Callable[[pa.RecordBatch], Fingerprint] | None:
+    """What is counted of the rows of a batch; None: nothing.
+
+    If its plan tells the batch, only where its rows go counts, and with one partition not even
+    that.
+    """
+    if not isinstance(batch, SinkBatch):
+        return None
+    form = form_of(queue)
+    if PlanIdentity.of(batch.fingerprint) is None:
+        return form.fingerprint
+    return None if queue.partitions == 1 else partial(_fingerprint_of_keys, form.names.key)
+
+
+def _fingerprint_of_keys(name: str, rows: pa.RecordBatch) -> Fingerprint:
+    if name not in rows.schema.names:
+        return Fingerprint(rows.num_rows)
+    return fingerprint_of(pa.record_batch({"key": rows.column(name)}))
 
 
 def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
@@ -108,17 +155,20 @@ def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
     options: SinkOptions | None = None,
     visible: Visible = None,
     most_times: int = MOST_TIMES,
+    is_fresh: bool = False,
 ) -> Written:
     """Write the messages of one task to one partition, unless the batch was published before.
 
-    One write for each chunk, and one read if the batch has a name. If its sink has published the
-    batch, the rows are read all the same, for their fingerprint.
+    One write for each chunk, and one read if the batch has a name, unless ``is_fresh``. If its
+    sink has published the batch, and the plan of the batch is not known, the rows are read all the
+    same, for their fingerprint.
 
     Args:
         queue: Which queue, or which partition of it.
         batches: The messages, as `write_blocks` takes them.
         batch: The name of the batch; the same for all of its tasks.
         visible: When all messages are to be delivered, if there is no column that says it.
+        is_fresh: See `Attempt`.
 
     Raises:
         BatchOrderError: The sink has published a later batch.
@@ -127,10 +177,10 @@ def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
         StoreError: Cassandra did not take the messages within the time allowed.
     """
     options = SinkOptions(queue=queue.name) if options is None else options
-    attempt = Attempt(store, queue, batch)
+    attempt = Attempt(store, queue, batch, is_fresh=is_fresh)
     rows = attempt.counted(checked_rows(queue, batches, visible))
     if not attempt.is_new:
-        if isinstance(batch, SinkBatch):
+        if attempt.counts:
             for _ in rows:
                 pass  # only for the fingerprint
         return attempt.written()
@@ -197,7 +247,7 @@ def publish_written(
         return Published(Range(0, 0))
     queue_id = _only("versions of a queue", {each.queue_id for each in written})
     batch = _only("batches", {each.batch for each in written})
-    if isinstance(batch, SinkBatch):
+    if isinstance(batch, SinkBatch) and PlanIdentity.of(batch.fingerprint) is None:
         fingerprint = sum((each.fingerprint for each in written), Fingerprint())
         # Without rows no message can be lost, whatever was published.
         batch = replace(batch, fingerprint=str(fingerprint) if fingerprint.rows else None)

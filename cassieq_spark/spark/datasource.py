@@ -111,8 +111,10 @@ class CassieqDataSource(Shipped, DataSource):
         from cassieq_spark.spark.sink.receipt_writer import ReceiptWriter
 
         options = SinkOptions.parse(self.options)
-        writer = MessageWriter if options.operation == PUBLISH else ReceiptWriter
-        return writer(options, schema, overwrite=overwrite)
+        if options.operation != PUBLISH:
+            return ReceiptWriter(options, schema, overwrite=overwrite)
+        checkpoint = self.options.get("checkpointLocation")
+        return MessageWriter(options, schema, overwrite=overwrite, checkpoint=checkpoint)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_is_copy": True}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import ClassVar, cast
 
 import pyarrow as pa
@@ -19,9 +19,11 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from cassieq_spark.client import Client
 from cassieq_spark.errors import ExistsError, InvariantError, NotFoundError, OptionError
+from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
+from cassieq_spark.ledger.publish import check_order, skip_published
 from cassieq_spark.model import QueueDefinition, SinkBatch
 from cassieq_spark.producer.blocks import times_of_task
-from cassieq_spark.producer.partitioned import publish_all, write_messages
+from cassieq_spark.producer.partitioned import publish_all, read_lasts, write_messages
 from cassieq_spark.producer.publisher import Written
 from cassieq_spark.queues import read_queue
 from cassieq_spark.schemas.assign import assign
@@ -30,6 +32,7 @@ from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.files import parse_spark_fields, parse_spark_json
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.settings.writing import BY_BATCH, PUBLISH
+from cassieq_spark.spark.checkpoint import Plan, read_plan
 from cassieq_spark.spark.shipping import Shipped
 from cassieq_spark.spark.sink.columns import is_special, validate_published
 from cassieq_spark.spark.sink.query import (
@@ -37,6 +40,7 @@ from cassieq_spark.spark.sink.query import (
     QUERY_ID,
     check_task_messages,
     check_trigger,
+    keep_sources_whole,
     query_and_batch,
 )
 from cassieq_spark.store import open_store
@@ -48,6 +52,21 @@ class TaskDone(WriterCommitMessage):
     """The blocks that a task has written."""
 
     written: tuple[Written, ...]
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """What the driver knows of a micro-batch before its tasks run.
+
+    Attributes:
+        batch: The batch, known by its plan.
+        is_fresh: Whether no partition has published it.
+        is_published: Whether a partition has published it, by the same plan: this is a replay.
+    """
+
+    batch: SinkBatch
+    is_fresh: bool
+    is_published: bool
 
 
 class _Writing(Shipped):
@@ -110,11 +129,63 @@ class _Writing(Shipped):
     def _store(self) -> Store:
         return open_store(self._options.connection)
 
-    def _write(self, batches: Iterator[pa.RecordBatch], batch: SinkBatch | None) -> TaskDone:
+    def _look_up(self, plan: Plan | None, sink: Callable[[str], str]) -> PlannedBatch | None:
+        """Where the driver plans a batch: what the sink has of it. One read per partition.
+
+        Args:
+            plan: What the checkpoint says; None: it cannot be read.
+            sink: The name of the sink, of a query.
+
+        Returns:
+            None if content is to tell the batch.
+
+        Raises:
+            BatchOrderError: The sink has published a later batch.
+            BatchChangedError: It has published a batch of this number by another plan.
+        """
+        if plan is None or plan.batch_id < 0:
+            return None
+        store, queue = self._store(), self._queue
+        identity = PlanIdentity(plan.digest)
+        batch = SinkBatch(sink(plan.query), plan.batch_id, str(identity))
+        queue_ids = [each.queue_id for each in queue.by_partition]
+        lasts = read_lasts(store, queue_ids, batch.sink)
+        for queue_id, last in lasts.items():
+            check_order(queue_id, batch, last)
+        same = [it for it in lasts.values() if standing_of(batch, it) is not Standing.NEW]
+        if any(PlanIdentity.of(last.fingerprint) is None for last in same):
+            # It was published when its plan could not be read.
+            return None
+        changed = [it for it in lasts.items() if standing_of(batch, it[1]) is Standing.CHANGED]
+        for queue_id, last in changed if self._options.fail_on_changed_batch else ():
+            skip_published(queue_id, batch, last, fail_on_changed=True)
+        is_published = len(same) > len(changed)
+        return PlannedBatch(batch, is_fresh=not same, is_published=is_published)
+
+    def _write(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        batch: SinkBatch | None,
+        planned: PlannedBatch | None = None,
+    ) -> TaskDone:
+        """Write the rows of a task.
+
+        Args:
+            batches: The rows.
+            batch: The batch that the task is a part of, as Spark tells it.
+            planned: What the driver knows of the batch that it has planned.
+        """
         context = TaskContext.get()
         times = times_of_task(context.partitionId() if context else 0)
+        is_planned = planned is not None and batch == replace(planned.batch, fingerprint=None)
         written = write_messages(
-            self._store(), self._queue, batches, batch, options=self._options, most_times=times
+            self._store(),
+            self._queue,
+            batches,
+            planned.batch if planned and is_planned else batch,
+            options=self._options,
+            most_times=times,
+            is_fresh=planned.is_fresh if planned and is_planned else False,
         )
         return TaskDone(tuple(written))
 
@@ -141,7 +212,8 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
         checkpoint: str | None = None,
         only_commits: bool = False,
     ) -> None:
-        check_trigger(checkpoint)
+        plan = None if checkpoint is None or only_commits else read_plan(checkpoint)
+        check_trigger(plan)
         if options.operation != PUBLISH:
             raise OptionError(
                 "option 'operation' is for batch writes: settle inside foreachBatch, with "
@@ -155,10 +227,13 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
         if options.txn_app_id is not None:
             raise OptionError(f"option 'txnAppId' is for batch writes: {once}")
         super().__init__(options, schema, overwrite=overwrite, only_commits=only_commits)
+        self._planned = self._look_up(plan, _sink_of_query)
+        if plan and self._planned and self._planned.is_published:
+            keep_sources_whole(self._store(), plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """On an executor: write the messages of a task as blocks."""
-        return self._write(iterator, _batch_of_task())
+        return self._write(iterator, _batch_of_task(), self._planned)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the micro-batch visible. One LWT."""
@@ -175,6 +250,20 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
 
     _ADVICE = "use mode('append'), after cassieq queue purge if its messages are to go"
 
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        *,
+        overwrite: bool,
+        checkpoint: str | None = None,
+    ) -> None:
+        super().__init__(options, schema, overwrite=overwrite)
+        by_plan = options.exactly_once == BY_BATCH and checkpoint is not None
+        plan = read_plan(checkpoint) if by_plan and checkpoint else None
+        sink = partial(_sink_of_foreach, name=options.txn_app_id)
+        self._planned = self._look_up(plan, sink)
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """On an executor: write the messages of a task as blocks."""
         app, version = self._options.txn_app_id, self._options.txn_version
@@ -183,7 +272,7 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
             batch = _batch_of_foreach(app)
         elif app is not None and version is not None:
             batch = SinkBatch(f"app:{app}", version)
-        return self._write(iterator, batch)
+        return self._write(iterator, batch, self._planned)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the write visible. One LWT."""
@@ -212,7 +301,7 @@ def _batch_of_task() -> SinkBatch:
             f"Spark did not tell this task its query and batch ({QUERY_ID}, {BATCH_ID}); write "
             "from foreachBatch with the option exactlyOnce instead"
         )
-    return SinkBatch(f"query:{query}", int(batch))
+    return SinkBatch(_sink_of_query(query), int(batch))
 
 
 def _batch_of_foreach(name: str | None) -> SinkBatch:
@@ -228,4 +317,12 @@ def _batch_of_foreach(name: str | None) -> SinkBatch:
             "which Spark calls the function, and not over Spark Connect: Spark did not tell this "
             "task which query and batch it is a part of. Give 'txnAppId' and 'txnVersion' instead"
         )
-    return SinkBatch(f"batch:{query}" + (f":{name}" if name else ""), int(batch))
+    return SinkBatch(_sink_of_foreach(query, name=name), int(batch))
+
+
+def _sink_of_query(query: str) -> str:
+    return f"query:{query}"
+
+
+def _sink_of_foreach(query: str, *, name: str | None) -> str:
+    return f"batch:{query}" + (f":{name}" if name else "")

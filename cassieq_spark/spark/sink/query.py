@@ -8,12 +8,22 @@ of the batch, and the sink of an epoch before.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from pathlib import Path
 
 from pyspark import TaskContext
 
-from cassieq_spark.errors import OptionError
+from cassieq_spark.errors import CassieqError, OptionError
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.spark.checkpoint import Plan
+from cassieq_spark.spark.source.offsets import leases_of
+from cassieq_spark.store.protocol import Store
+
+logger = logging.getLogger(__name__)
+
+#: A batch that its sink has published could not be marked in the group that it came from.
+NOT_KEPT_WHOLE = "replay.not_kept_whole"
 
 #: Names of the local properties with the ids of query and batch.
 QUERY_ID = "sql.streaming.queryId"
@@ -37,29 +47,49 @@ def is_in_batch() -> bool:
     return query_and_batch()[1] is not None
 
 
-def check_trigger(checkpoint: str | None) -> None:
+def check_trigger(plan: Plan | None) -> None:
     """Refuse a continuous trigger, if the checkpoint shows it.
 
     With such a trigger, Spark has planned no batch beyond those that it has committed. If the
-    checkpoint is not a folder of this machine, `check_task_messages` refuses the first commit.
+    checkpoint cannot be read, `check_task_messages` refuses the first commit.
 
     Args:
-        checkpoint: The query's ``checkpointLocation``, if it was given with the sink.
+        plan: What the checkpoint says; None: it cannot be read, or its location is not known.
 
     Raises:
         OptionError: The trigger is a continuous one.
     """
-    if checkpoint is None:
-        return
-    folder = Path(checkpoint.removeprefix("file://").removeprefix("file:"))
-    try:
-        if not (folder / "metadata").is_file():
-            return
-        planned, committed = _latest(folder / "offsets"), _latest(folder / "commits")
-    except OSError:
-        return
-    if planned <= committed:
+    if plan is not None and plan.batch_id <= plan.committed:
         raise _refusal()
+
+
+def keep_sources_whole(store: Store, plan: Plan) -> None:
+    """Have the sources of a query replay a batch whole, as its sink has published it.
+
+    A batch that fails again and again is replayed smaller, and its messages die. Of a published
+    batch, the messages that a replay leaves out would be published once more in a later batch.
+    One LWT and two reads per lease of the plan, none for sources that are queues of another
+    keyspace: these cannot be reached from here. What fails is logged: it is tried again with the
+    next replay.
+
+    Args:
+        store: The store of the sink.
+        plan: The plan of the batch.
+    """
+    for values in plan.offsets():
+        for queue_id, name, lease in leases_of(values):
+            group = ConsumerGroup(Ledger(store, queue_id), name)
+            try:
+                group.keep_whole(lease)
+            except CassieqError as error:
+                logger.warning(
+                    "%s: could not mark the batch of lease %s, which is published, so its replay "
+                    "may leave out messages, which are delivered and published again: %s",
+                    group,
+                    lease,
+                    error,
+                    extra={"action": NOT_KEPT_WHOLE, "queue": queue_id, "group": name},
+                )
 
 
 def check_task_messages(messages: Sequence[object]) -> None:
@@ -70,12 +100,6 @@ def check_task_messages(messages: Sequence[object]) -> None:
     """
     if None in messages:
         raise _refusal()
-
-
-def _latest(log: Path) -> int:
-    """The latest batch in a log of Spark's; -1 if there is none."""
-    names = (file.name for file in log.iterdir()) if log.is_dir() else ()
-    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def _refusal() -> OptionError:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.lease import LeasedSlot
-from cassieq_spark.model import QueueDefinition, QueueId, Ranges, name_of, parts_of_id
+from cassieq_spark.model import QueueDefinition, QueueId, Ranges, id_of, name_of, parts_of_id
 
 #: Versions of the format: for a queue of one partition, and of several.
 _VERSION, _OF_SEVERAL = 1, 2
@@ -129,6 +129,24 @@ def split_partitions(
     if len(found) > queue.partitions:
         _refuse_damage(values, ValueError(f"the queue has {queue.partitions} partitions"))
     return found
+
+
+def leases_of(values: Mapping[str, Any]) -> list[tuple[QueueId, str, UUID]]:
+    """The leases in what may be an offset of any source: queue, or partition of it; group; token.
+
+    Empty if it is none of ours.
+    """
+    try:
+        queue_id, group = QueueId(values["queue_id"]), str(values["group"])
+        if not is_of_several(values):
+            return [(queue_id, group, UUID(values["lease"]))]
+        name, version, _ = parts_of_id(queue_id)
+        return [
+            (id_of(name, version, int(number)), group, UUID(part["lease"]))
+            for number, part in values["partitions"]
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return []
 
 
 def is_of_several(values: Mapping[str, Any]) -> bool:

@@ -158,7 +158,15 @@ class PartitionReader:
             return []
         if offset.lease != self._held:
             self._take_again(offset, limit)
-        pieces = self._consumer.find(self._leased)
+        # A replay has the rows that the batch had, in every column: Spark's contract. The count
+        # that the state has goes on deciding limits.
+        planned = {each.slot: each.deliveries for each in offset.leased}
+        pieces = self._consumer.find(
+            [
+                replace(each, deliveries=planned.get(each.slot, each.deliveries))
+                for each in self._leased
+            ]
+        )
         if not pieces:
             return []
         # A batch is one slot, so all of its messages were handed out the same number of times.
@@ -209,7 +217,7 @@ class PartitionReader:
     def _is_committed(self, held: UUID) -> bool:
         if self._checkpoint is None:
             return False
-        from cassieq_spark.spark.source.checkpoint import look_up  # noqa: PLC0415 (only here)
+        from cassieq_spark.spark.checkpoint import look_up  # noqa: PLC0415 (only here)
 
         told = look_up(self._checkpoint, held, id_of(self.queue.name, self.queue.version))
         if told.trouble:

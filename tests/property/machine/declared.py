@@ -34,6 +34,7 @@ class Declared:
         rejected: Messages that are dead, by reason.
         released: Messages to be offered again: since when it is wanted, and after how long, in ms.
         extended: Messages to be held on, for how many ms.
+        published: Leases whose batch a sink has published.
         told: Leases that a replay was told that it has: each was told to one process only.
         by_receipts: Leases of clients, which settle message by message.
         skipped: Messages older than so many ms need not be offered.
@@ -51,6 +52,7 @@ class Declared:
         default_factory=lambda: defaultdict(list)
     )
     extended: defaultdict[Named, set[int]] = field(default_factory=lambda: defaultdict(set))
+    published: set[UUID] = field(default_factory=set)
     told: set[Delivered] = field(default_factory=set)
     by_receipts: set[UUID] = field(default_factory=set)
     skipped: set[int] = field(default_factory=set)

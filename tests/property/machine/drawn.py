@@ -17,6 +17,7 @@ from tests.property.machine.readers import (
     Forget,
     GiveBack,
     HoldOn,
+    KeepWhole,
     Lease,
     Replay,
     Settle,
@@ -122,6 +123,7 @@ LEASE_WITH_TERMS = st.builds(
     dead_queue_is_gone=st.sampled_from([False, False, False, True]),
 )
 REPLAY = st.builds(Replay, READERS, LIMITS)
+KEEP_WHOLE = st.builds(KeepWhole, READERS)
 LATE = st.sampled_from([False, False, True])
 HOLD_ON = st.builds(HoldOn, READERS, LATE)
 GIVE_BACK = st.builds(GiveBack, READERS, LATE)
@@ -148,7 +150,7 @@ PASS = st.builds(Pass, st.sampled_from([MOMENT, SECOND, LEASE + MOMENT]))
 
 FAULTS = st.none() | st.sampled_from(Fault)
 DRAWS = st.text("fs", min_size=1, max_size=6)
-READS = st.one_of(TAKE, TAKE, TAKE, SETTLE, SETTLE, REPLAY, HOLD_ON, GIVE_BACK)
+READS = st.one_of(TAKE, TAKE, TAKE, SETTLE, SETTLE, REPLAY, KEEP_WHOLE, HOLD_ON, GIVE_BACK)
 CHANGES = st.one_of(MAKE_GROUP, SEEK, SEEK, REMOVE)
 #: What comes over readers and publishers, over changes of groups, and over repair runs.
 TROUBLES = st.none() | st.builds(

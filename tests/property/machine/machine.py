@@ -29,6 +29,7 @@ from tests.property.machine.drawn import (
     GROUPS,
     HOLD_ON,
     JUST_BEFORE,
+    KEEP_WHOLE,
     KEYS,
     LEASE,
     LEASE_WITH_TERMS,
@@ -68,6 +69,7 @@ from tests.property.machine.readers import (
     Forget,
     GiveBack,
     HoldOn,
+    KeepWhole,
     Lease,
     Readers,
     Replay,
@@ -95,6 +97,7 @@ class QueueMachine(RuleBasedStateMachine):
             PublishLate: producers.publish_late,
             Lease: self.readers.lease,
             Replay: self.readers.replay,
+            KeepWhole: self.readers.keep_whole,
             HoldOn: self.readers.hold_on,
             GiveBack: self.readers.give_back,
             Forget: self.readers.forget,
@@ -148,7 +151,11 @@ class QueueMachine(RuleBasedStateMachine):
     def settle_in_trouble(self, action: Settle, pause: timedelta, trouble: Trouble | None) -> None:
         self._run(action, pause, trouble)
 
-    @rule(action=st.one_of(REPLAY, HOLD_ON, GIVE_BACK, FORGET), pause=PAUSES, trouble=TROUBLES)
+    @rule(
+        action=st.one_of(REPLAY, KEEP_WHOLE, HOLD_ON, GIVE_BACK, FORGET),
+        pause=PAUSES,
+        trouble=TROUBLES,
+    )
     def something_else_happens_to_a_reader(
         self, action: object, pause: timedelta, trouble: Trouble | None
     ) -> None:
@@ -267,6 +274,30 @@ class QueueMachine(RuleBasedStateMachine):
         self._run(Lease(number), NOTHING)
         self._run(Replay(number), NOTHING)
         self._run(replace(deed, reader=number, late=True), pause)
+
+    @rule(
+        number=READERS,
+        limit=LIMITS,
+        before=st.integers(0, 2),
+        times=st.integers(1, 6),
+        fates=st.none() | st.lists(RECORDED, min_size=1, max_size=1),
+    )
+    def a_published_batch_is_replayed_again_and_again(
+        self,
+        number: int,
+        limit: int | None,
+        before: int,
+        times: int,
+        fates: list[list[Any]] | None,
+    ) -> None:
+        self._run(Lease(number, limit), NOTHING)
+        for _ in range(before):
+            self._run(Replay(number, limit), NOTHING)
+        self._run(KeepWhole(number), NOTHING)
+        for _ in range(times):
+            for each in fates or ():
+                self._run(Settle(number, 0, each, with_batch=True), NOTHING)
+            self._run(Replay(number, limit), NOTHING)
 
     @rule(number=READERS, fault=FAULTS, after=st.integers(3, 8))
     def two_drivers_replay_one_batch(self, number: int, fault: Fault | None, after: int) -> None:

@@ -104,6 +104,13 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepWhole:
+    """The sink of a query has published the batch in hand: it is replayed whole from now on."""
+
+    reader: int
+
+
+@dataclass(frozen=True, slots=True)
 class CatchUp:
     """Another reader takes and acks all there is, twice."""
 
@@ -181,15 +188,32 @@ class Readers:
             self._declared.retaken.add(reader.token)
             request = replace(self._request(reader.token), max_messages=action.limit)
             troubles = self._world.store.unrest
+            held = self._group(reader).held_by(reader.token).keys()
+            is_published = self._group(reader).is_published(reader.token)
             again = self._real_group(reader).take_again(request)
             reader.last.clear()
             calm = troubles == self._world.store.unrest
             self._check_batch(reader, reader.token, again, alone=calm)
+            if calm and is_published and not self._world.is_shared:
+                assert {*_monotons(again)} == held, "a published batch was not replayed whole"
             theirs = _named(reader.token, again)
             assert not theirs & self._declared.told, (theirs, "I6: two processes have it")
             self._declared.told |= theirs
             reader.former, reader.leased = reader.leased, again
             reader.counts.setdefault(reader.token, []).extend(each.deliveries for each in again)
+
+    def keep_whole(self, action: KeepWhole) -> None:
+        with self._as(action.reader) as reader:
+            if reader is None or reader.token is None:
+                return
+            self._declared.published.add(reader.token)
+            troubles = self._world.store.unrest
+            is_kept = self._real_group(reader).keep_whole(reader.token)
+            if troubles == self._world.store.unrest and not self._world.is_shared:
+                held = self._group(reader).held_by(reader.token)
+                assert is_kept == bool(held)
+                of_batch = reader.token not in self._declared.by_receipts
+                assert self._group(reader).is_published(reader.token) == bool(held and of_batch)
 
     def hold_on(self, action: HoldOn) -> None:
         with self._as(action.reader) as reader:

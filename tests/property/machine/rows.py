@@ -101,6 +101,13 @@ def outcomes_of(row: Any) -> dict[int, Outcome]:
     return found
 
 
+def says_published(row: Any) -> bool:
+    """Whether a slot says that a sink has published the batch in hand."""
+    told = json.loads(row["outcomes"] or "{}")
+    whose = (told.get("lease"), told.get("deliveries"))
+    return whose == (str(row["lease"]), row["deliveries"]) and told.get("published", False)
+
+
 def millis(instant: Any) -> int:
     """Milliseconds since 1970, in whole ones."""
     seconds = int(instant.timestamp())

@@ -278,3 +278,74 @@ def test_a_takeover_that_looked_before_a_replay_counts_it(scene: Scene, clock: F
 
     batch = scene.group.lease(make_request(stop=100))
     assert batch.leased == (LeasedSlot(0, Ranges.parse("0-100"), 3),)
+
+
+# -- a batch that its sink has published ---------------------------------------------------------
+
+
+def test_a_published_batch_is_replayed_whole_beyond_the_limit_of_deliveries(scene: Scene):
+    scene.store.reset()
+    assert scene.group.keep_whole(scene.held)
+    assert (scene.store.cas_count, scene.store.read_count) == (1, 2)
+
+    assert [scene.replay(max_deliveries=3) for _ in range(4)] == [
+        [("0-100", 2)],
+        [("0-100", 3)],
+        [("0-100", 4)],
+        [("0-100", 5)],
+    ]
+    assert scene.waiting == []
+    scene.store.reset()
+    assert scene.group.keep_whole(scene.held)
+    assert scene.store.cas_count == 0, "it is marked already"
+
+
+def test_a_batch_that_was_replayed_in_part_before_it_was_published_loses_no_more(scene: Scene):
+    sizes = [scene.replay()[0][0] for _ in range(2)]
+    assert sizes == ["0-100", "0-10"]
+
+    scene.group.keep_whole(scene.held)
+
+    assert scene.replay() == [("0-10", 4)]
+    assert scene.replay() == [("0-10", 5)]
+    assert scene.replay() == [("0-10", 6)]
+
+
+def test_a_retry_backoff_does_not_put_off_a_published_batch(scene: Scene):
+    scene.group.keep_whole(scene.held)
+    request = make_request(held=scene.held, max_deliveries=5, retry_backoff=timedelta(minutes=1))
+
+    counts = [[each.monotons.count for each in scene.group.take_again(request)] for _ in range(3)]
+
+    assert counts == [[100]] * 3
+
+
+def test_outcomes_that_are_recorded_later_leave_the_mark(scene: Scene):
+    scene.group.keep_whole(scene.held)
+    rejected = Settlement(rejected={"bad": Ranges.parse("7-8")})
+
+    scene.group.settle(scene.held, rejected, with_batch=True)
+
+    (slot,) = scene.slots
+    assert slot.is_published
+    assert slot.outcomes == rejected
+    assert [scene.replay(max_deliveries=2) for _ in range(2)] == [[("0-100", 2)], [("0-100", 3)]]
+
+
+def test_the_mark_is_of_its_lease_and_delivery_only(scene: Scene, clock: FakeClock):
+    scene.group.keep_whole(scene.held)
+    clock.advance(LEASE + MOMENT)
+
+    other = scene.group.lease(make_request(stop=100, max_deliveries=5))
+
+    assert not any(slot.is_published for slot in scene.slots)
+    assert not scene.group.keep_whole(scene.held)
+    assert scene.replay(held=other.token) == [("0-10", 3)]
+
+
+def test_an_answer_that_was_lost_marks_once(scene: Scene):
+    scene.trouble.fault = Fault.ANSWER_LOST
+
+    assert scene.group.keep_whole(scene.held)
+
+    assert [slot.is_published for slot in scene.slots] == [True]

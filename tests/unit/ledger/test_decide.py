@@ -10,10 +10,9 @@ from cassieq_spark.ledger.decide import (
     Fenced,
     FromTheFuture,
     Publication,
-    Standing,
     decide_publish,
-    standing_of,
 )
+from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
 from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key, sink_key
 from cassieq_spark.model import Range, SinkBatch
 from cassieq_spark.store.protocol import CLOCKS_APART, Insert, ServerNow, Update, When
@@ -104,6 +103,36 @@ def test_a_fingerprint_that_was_made_in_another_way_is_not_compared(
     batch, last = replace(BATCH, fingerprint="2:9:9:a"), SinkBatch("sink", 3, fingerprint)
 
     assert standing_of(batch, last) is standing
+
+
+@pytest.mark.parametrize(
+    ("published", "now", "standing"),
+    [
+        ("plan:aa", "plan:aa", Standing.PUBLISHED),
+        ("plan:aa", "plan:bb", Standing.CHANGED),
+        ("plan:aa:5:3:2:0:f", "plan:aa:1:3:2:0:e", Standing.PUBLISHED),
+        ("plan:aa:5:3:2:0:f", "plan:ab:5:3:2:0:f", Standing.CHANGED),
+        ("plan:aa", "3:9:9:b", Standing.CHANGED),
+        ("plan:aa", None, Standing.PUBLISHED),
+        ("3:9:9:b", "plan:aa", Standing.PUBLISHED),
+    ],
+)
+def test_a_batch_with_a_plan_is_told_by_its_plan(
+    published: str, now: str | None, standing: Standing
+):
+    """If only the published batch has one, nothing shows that the other is a replay of it."""
+    assert standing_of(SinkBatch("s", 3, now), SinkBatch("s", 3, published)) is standing
+
+
+def test_the_identity_of_a_plan_says_where_the_rows_go():
+    plan = PlanIdentity("ab12")
+    dealt = plan.dealt([0, 2, 2, 63], "3:9:9:ff")
+
+    assert PlanIdentity.of(str(plan)) == plan
+    assert PlanIdentity.of(str(dealt)) == dealt
+    assert [each for each in range(64) if dealt.reaches(each)] == [0, 2, 63]
+    assert PlanIdentity.of("3:9:9:ff") is None
+    assert PlanIdentity.of(None) is None
 
 
 def test_the_fingerprint_of_a_batch_is_written_with_it_and_names_it():

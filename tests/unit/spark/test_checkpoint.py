@@ -17,7 +17,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId, Ranges
 from cassieq_spark.queues import alter_queue, read_queue
 from cassieq_spark.queues.stats import GroupStats, queue_stats
-from cassieq_spark.spark.source.checkpoint import look_up
+from cassieq_spark.spark.checkpoint import look_up
 from cassieq_spark.spark.source.offsets import Offset, decode, initial_offset
 from cassieq_spark.spark.source.partition_reader import (
     ACKED_AT_LAST,

@@ -1,0 +1,95 @@
+"""What tells a batch of a sink from another batch of its number: its plan, or its content. Pure.
+
+A micro-batch is the same batch as long as Spark runs it by the same plan, whatever rows a replay
+has: Spark's contract is that a sink skips a batch that it has. Where the plan is not known, the
+content decides. Either is stored as text, whose way is named before the first colon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from cassieq_spark.model import SinkBatch
+
+_PLAN = "plan"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanIdentity:
+    """The plan of a micro-batch, as the fingerprint of a `SinkBatch`.
+
+    Attributes:
+        digest: A digest of what Spark has logged as the plan.
+        partitions: The partitions of the queue to which the rows go, as bits; 0: there is one, or
+            the rows are not known yet.
+        keys: A digest of the keys of the rows, which decide to which partitions they go.
+    """
+
+    digest: str
+    partitions: int = 0
+    keys: str = ""
+
+    @classmethod
+    def of(cls, fingerprint: str | None) -> PlanIdentity | None:
+        """Read what `str` writes; None for the fingerprint of a content, or none."""
+        way, _, rest = (fingerprint or "").partition(":")
+        if way != _PLAN:
+            return None
+        digest, _, dealt = rest.partition(":")
+        partitions, _, keys = dealt.partition(":")
+        return cls(digest, int(partitions or "0", 16), keys)
+
+    def __str__(self) -> str:
+        dealt = f":{self.partitions:x}:{self.keys}" if self.partitions else ""
+        return f"{_PLAN}:{self.digest}{dealt}"
+
+    def dealt(self, partitions: Iterable[int], keys: str) -> PlanIdentity:
+        """This plan, with where the rows of an attempt go."""
+        return PlanIdentity(self.digest, sum(1 << each for each in set(partitions)), keys)
+
+    def reaches(self, partition: int) -> bool:
+        """True if rows go to this partition of the queue."""
+        return bool(self.partitions >> partition & 1)
+
+
+class Standing(Enum):
+    """How a batch relates to the last one that its sink has published."""
+
+    #: A later one.
+    NEW = auto()
+    #: The same one, as far as is known.
+    PUBLISHED = auto()
+    #: The same number, and another plan or another content.
+    CHANGED = auto()
+    #: An earlier one.
+    BEHIND = auto()
+
+
+def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
+    """Compare a batch with the last one that its sink has published; None if there is none.
+
+    Of two batches of one number that both have a plan, the plans decide. If only the published one
+    has, the other is another batch: nothing shows that it is a replay. Contents are compared if
+    both are known and computed in the same way; another release may compute them in another way.
+    """
+    if last is None or last.batch_id < batch.batch_id:
+        return Standing.NEW
+    if last.batch_id > batch.batch_id:
+        return Standing.BEHIND
+    if last.fingerprint is None or batch.fingerprint is None:
+        return Standing.PUBLISHED
+    plan, last_plan = PlanIdentity.of(batch.fingerprint), PlanIdentity.of(last.fingerprint)
+    if last_plan is not None:
+        is_same = plan is not None and plan.digest == last_plan.digest
+    else:
+        is_same = (
+            _way(last.fingerprint) != _way(batch.fingerprint)
+            or last.fingerprint == batch.fingerprint
+        )
+    return Standing.PUBLISHED if is_same else Standing.CHANGED
+
+
+def _way(fingerprint: str) -> str:
+    return fingerprint[: fingerprint.find(":") + 1]
