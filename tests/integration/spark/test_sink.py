@@ -87,6 +87,20 @@ def test_a_replayed_micro_batch_publishes_nothing(queue: QueueOnSpark):
     assert _chunk_rows(queue) == written, "the tasks of the replay wrote nothing either"
 
 
+def test_a_checkpoint_from_before_a_batch_was_planned_is_an_error(queue: QueueOnSpark):
+    _publish_stream(queue, batches=2)
+    checkpoint = queue.folder / "checkpoint"
+    _forget_last_commit(checkpoint)
+    (last,) = (each for each in (checkpoint / "offsets").glob("1"))
+    last.unlink()
+    (checkpoint / "offsets" / ".1.crc").unlink()
+
+    with pytest.raises(PySparkException, match="has published batch 1 by another plan"):
+        _publish_stream(queue, batches=3)
+
+    assert queue.stats().next == 2_000
+
+
 def test_a_write_inside_foreach_batch_is_exactly_once_with_its_batch(queue: QueueOnSpark):
     attempts = []
 
@@ -218,7 +232,11 @@ class _Relay:
     def run(self) -> None:
         options = self._target.connection | {"queue": self._source.name, "group": "relay"}
         read = self._target.spark.readStream.format("cassieq").options(**options).load()
-        writer = read.select("value").writeStream.format("cassieq").options(**self._target.options)
+        writer = (
+            read.selectExpr(*self.columns)
+            .writeStream.format("cassieq")
+            .options(**self._target.options)
+        )
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         writer.trigger(availableNow=True).start().awaitTermination()
 
