@@ -181,6 +181,10 @@ poison: bench-tools ## One message of 100,000 kills its worker, every time: who 
 competing: bench-tools ## Three queries share 1,000,000 messages, and are killed now and then
 	$(PYTHON) -m trials.competing $(COMPETING_ARGS)
 
+.PHONY: replays
+replays: bench-tools ## Queries are killed at the worst moments, 1 to 6 times: is anything published twice?
+	$(PYTHON) -m trials.replays $(REPLAYS_ARGS)
+
 .PHONY: sharing
 sharing: bench-tools ## Readers of 16 partitions come, stop, hang and are killed: are their shares even?
 	$(PYTHON) -m trials.sharing --draw docs/figures/sharing.svg $(SHARING_ARGS)

@@ -64,7 +64,8 @@ class SinkOptions(RoleOptions):
     fail_on_changed_batch: bool = setting(
         BOOLEAN,
         True,
-        "Whether it is an error if a batch was published before with another content. That "
+        "Whether it is an error if a batch was published before by another plan of Spark's or, "
+        "where the sink cannot read the query's `checkpointLocation`, with another content. That "
         "happens if a checkpoint was restored from an older copy, or if the rows of a query "
         "differ from run to run. If false, the batch is skipped, with an error in the log.",
     )
