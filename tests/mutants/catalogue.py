@@ -947,6 +947,14 @@ MUTANTS = (
     ),
     # -- replays ------------------------------------------------------------------------------
     Mutant(
+        "a reader whose JVM has died gives its batch away",
+        "at least once",
+        "spark/source/stream.py",
+        "        if os.getppid() != parent:\n            return False\n",
+        "",
+        ("../unit/spark/source/test_stream.py",),
+    ),
+    Mutant(
         "a replay shows how often the batch was handed out by now",
         "same offsets, same rows",
         "spark/source/partition_reader.py",

@@ -30,6 +30,8 @@ LEFT_OUT = "replay.left_out"
 SKIPPED = "read.skipped"
 #: The messages that a stopping query held are due for others.
 RELEASED = "lease.released"
+#: Spark has died: the messages of the running batch stay under their lease.
+KEPT = "lease.kept"
 #: Releasing failed: the messages of the stopping query are due when its lease runs out.
 RELEASE_FAILED = "lease.release_failed"
 #: A stopping query has acked its last batch.
@@ -177,13 +179,17 @@ class PartitionReader:
         cut = [tuple(pieces)] if most is None else cut_tasks(pieces, self.queue, most)
         return [TaskPart(self.queue, each, prefix) for each in cut]
 
-    def stop(self) -> None:
+    def stop(self, *, with_release: bool = True) -> None:
         """Give up the batch in hand. Two reads and one LWT; never raises.
 
         If the checkpoint says that Spark has committed the batch, it is acked. Otherwise it is
         released for any reader, except messages that have reached the limit of deliveries: the
         next reader would dead-letter them although they may be done, so they stay under the lease
         of this query until it runs out.
+
+        Args:
+            with_release: False: what is not committed stays under the lease until it runs out, as
+                if this process had died, too.
         """
         self._heartbeat.stop()
         if self._held is None:
@@ -198,6 +204,14 @@ class PartitionReader:
                     "acked %d messages of the last batch, which Spark has committed",
                     acked,
                     extra={"action": ACKED_AT_LAST, "count": acked, **about},
+                )
+                return
+            if not with_release:
+                logger.warning(
+                    "Spark has died, so the messages of the running batch are not released: the "
+                    "same query, restarted, takes them up, and others get them when the lease "
+                    "runs out",
+                    extra={"action": KEPT, **about},
                 )
                 return
             count = self._consumer.release(self._held, to_release)

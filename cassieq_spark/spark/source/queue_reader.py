@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -184,9 +185,9 @@ class QueueReader:
             told["partitions"] = [at for at, each in enumerate(found) if each and "next" in each]
         return dict(sorted(told.items()))
 
-    def stop(self) -> None:
+    def stop(self, *, with_release: bool = True) -> None:
         """Give up the batch in hand; never raises. See `PartitionReader.stop`."""
-        in_parallel(PartitionReader.stop, self._readers)
+        in_parallel(partial(PartitionReader.stop, with_release=with_release), self._readers)
         self._presence.leave()
 
     def _split(self, offset: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:

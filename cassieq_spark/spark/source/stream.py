@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -39,6 +41,12 @@ logger = logging.getLogger(__name__)
 #: Spark's progress of a batch lacks our metrics.
 REPORT_FAILED = "progress.report_failed"
 
+#: When this process got SIGTERM.
+_terminations: list[float] = []
+#: Seconds within which a process whose JVM was killed has another parent.
+_ORPHANED_WITHIN = 0.5
+_LOOK_SECONDS = 0.01
+
 #: Only this trigger has the limit `ReadAllAvailable`: our own default limit has another type.
 _ONCE = (
     "trigger(once=True) is not supported: Spark ends the query after one batch without asking for "
@@ -67,6 +75,7 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
         self._columns = columns
         self._group = options.stream_group()
         self._reader: QueueReader | None = None
+        self._parent = 0
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxMessagesPerTrigger``."""
@@ -152,9 +161,13 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
         """Do nothing: Spark calls it after a later `latestOffset`, which has acked the batch."""
 
     def stop(self) -> None:
-        """Ack or release the batch in hand; see `PartitionReader.stop`."""
+        """Ack or release the batch in hand; see `PartitionReader.stop`.
+
+        If the JVM has died, nothing is released: its tasks may still run, and the sink may have
+        the batch by its id.
+        """
         if self._reader is not None:
-            self._reader.stop()
+            self._reader.stop(with_release=_is_stopped_by_spark(self._parent))
 
     def _open(self) -> QueueReader:
         if self._reader is None:
@@ -180,6 +193,7 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
                 with_receipts=options.include_receipts,
                 checkpoint=options.checkpoint_location,
             )
+            self._parent = os.getppid()
             _survive_termination()
         return self._reader
 
@@ -218,8 +232,24 @@ def _survive_termination() -> None:
 
     Spark closes its end of the socket as well. Its runner then leaves its loop and calls `stop`,
     which releases the messages; without a handler the process would die before that. The handler
-    does nothing: Spark may send the signal twice, and a handler that takes a lock would then wait
-    for itself.
+    takes no lock: Spark may send the signal twice, and it would wait for itself.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: _terminations.append(time.monotonic()))
+
+
+def _is_stopped_by_spark(parent: int) -> bool:
+    """True if Spark stops the query; False if the JVM is gone, so that only its socket closed.
+
+    Spark sends SIGTERM before it closes the socket. Without the signal, a process whose JVM was
+    killed gets another parent, maybe a moment after it sees the end of the socket.
+
+    Args:
+        parent: The process that has started this one.
+    """
+    deadline = time.monotonic() + _ORPHANED_WITHIN
+    while not _terminations and time.monotonic() < deadline:
+        if os.getppid() != parent:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -86,9 +88,13 @@ def test_a_failed_batch_comes_again_as_the_same_rows(queue: QueueOnSpark):
     assert queue.group_stats("g").depth == 0
 
 
+@pytest.mark.parametrize(
+    ("victim", "leased"), [("all of it", 1_000), ("the JVM alone", 1_000), ("the program alone", 0)]
+)
 def test_the_batch_of_a_killed_consumer_comes_again_at_once_as_the_same_rows(
-    queue: QueueOnSpark,
+    queue: QueueOnSpark, victim: str, leased: int
 ):
+    """If the JVM outlives its program, it ends the query in order, as if it was stopped."""
     queue.publish(queue.numbers(3_000))
     limited = {"maxMessagesPerTrigger": "1000", "leaseSeconds": "3600"}
     options = json.dumps(queue.options | {"group": "g"} | limited)
@@ -101,9 +107,21 @@ def test_the_batch_of_a_killed_consumer_comes_again_at_once_as_the_same_rows(
         start_new_session=True,
     )
     had = json.loads(reached.read_text())
-    os.killpg(program.pid, signal.SIGKILL)
+    (jvm,) = children_of(program.pid, "java")
+    reader = os.pidfd_open(*children_of(jvm, "python_streaming_source_runner"))
+    match victim:
+        case "all of it":
+            os.killpg(program.pid, signal.SIGKILL)
+        case "the JVM alone":
+            os.kill(jvm, signal.SIGKILL)
+        case "the program alone":
+            program.kill()
     program.wait()
-    assert queue.group_stats("g").leased == 1_000, "nobody released anything"
+    # Where the JVM is gone, its reader sees that, and ends by itself.
+    select.select([reader], [], [])
+    os.close(reader)
+    stats = queue.group_stats("g")
+    assert (stats.leased, stats.due) == (leased, 1_000 - leased)
 
     again, rest = queue.drain("g", **limited)
 
@@ -222,3 +240,14 @@ def test_headers_and_key_reach_a_stream(queue: QueueOnSpark):
 def _never_end(batches):
     yield from batches
     threading.Event().wait()
+
+
+def children_of(parent: int, command: str) -> list[int]:
+    """The processes that a process has started whose command line has this text."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            ppid = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if ppid == parent and command in (entry / "cmdline").read_text():
+                found.append(int(entry.name))
+    return found

@@ -22,6 +22,7 @@ from cassieq_spark.spark.source.offsets import Offset, decode, initial_offset
 from cassieq_spark.spark.source.partition_reader import (
     ACKED_AT_LAST,
     CHECKPOINT_UNREADABLE,
+    KEPT,
     RELEASED,
 )
 from cassieq_spark.spark.source.queue_reader import QueueReader
@@ -208,6 +209,24 @@ def test_a_relative_path_is_one_of_the_working_directory(
     reader.stop()
 
     assert scene.stats().depth == 15
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_when_spark_has_died_only_what_is_committed_is_given_up(
+    scene: Scene, caplog: pytest.LogCaptureFixture, *, is_committed: bool
+):
+    """Its tasks may still run, and the sink may have the batch by its id."""
+    reader = scene.reader()
+    end = scene.run(reader, 0, FIRST, commit=is_committed)
+
+    reader.stop(with_release=False)
+    scene.clock.advance(MOMENT)
+
+    stats = scene.stats()
+    assert (stats.depth, stats.leased, stats.due) == ((15, 0, 0) if is_committed else (20, 5, 0))
+    assert actions(caplog) == ([] if is_committed else [KEPT])
+    restarted = scene.reader()
+    assert len(restarted.tasks(end, messages_per_task=10)) == (0 if is_committed else 1)
 
 
 def test_what_was_handed_out_for_the_last_time_is_not_released(scene: Scene):

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -8,6 +11,7 @@ from pyspark.sql.types import StructType
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.datasource import CassieqDataSource
+from cassieq_spark.spark.source import stream
 from cassieq_spark.spark.source.columns import Columns
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.stream import MessageStreamReader
@@ -33,3 +37,34 @@ def test_an_error_is_told_by_the_first_call_as_spark_calls_stop_of_a_reader_that
     with pytest.raises(OptionError, match="option 'group' is missing"):
         reader.read(InputPartition(0))
     reader.stop()
+
+
+# -- who stops the query -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def terminated(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stream, "_terminations", [])
+    monkeypatch.setattr(stream, "_ORPHANED_WITHIN", 0.0)
+    before = signal.getsignal(signal.SIGTERM)
+    stream._survive_termination()
+    yield lambda: os.kill(os.getpid(), signal.SIGTERM)
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_process_that_got_sigterm_was_stopped_by_spark(terminated, monkeypatch):
+    monkeypatch.setattr(stream, "_ORPHANED_WITHIN", 60.0)
+    terminated()
+    terminated()
+
+    assert stream._is_stopped_by_spark(parent=os.getppid() + 1)
+
+
+def test_a_process_with_another_parent_has_lost_its_jvm(terminated, monkeypatch):
+    monkeypatch.setattr(stream, "_ORPHANED_WITHIN", 60.0)
+
+    assert not stream._is_stopped_by_spark(parent=os.getppid() + 1)
+
+
+def test_a_process_whose_parent_lives_was_stopped_although_it_got_no_signal(terminated):
+    assert stream._is_stopped_by_spark(parent=os.getppid())
