@@ -28,6 +28,7 @@ from cassieq_spark.ledger.publish import MOST_BLOCKS
 from cassieq_spark.model import SinkBatch
 from cassieq_spark.producer.blocks import times_of_task
 from cassieq_spark.settings import SinkOptions
+from cassieq_spark.spark.checkpoint import read_plan
 from cassieq_spark.spark.sink import message_writer as writer_module
 from cassieq_spark.spark.sink import query as query_module
 from cassieq_spark.spark.sink.message_writer import MessageWriter, TaskDone
@@ -121,14 +122,14 @@ def test_whether_a_trigger_is_continuous_is_told_by_what_is_logged(
     is_planned: bool,
 ):
     with TemporaryDirectory() as folder:
-        Path(folder, "metadata").touch()
+        Path(folder, "metadata").write_text('{"id":"q1"}')
         for log, count in (("offsets", committed + is_planned), ("commits", committed)):
             Path(folder, log).mkdir()
             for number in range(count):
                 Path(folder, log, str(number)).touch()
 
         with nullcontext() if is_planned else pytest.raises(OptionError, match="continuous"):
-            check_trigger(folder)
+            check_trigger(read_plan(folder))
 
 
 @given(st.integers(1, 10_000))

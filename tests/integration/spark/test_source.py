@@ -89,7 +89,8 @@ def test_a_failed_batch_comes_again_as_the_same_rows(queue: QueueOnSpark):
 
 
 @pytest.mark.parametrize(
-    ("victim", "leased"), [("all of it", 1_000), ("the JVM alone", 1_000), ("the program alone", 0)]
+    ("victim", "leased"),
+    [("all of it", 1_000), ("the JVM alone", 1_000), ("the program alone", 0)],
 )
 def test_the_batch_of_a_killed_consumer_comes_again_at_once_as_the_same_rows(
     queue: QueueOnSpark, victim: str, leased: int
