@@ -349,3 +349,24 @@ def test_an_answer_that_was_lost_marks_once(scene: Scene):
     assert scene.group.keep_whole(scene.held)
 
     assert [slot.is_published for slot in scene.slots] == [True]
+
+
+def test_an_outcome_that_is_recorded_while_a_batch_is_marked_is_kept(scene: Scene):
+    rejected = Settlement(rejected={"bad": Ranges.parse("7-8")})
+    scene.trouble.interrupt(
+        lambda: scene.group.settle(scene.held, rejected, with_batch=True) and None, after=2
+    )
+
+    scene.group.keep_whole(scene.held)
+
+    (slot,) = scene.slots
+    assert (slot.is_published, slot.outcomes) == (True, rejected)
+
+
+def test_a_replay_that_comes_while_its_batch_is_marked_is_marked(scene: Scene):
+    scene.trouble.interrupt(lambda: scene.replay() and None, after=2)
+
+    scene.group.keep_whole(scene.held)
+
+    (slot,) = scene.slots
+    assert (slot.is_published, slot.deliveries) == (True, 2)
