@@ -31,7 +31,13 @@ from cassieq_spark.cli import (
 from cassieq_spark.cli.flags import Config, Verbose
 from cassieq_spark.cli.help import HelpfulGroup, help_of
 from cassieq_spark.cli.options import command
-from cassieq_spark.cli.output import FAILED, INTERRUPTED, WRONG_USAGE, complain
+from cassieq_spark.cli.output import (
+    FAILED,
+    INTERRUPTED,
+    WRONG_USAGE,
+    complain,
+    finish_output,
+)
 from cassieq_spark.errors import CassieqError, OptionError
 from cassieq_spark.terminal import echo
 
@@ -132,11 +138,19 @@ def main() -> None:
     Exit codes: 0 done, 1 it failed (a red line on standard error, no stack trace), 2 wrong usage,
     130 Ctrl-C; some commands have others, and say so.
     """
+    sys.exit(finish_output("cassieq", _run()))
+
+
+def _run() -> int:
+    """Run the command; returns its exit code."""
     try:
         _check_streams()
         app(prog_name="cassieq")
+    except SystemExit as ended:
+        return int(ended.code or 0)
     except (CassieqError, OSError) as error:
         complain("cassieq", error)
-        sys.exit(WRONG_USAGE if isinstance(error, OptionError) else FAILED)
+        return WRONG_USAGE if isinstance(error, OptionError) else FAILED
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        return INTERRUPTED
+    return 0

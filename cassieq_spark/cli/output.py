@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -55,7 +57,32 @@ def complain(program: str, error: BaseException) -> None:
     notes = "".join(f" [{note}]" for note in getattr(error, "__notes__", ()))
     # No wrapping: the line may be searched for.
     console = PlainConsole(stderr=True, soft_wrap=True)
-    console.print(f"{program}: {error}{notes}", style="red", highlight=False)
+    # Standard error may be a full disk, too.
+    with suppress(OSError):
+        console.print(f"{program}: {error}{notes}", style="red", highlight=False)
+
+
+def finish_output(program: str, code: int) -> int:
+    """Write what is left in the buffers of the standard streams, before Python does at its end.
+
+    What a full disk does not take, Python would report as an exception that it ignores, with exit
+    code 120.
+
+    Returns:
+        The exit code: that of the command, or `FAILED` if it was 0 and something is not written.
+    """
+    # One that is closed is None.
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError as error:
+            # What is left in the buffer goes nowhere.
+            with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
+            if not code and not isinstance(error, BrokenPipeError):
+                complain(program, error)
+                code = FAILED
+    return code
 
 
 def ask(question: Callable[[], str], *, yes: bool, otherwise: str) -> None:

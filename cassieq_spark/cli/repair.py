@@ -32,7 +32,7 @@ from cassieq_spark.cli.options import (
     make_app,
     with_options,
 )
-from cassieq_spark.cli.output import complain, instant_text, print_json
+from cassieq_spark.cli.output import complain, finish_output, instant_text, print_json
 from cassieq_spark.cli.tables import Column, print_table
 from cassieq_spark.display import shown_age
 from cassieq_spark.errors import (
@@ -121,6 +121,12 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit status; see `run`.
     """
+    # A status of its own if the output is not taken: 1 means that messages are lost.
+    status = _status_of(arguments)
+    return FAILED if finish_output("repair", status) != status else status
+
+
+def _status_of(arguments: Sequence[str]) -> int:
     by_spark = {"scan": BY_CONNECTOR}
     try:
         run_command().main(args=list(arguments), prog_name="repair.py", default_map=by_spark)
@@ -130,6 +136,10 @@ def main(arguments: Sequence[str]) -> int:
         # Of the configuration file, which is read before the command begins.
         complain("repair", error)
         return USAGE
+    except OSError as error:
+        # The help finds no room.
+        complain("repair", error)
+        return FAILED
     return WHOLE
 
 
