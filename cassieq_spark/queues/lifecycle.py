@@ -178,7 +178,7 @@ def make_dead_letter_queue(store: Store, name: str, source: QueueDefinition) -> 
             create_queue(store, name, schema=_taking((), source))
         except ExistsError:
             # Another program has made it since, perhaps for another schema.
-            found = read_record(store, name)
+            found = read_record(store, name, serial=True)
         else:
             return
     _check_taken(source, known(name, found).definition)

@@ -153,14 +153,18 @@ def read_record(store: Store, name: str, *, serial: bool = False) -> QueueRecord
 
 
 def read_queue(store: Store, name: str) -> QueueDefinition:
-    """Read a queue's definition. One read.
+    """Read a queue's definition. One read; if it seems that there is no such queue, another one.
 
     Raises:
         OptionError: The name is not valid.
         QueueStateError: There is no active queue of that name.
     """
     validate_name("queue", name)
-    return active(name, read_record(store, name)).definition
+    record = read_record(store, name)
+    if record is None or record.is_gone:
+        # A program that lost the race to create it knows of it by now; a plain read may not.
+        record = read_record(store, name, serial=True)
+    return active(name, record).definition
 
 
 def open_ledgers(store: Store, name: str) -> list[Ledger]:
