@@ -222,6 +222,15 @@ def shown(given: object) -> str:
     return f"an object of type {type(given).__name__}"
 
 
+def address_of(host: str, port: int) -> str:
+    """A host and a port as one text.
+
+    >>> address_of("localhost", 9042), address_of("::1", 9042)
+    ('localhost:9042', '[::1]:9042')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def abridged(parts: Sequence[object], separator: str = ", ") -> str:
     """A list as text of limited length: its first ten parts, and how many more there are.
 

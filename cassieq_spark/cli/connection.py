@@ -56,17 +56,11 @@ class Target:
     options: ConnectionOptions
     named_by: str | None
 
-    @property
-    def address(self) -> str:
-        """Contact points with their ports, or the bundle."""
-        bundle = self.options.secure_connect_bundle
-        return bundle or ", ".join(f"{host}:{port}" for host, port in self.options.endpoints)
-
     def __str__(self) -> str:
         how = "the default address"
         if self.named_by is not None:
             how = self.named_by if self.named_by == _NODE_UP else f"named by {self.named_by}"
-        return f"Cassandra at {self.address} ({how}), keyspace {self.options.keyspace}"
+        return f"Cassandra at {self.options.address} ({how}), keyspace {self.options.keyspace}"
 
     def explain(self, error: CassieqError) -> str | None:
         """What to add to an error; None: it has nothing to do with this Cassandra."""

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cassieq_spark.arguments import address_of
 from cassieq_spark.console.app import Console
 from cassieq_spark.errors import SetupError
 from cassieq_spark.http.serving.connections import Config, ConnectionLimiter, HttpConnection
@@ -85,7 +86,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise SetupError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; give another address "
-            "with --listen"
+            f"cannot listen on {address_of(host, port)}: {error.strerror or error}; give "
+            "another address with --listen"
         ) from error
     return listening

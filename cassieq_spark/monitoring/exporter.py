@@ -15,6 +15,7 @@ from prometheus_client import start_http_server
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from cassieq_spark.arguments import address_of
 from cassieq_spark.errors import (
     CassieqError,
     ConnectError,
@@ -174,9 +175,8 @@ def serve(exporter: Exporter, host: str, port: int) -> Iterator[str]:
         raise OptionError(
             f"can't listen at {host}, port {port}: {error}; give another address with --listen"
         ) from error
-    shown = f"[{host}]" if ":" in host else host
     try:
-        yield f"http://{shown}:{server.server_port}/metrics"
+        yield f"http://{address_of(host, server.server_port)}/metrics"
     finally:
         server.shutdown()
         server.server_close()

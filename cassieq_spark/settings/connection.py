@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Any, TypedDict
 
 from cassieq_spark.arguments import (
     A_MOMENT,
+    address_of,
     check_count,
     check_duration,
     check_flag,
@@ -31,6 +33,8 @@ HIGHEST_PORT = 65_535
 
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _BRACKETED = re.compile(r"\[(?P<host>[^]]+)](?::(?P<port>\d+))?")
+#: What stands behind the last colon of an address of IPv6 is seldom such a number.
+_LIKE_A_PORT = re.compile(r"[1-9][0-9]{3,4}")
 #: Characters that no host's name has: a text with one of them is a URL, or a part of one.
 _OF_URLS = re.compile(r"[/\\?#@\s]")
 
@@ -240,6 +244,12 @@ class ConnectionOptions:
         """
         return tuple(_endpoint(point.strip(), self.port) for point in self.contact_points)
 
+    @property
+    def address(self) -> str:
+        """Where the cluster is, for people: its contact points with their ports, or the bundle."""
+        points = (address_of(host, port) for host, port in self.endpoints)
+        return self.secure_connect_bundle or ", ".join(points)
+
     def _check_types(self) -> None:
         """Check the types of all settings, as programs may give anything."""
         check_many("contact points", self.contact_points, "hosts")
@@ -334,8 +344,32 @@ def _endpoint(point: str, default_port: int) -> tuple[str, int]:
         host, port = bracketed["host"], bracketed["port"] or port
     elif point.count(":") == 1:
         host, port = point.split(":")
+    elif ":" in point:
+        _check_ipv6(point)
     # int() takes very long for a very long number.
     port = port[: len(str(HIGHEST_PORT)) + 1]
     if not host or not port.isdecimal() or not 0 < int(port) <= HIGHEST_PORT:
         raise OptionError(f"contact point {point!r} is not valid: expected host or host:port")
     return host, int(port)
+
+
+def _check_ipv6(point: str) -> None:
+    """Refuse what may be an address of IPv6 with a port: it needs brackets to be told apart."""
+    before, _, last = point.rpartition(":")
+    is_port = bool(_LIKE_A_PORT.fullmatch(last)) and _is_ipv6(before)
+    if _is_ipv6(point) and not is_port:
+        return
+    wanted = "expected host, host:port or [address]:port"
+    if is_port:
+        address = f"; or, if all of it is the address, [{point}]" if _is_ipv6(point) else ""
+        wanted = f"write [{before}]:{last}{address}"
+    raise OptionError(f"contact point {point!r} is not valid: {wanted}")
+
+
+def _is_ipv6(text: str) -> bool:
+    # Behind a % is the network interface.
+    try:
+        ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return ":" in text

@@ -1112,6 +1112,48 @@ MUTANTS = (
         '    return data.decode(errors="replace"), TEXT\n',
         ("test_formats_property.py",),
     ),
+    # -- the command line ---------------------------------------------------------------------
+    Mutant(
+        "what a full disk does not take is told by Python, once the command has ended",
+        "exit codes",
+        "cli/__init__.py",
+        'sys.exit(finish_output("cassieq", _run()))',
+        "sys.exit(_run())",
+        ("../unit/cli/test_full_disk.py",),
+    ),
+    Mutant(
+        "what a full disk did not take is written once more",
+        "exit codes",
+        "cli/output.py",
+        "                os.dup2(nowhere.fileno(), stream.fileno())\n",
+        "                pass\n",
+        ("../unit/cli/test_full_disk.py",),
+    ),
+    Mutant(
+        "an address of IPv6 with a port passes for an address",
+        "contact points",
+        "settings/connection.py",
+        "    if _is_ipv6(point) and not is_port:\n",
+        "    if _is_ipv6(point):\n",
+        ("../unit/settings/test_connection.py",),
+    ),
+    # -- races to create ----------------------------------------------------------------------
+    Mutant(
+        "who lost the race to create a queue does not find it",
+        "creation",
+        "queues/record.py",
+        "        record = read_record(store, name, serial=True)\n",
+        "        pass\n",
+        ("../unit/queues/test_racing.py",),
+    ),
+    Mutant(
+        "who lost the race to create a dead-letter queue does not find it",
+        "creation",
+        "queues/lifecycle.py",
+        "            found = read_record(store, name, serial=True)\n",
+        "            found = read_record(store, name)\n",
+        ("../unit/queues/test_racing.py",),
+    ),
     # -- forks, and other processes -----------------------------------------------------------
     Mutant(
         "a fork does not wait while Arrow imports pandas",

@@ -10,6 +10,7 @@ from functools import partial
 
 import uvicorn
 
+from cassieq_spark.arguments import address_of
 from cassieq_spark.errors import SetupError
 from cassieq_spark.http.serving.connections import Config, HttpConnection
 from cassieq_spark.signals import signals_to
@@ -65,13 +66,13 @@ class Server(uvicorn.Server):
         except OSError as error:
             await self.lifespan.shutdown()
             raise SetupError(
-                f"cannot listen on {config.host}:{config.port}: {error.strerror or error}"
+                f"cannot listen on {address_of(config.host, config.port)}: "
+                f"{error.strerror or error}"
             ) from error
         self.servers = [server]
         port = server.sockets[0].getsockname()[1]
         scheme = "https" if config.is_ssl else "http"
-        shown = f"[{config.host}]" if ":" in config.host else config.host
-        self._on_start(f"{scheme}://{shown}:{port}")
+        self._on_start(f"{scheme}://{address_of(config.host, port)}")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

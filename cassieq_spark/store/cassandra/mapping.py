@@ -166,12 +166,9 @@ def translate(
         who = f"user {options.username!r}" if options.username else "a login without user name"
         return ConnectError(f"the cluster refuses {who}: {reason}")
     if request is Request.CONNECT:
-        points = options.secure_connect_bundle or ", ".join(
-            f"{host}:{port}" for host, port in options.endpoints
-        )
         where = f" in data centre {options.local_dc!r}" if options.local_dc else ""
         return ConnectError(
-            f"no node answers at {points}{where}: {reason}; {advice(reason, options)}"
+            f"no node answers at {options.address}{where}: {reason}; {advice(reason, options)}"
         )
     if fate is Fate.REFUSED:
         if _MISSING.search(str(error)):

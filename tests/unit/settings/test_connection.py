@@ -26,6 +26,37 @@ def test_a_malformed_contact_point_is_refused(point: str):
         ConnectionOptions(contact_points=(point,))
 
 
+@pytest.mark.parametrize(
+    ("point", "told"),
+    [
+        ("::1:9042", r"write \[::1\]:9042; or, if all of it is the address, \[::1:9042\]$"),
+        ("::1:40317", r"write \[::1\]:40317$"),
+        ("fe80::1%eth0:9042", r"write \[fe80::1%eth0\]:9042"),
+        ("2001:db8:0:0:0:0:0:1:9042", r"write \[2001:db8:0:0:0:0:0:1\]:9042$"),
+        ("a:b:c", r"expected host, host:port or \[address\]:port$"),
+        ("10.0.0.1:9042:9042", r"expected host, host:port or \[address\]:port$"),
+    ],
+)
+def test_an_address_of_ipv6_with_a_port_needs_brackets(point: str, told: str):
+    with pytest.raises(OptionError, match=f"contact point .* is not valid: {told}"):
+        ConnectionOptions(contact_points=(point,))
+
+
+@pytest.mark.parametrize(
+    "point", ["::1", "2001:db8::9", "2001:db8:0:0:0:0:0:1234", "fe80::1%eth0"]
+)
+def test_an_address_of_ipv6_without_a_port_needs_none(point: str):
+    assert ConnectionOptions(contact_points=(point,)).endpoints == ((point, 9042),)
+
+
+def test_a_contact_point_is_shown_so_that_it_can_be_given_again():
+    options = ConnectionOptions(contact_points=("::1", "a", "[::2]:9044"))
+
+    assert options.address == "[::1]:9042, a:9042, [::2]:9044"
+    again = ConnectionOptions(contact_points=tuple(options.address.split(", ")))
+    assert again.endpoints == options.endpoints
+
+
 def test_there_is_at_least_one_contact_point():
     with pytest.raises(OptionError, match="no contact points"):
         ConnectionOptions(contact_points=())
