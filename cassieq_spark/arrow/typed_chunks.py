@@ -21,7 +21,7 @@ from cassieq_spark.arrow.typed_framing import EXTRA, HEADERS_COLUMN, KEY_COLUMN,
 from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.model import Chunk, QueueDefinition, Range
 from cassieq_spark.schemas.assign import assign
-from cassieq_spark.schemas.convert import first_failing
+from cassieq_spark.schemas.convert import first_failing, without_dictionary
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
@@ -157,6 +157,7 @@ def _typed_form(versions: tuple[str, ...]) -> TypedForm:
 
 def _special(name: str, column: pa.Array) -> pa.Array:
     """A column that a message has beside those of the queue, in its type."""
+    column = without_dictionary(column, name)
     given = column.type
     wanted, expected, fits = _SPECIAL[name]
     if pt.is_null(given):

@@ -24,8 +24,10 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.producer.partitioned import publish_all, write_messages
 from cassieq_spark.schemas.canonical import canonical, type_name
+from cassieq_spark.schemas.convert import without_dictionary
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.from_rows import from_json, parse_json
+from cassieq_spark.schemas.pandas_index import plain_batches, plain_schema
 from cassieq_spark.schemas.to_rows import to_json
 from cassieq_spark.store.protocol import Store
 
@@ -133,7 +135,8 @@ def schema_of_file(path: Path) -> pa.Schema:
         else:
             with pa.ipc.open_stream(path) as reader:
                 schema = reader.schema
-    return canonical(pa.schema([field for field in schema if field.name not in EXTRA.names]))
+    columns = plain_schema(schema)
+    return canonical(pa.schema([field for field in columns if field.name not in EXTRA.names]))
 
 
 def check_key(key: str, columns: pa.Schema, whose: str) -> None:
@@ -174,7 +177,7 @@ def _watched(
 def _opened(path: Path, queue: QueueDefinition) -> Iterator[_Batches]:
     _, open_reader = _FORMATS[path.suffix]
     with _reading(path), open_reader(path, queue) as (total, batches):
-        yield total, (_as_put(batch, queue, path) for batch in batches)
+        yield total, (_as_put(batch, queue, path) for batch in plain_batches(batches))
 
 
 @contextmanager
@@ -193,7 +196,9 @@ def _keyed(batch: pa.RecordBatch, key: str, path: Path) -> pa.RecordBatch:
             raise OptionError(f"{path} has a column {own!r} with keys: leave out --key")
         batch = batch.drop_columns([own])
     # A column that is missing is null.
-    values = batch.column(found[key.lower()]) if key.lower() in found else pa.nulls(batch.num_rows)
+    values = pa.nulls(batch.num_rows)
+    if key.lower() in found:
+        values = without_dictionary(batch.column(found[key.lower()]), key)
     is_bytes = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
     try:
         keys = values.cast(pa.binary() if is_bytes else pa.string())
@@ -215,8 +220,9 @@ def _as_put(batch: pa.RecordBatch, queue: QueueDefinition, path: Path) -> pa.Rec
             "no schema and takes value, key and headers: create a queue with a schema"
         )
     schema = pa.schema([STORED.field(name) for name in batch.schema.names])
+    columns = [without_dictionary(batch.column(name), name) for name in batch.schema.names]
     try:
-        return batch.cast(schema)
+        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names).cast(schema)
     except pa.ArrowException as error:
         raise SchemaError(f"the columns of {path} do not fit the queue: {error}") from error
 

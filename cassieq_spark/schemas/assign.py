@@ -8,7 +8,6 @@ always do.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
@@ -19,8 +18,7 @@ from cassieq_spark.arguments import did_you_mean, shown
 from cassieq_spark.errors import SchemaError
 from cassieq_spark.schemas.canonical import joined, parts, type_name
 from cassieq_spark.schemas.convert import converted
-
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+from cassieq_spark.schemas.pandas_index import plain_batches
 
 
 def arrow_batches(given: object) -> Iterator[pa.RecordBatch]:
@@ -33,18 +31,22 @@ def arrow_batches(given: object) -> Iterator[pa.RecordBatch]:
     Raises:
         SchemaError: It can't be read like a table, or a batch can't be read.
     """
+    return plain_batches(_batches(given))
+
+
+def _batches(given: object) -> Iterator[pa.RecordBatch]:
     # Not by Arrow's C interface, in which names end at a zero byte.
     if isinstance(given, pa.Table):
         return _read(given.to_reader(), given)
     if isinstance(given, pa.RecordBatchReader):
         return _read(given, given)
     if isinstance(given, pa.RecordBatch):
-        return iter([_without_index(given)])
+        return iter([given])
     try:
         if hasattr(given, "__arrow_c_stream__"):
             return _read(pa.RecordBatchReader.from_stream(given), given)
         if hasattr(given, "__arrow_c_array__"):
-            return iter([_without_index(pa.record_batch(given))])
+            return iter([pa.record_batch(given)])
     except Exception as error:
         raise _unreadable(given, error) from error
     raise SchemaError(
@@ -55,10 +57,11 @@ def arrow_batches(given: object) -> Iterator[pa.RecordBatch]:
 
 def _read(reader: pa.RecordBatchReader, given: object) -> Iterator[pa.RecordBatch]:
     with reader:
-        yield _without_index(pa.RecordBatch.from_pylist([], reader.schema))
+        # Arrow's own makers of empty batches lack some types, such as dictionaries of timestamps.
+        empty = [pa.nulls(0, field.type) for field in reader.schema]
+        yield pa.RecordBatch.from_arrays(empty, schema=reader.schema)
         try:
-            for batch in reader:
-                yield _without_index(batch)
+            yield from reader
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(given, error) from error
 
@@ -68,13 +71,6 @@ def _unreadable(given: object, error: Exception) -> SchemaError:
     return SchemaError(
         f"{shown(given)} can't be read as an Arrow table: {type(error).__name__}: {reason}"
     )
-
-
-def _without_index(given: pa.RecordBatch) -> pa.RecordBatch:
-    """Drop the columns that pandas adds for an index without a name."""
-    if b"pandas" not in (given.schema.metadata or {}):
-        return given
-    return given.select([name for name in given.schema.names if not _PANDAS_INDEX.fullmatch(name)])
 
 
 def assign(

@@ -18,6 +18,7 @@ from pyarrow import types as of
 
 from cassieq_spark.arguments import shown
 from cassieq_spark.errors import OptionError
+from cassieq_spark.schemas.pandas_index import plain_schema
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
@@ -84,14 +85,15 @@ _SAME: tuple[tuple[Any, pa.DataType], ...] = (
 def canonical(schema: pa.Schema) -> pa.Schema:
     """The schema of a queue that has the columns of an Arrow schema; metadata is left out.
 
-    Comments are kept.
+    Comments are kept. The index of pandas is a column if it has a name.
 
     Raises:
+        SchemaError: The schema has metadata of pandas that can't be read.
         OptionError: A column has a name or a type that no queue can have; names the column.
     """
     if not isinstance(schema, pa.Schema):
         raise OptionError(f"a schema must be a pyarrow.Schema, not {shown(schema)}")
-    fields = [_canonical_field(field, "", 0) for field in schema]
+    fields = [_canonical_field(field, "", 0) for field in plain_schema(schema)]
     return checked(pa.schema(fields))
 
 

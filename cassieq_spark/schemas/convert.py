@@ -19,6 +19,7 @@ from cassieq_spark.schemas.canonical import (
     MOST_PRECISION,
     TIMESTAMP,
     TIMESTAMP_NTZ,
+    canonical_type,
     joined,
     parts,
     type_name,
@@ -84,6 +85,19 @@ def converted(
         return _convert(column, field, field.name, exact)
     except _Misfit:
         raise MessageError(_located(column, field, exact, first_row) + advice) from None
+
+
+def without_dictionary(column: pa.Array | pa.ChunkedArray, name: str) -> Any:
+    """Return a column of the same values without a dictionary; the same column if it has none.
+
+    Raises:
+        OptionError: Its values are of a type that no queue has.
+        MessageError: A value does not fit the type that a queue has for it.
+    """
+    if not of.is_dictionary(column.type):
+        return column
+    plain = canonical_type(column.type.value_type, name)
+    return converted(column, pa.field(name, plain), exact=False)
 
 
 def first_failing(rows: pa.Array | pa.RecordBatch, fails: Callable[[Any], object]) -> int:
@@ -157,7 +171,7 @@ def _convert(
     if of.is_null(array.type):
         return pa.nulls(len(array), target)
     if of.is_dictionary(array.type):
-        return _convert(array.dictionary_decode(), field, path, exact, absent)
+        return _convert(_decoded(array, field, path, exact), field, path, exact, absent)
     if of.is_struct(target):
         return _struct(array, target, path, exact)
     if of.is_list(target) or of.is_map(target):
@@ -169,6 +183,29 @@ def _convert(
     if values is None or (not exact and _is_outside(values)):
         raise _Misfit(path, array, field)
     return values
+
+
+def _decoded(array: pa.DictionaryArray, field: pa.Field, path: str, exact: bool) -> pa.Array:
+    """Values of a dictionary, in the type of the field.
+
+    The entries are converted before they are picked, as Arrow can't pick views, or lists of
+    dictionaries. An entry that no row has may be one that does not fit.
+    """
+    entry = field.with_nullable(True)
+    indices = array.indices
+    try:
+        entries = _convert(array.dictionary, entry, path, exact)
+    except _Misfit:
+        used = pc.unique(indices.drop_null())
+        fitting = [
+            _convert(array.dictionary.slice(at, 1), entry, path, exact) for at in used.to_pylist()
+        ]
+        entries = pa.concat_arrays([pa.nulls(0, field.type), *fitting])
+        indices = pc.index_in(indices, used)
+    try:
+        return entries.take(indices)
+    except _ARROW_REFUSES:
+        raise _Misfit(path, array, entry) from None
 
 
 @lru_cache(maxsize=256)

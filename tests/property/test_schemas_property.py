@@ -163,6 +163,53 @@ def _other(data: st.DataObject, type_: pa.DataType) -> pa.DataType:
     return data.draw(st.sampled_from([type_, *others.get(type_, [])]))
 
 
+@given(WITH_ROWS, st.data())
+def test_rows_survive_dictionaries_views_and_other_layouts(
+    case: tuple[pa.Schema, pa.RecordBatch], data: st.DataObject
+):
+    schema, batch = case
+    start = data.draw(st.integers(0, batch.num_rows))
+    arrays = [_laid_out(data, column).slice(start) for column in batch.columns]
+    other = pa.RecordBatch.from_arrays(arrays, names=schema.names)
+
+    assigned = assign(other, schema)
+
+    assigned.validate(full=True)
+    assert told(assigned) == told(batch.slice(start))
+
+
+def _laid_out(data: st.DataObject, array: pa.Array) -> pa.Array:
+    """The same values in another layout of Arrow's, at each level."""
+    type_ = array.type
+    is_null = array.is_null()
+    if of.is_struct(type_):
+        inner = [_laid_out(data, part) for part in array.flatten()]
+        names = [part.name for part in type_]
+        array = pa.StructArray.from_arrays(inner, names, mask=is_null)
+    elif of.is_list(type_):
+        element = _laid_out(data, array.values)
+        kinds = (pa.ListArray, pa.LargeListArray)
+        kind = data.draw(st.sampled_from(kinds))
+        array = kind.from_arrays(array.offsets, element, mask=is_null)
+    elif of.is_map(type_):
+        inner = _laid_out(data, array.keys), _laid_out(data, array.items)
+        array = pa.MapArray.from_arrays(array.offsets, *inner, mask=is_null)
+    elif views := _VIEWS.get(type_):
+        array = array.cast(data.draw(st.sampled_from([type_, *views])))
+    if data.draw(st.booleans()):
+        # Each value is there twice, and every second one is of no row.
+        indices = pa.array(range(len(array)), pa.int32())
+        array = pa.DictionaryArray.from_arrays(indices, pa.concat_arrays([array, array]))
+    return array
+
+
+_VIEWS: dict[pa.DataType, list[pa.DataType]] = {
+    pa.string(): [pa.large_string(), pa.string_view()],
+    pa.binary(): [pa.large_binary(), pa.binary_view()],
+    pa.date32(): [pa.date64()],
+}
+
+
 @given(WITH_ROWS)
 def test_dicts_and_json_objects_are_the_rows_that_they_were(
     case: tuple[pa.Schema, pa.RecordBatch],

@@ -16,6 +16,8 @@ from cassieq_spark.http.gateway.requests import decoded, problems
 from cassieq_spark.http.gateway.responses import body_of, json_object, message_json, pop_receipt
 from cassieq_spark.http.gateway.schemas import NewMessageLine
 from cassieq_spark.http.serving.errors import RefusedError
+from cassieq_spark.schemas.convert import without_dictionary
+from cassieq_spark.schemas.pandas_index import plain_batches, plain_schema
 
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -76,7 +78,10 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
     names = table.column_names
     try:
         casts = {"value": pa.binary(), "key": pa.binary(), "headers": HEADERS}
-        columns = {name: table.column(name).cast(casts[name]).to_pylist() for name in names}
+        columns = {
+            name: without_dictionary(table.column(name), name).cast(casts[name]).to_pylist()
+            for name in names
+        }
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise RefusedError(f"{_TYPES}: {error}") from error
     keys = columns.get("key", [None] * table.num_rows)
@@ -101,11 +106,13 @@ def open_table(
     """
     try:
         stream = declared(body)
-        check(stream.schema)
+        check(plain_schema(stream.schema))
         _check_declared(stream, most, most_bytes)
         with pa.ipc.open_stream(body) as reader:
             table = reader.read_all()
         table.validate(full=True)
+        if table.num_rows:
+            table = pa.Table.from_batches(plain_batches(table.to_batches()))
     except (pa.ArrowException, ValueError, OSError) as error:
         raise RefusedError(f"the body is not an Arrow IPC stream: {error}") from error
     size = max(stream.size, sum(map(_expanded_bytes, table.columns)))
@@ -116,7 +123,7 @@ def open_table(
 def is_bytes(kind: pa.DataType) -> bool:
     """Whether values of a type are texts or bytes, perhaps shared by a dictionary or as views."""
     if pa.types.is_dictionary(kind):
-        return kind.value_type in TEXTS
+        return is_bytes(kind.value_type)
     return kind in TEXTS or kind in _VIEWS
 
 
@@ -200,16 +207,29 @@ def _expanded_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _of_dictionary(chunk: pa.DictionaryArray) -> int:
-    lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
-    return pc.sum(lengths.take(chunk.indices)).as_py() or 0
+    """Bytes of a dictionary's entries, as plain values, and of the rows that refer to them."""
+    entries = chunk.dictionary
+    if not is_bytes(entries.type):
+        width = int(entries.type.bit_width) // 8 + 1
+        return (len(chunk) + len(entries)) * width
+    lengths = _lengths(entries)
+    rows = pc.sum(lengths.take(chunk.indices)).as_py() or 0
+    return int(rows) + (pc.sum(lengths).as_py() or 0)
 
 
 def _of_views(chunk: pa.Array) -> int:
-    _, views, *_ = chunk.buffers()
+    return int(pc.sum(_lengths(chunk)).as_py() or 0)
+
+
+def _lengths(values: pa.Array) -> pa.Int64Array:
+    """The length of each text; views may share their bytes."""
+    if values.type not in _VIEWS:
+        return pc.fill_null(pc.binary_length(values), 0).cast(pa.int64())
+    _, views, *_ = values.buffers()
     words = memoryview(views).cast("i")
-    first = _WORDS_OF_VIEW * chunk.offset
-    used = words[first : first + _WORDS_OF_VIEW * len(chunk) : _WORDS_OF_VIEW]
-    return sum(max(0, length) for length in used)
+    first = _WORDS_OF_VIEW * values.offset
+    used = words[first : first + _WORDS_OF_VIEW * len(values) : _WORDS_OF_VIEW]
+    return pa.array([max(0, length) for length in used], pa.int64())
 
 
 def _check_size(size: int, most_bytes: int) -> None:

@@ -35,7 +35,8 @@ def read_table(
 
     The client checks whether the columns and their values fit. Refused here is what would take
     more memory when it is converted than was computed before: within lists, maps and structs,
-    values must be of the queue's types, and neither dictionaries nor views.
+    values must be of the queue's types, and neither dictionaries nor views; and the values of a
+    dictionary must not be lists, maps or structs.
 
     Returns:
         The rows, and about how many bytes they have.
@@ -73,7 +74,9 @@ def _check_columns(columns: pa.Schema, given: pa.Schema) -> None:
         if name == HEADERS_COLUMN:
             fits = is_headers(field.type)
         elif name == KEY_COLUMN or not of.is_nested(field.type):
-            fits = is_bytes(field.type) or _is_plain(field.type) or of.is_null(field.type)
+            is_dictionary = of.is_dictionary(field.type)
+            kind = field.type.value_type if is_dictionary else field.type
+            fits = is_bytes(kind) or _is_atomic(kind) or of.is_null(field.type)
         else:
             fits = _is_plain(field.type) and _has_same_parts(field, wanted.get(name))
         if not fits:
@@ -91,6 +94,10 @@ def _is_plain(kind: pa.DataType) -> bool:
         return _is_plain(kind.key_type) and _is_plain(kind.item_type)
     if of.is_struct(kind):
         return kind.num_fields > 0 and all(_is_plain(part.type) for part in kind)
+    return _is_atomic(kind)
+
+
+def _is_atomic(kind: pa.DataType) -> bool:
     return kind in TEXTS or of.is_primitive(kind) or of.is_decimal(kind)
 
 

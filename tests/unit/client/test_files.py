@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -222,3 +223,27 @@ def test_a_file_that_delays_its_rows_is_refused_by_a_queue_with_an_order(
         import_file(store, read_queue(store, "k"), file, watch=untold)
 
     assert client.peek("k") == []
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
+def test_the_index_of_a_frame_is_read_from_a_file_if_it_has_a_name(
+    client: Client, store: CountingStore, tmp_path: Path, name: str
+):
+    frame = pd.DataFrame({"fare": [1.5, 2.5, 3.5]})
+    for number, index in enumerate([pd.RangeIndex(1, 4, name="trip"), pd.Index([5, 6, 7])]):
+        table = pa.Table.from_pandas(frame.set_index(index))
+        if name.endswith("parquet"):
+            pq.write_table(table, tmp_path / name)
+        else:
+            with pa.ipc.new_stream(tmp_path / name, table.schema) as writer:
+                writer.write_table(table, max_chunksize=2)
+        client.create_queue(f"q{number}", schema=schema_of_file(tmp_path / name))
+
+        import_file(store, read_queue(store, f"q{number}"), tmp_path / name, watch=untold)
+
+    assert [each.value for each in client.peek("q0")] == [
+        {"fare": 1.5, "trip": 1},
+        {"fare": 2.5, "trip": 2},
+        {"fare": 3.5, "trip": 3},
+    ]
+    assert [each.value for each in client.peek("q1")] == [{"fare": fare} for fare in frame.fare]

@@ -606,3 +606,56 @@ def test_a_message_is_not_replaced_by_a_row_that_does_not_fit(
 def test_a_single_dict_is_not_several(trips: Client):
     with pytest.raises(MessageError, match="for a single value, use put"):
         trips.put_many("trips", TRIP)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "entries", "kind"),
+    [
+        ("a string", ["x", "y"], pa.string_view()),
+        ("a binary", [b"x", b"y"], pa.binary_view()),
+        ("a timestamp", [NOON, NOON + timedelta(days=1)], pa.timestamp("ns", "UTC")),
+        ("a decimal(5,2)", [Decimal("1.50"), Decimal("2.50")], pa.decimal128(5, 2)),
+        ("a array<string>", [["x"], ["y", None]], pa.list_(pa.string_view())),
+        ("a struct<b:string>", [{"b": "x"}, {"b": "y"}], pa.struct([("b", pa.string_view())])),
+        ("a map<string,int>", [[("x", 1)], [("y", 2)]], pa.map_(pa.string(), pa.int32())),
+    ],
+)
+def test_dictionaries_count_as_their_values(
+    client: Client, ddl: str, entries: list[Any], kind: pa.DataType
+):
+    column = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1]), pa.array(entries, kind))
+    client.create_queue("d", schema=ddl)
+
+    client.put_many(
+        "d", pa.table({"a": column, "_key": pa.array(list("xyxy")).dictionary_encode()})
+    )
+
+    expected = [dict(each) if ddl.startswith("a map") else each for each in entries]
+    first, second = expected
+    assert values(client, "d") == [{"a": each} for each in (second, None, first, second)]
+    assert [each.key for each in client.peek("d")] == [b"x", b"y", b"x", b"y"]
+
+
+def test_an_entry_of_a_dictionary_must_fit_if_a_row_has_it(client: Client):
+    entries = pa.array([300, 1])
+    client.create_queue("d", schema="a tinyint")
+
+    with pytest.raises(MessageError, match=r"'a', row 1 .*: 300 of type bigint does not fit"):
+        client.put_many(
+            "d", pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([1, 0]), entries)})
+        )
+    client.put_many("d", pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([1]), entries)}))
+
+    assert values(client, "d") == [{"a": 1}]
+
+
+def test_nulls_among_the_entries_of_a_dictionary_are_nulls(client: Client):
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["x", None]))
+    client.create_queue("d", schema="a string")
+    client.create_queue("full", schema="a string not null")
+
+    client.put_many("d", pa.table({"a": column}))
+
+    assert values(client, "d") == [{"a": "x"}, {"a": None}]
+    with pytest.raises(MessageError, match=r"'a', row 1 .*: it is null"):
+        client.put_many("full", pa.table({"a": column}))

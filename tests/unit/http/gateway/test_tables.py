@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -51,6 +52,7 @@ MANY = 100_000_000
         {"spot": pa.StructArray.from_arrays([SHARED], ["x"])},
         {"spot": pa.array([{"x": True}])},
         {"name": pa.DictionaryArray.from_arrays(pa.array([0]), pa.array([["a"]]))},
+        {"name": pa.DictionaryArray.from_arrays(pa.array([0]), no_bytes(1))},
         {"name": pa.RunEndEncodedArray.from_arrays(pa.array([900]), WORDS)},
         {"tags": pa.array([[("a", "1")]], pa.map_(pa.string(), pa.string()))},
         {"more": no_bytes(MANY)},
@@ -75,9 +77,28 @@ def test_a_dictionary_counts_for_each_row():
     assert refused({"name": shared}).status == 413
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view()])
+def test_entries_of_a_dictionary_count_even_if_no_row_has_them(kind: pa.DataType):
+    words = pa.array(["x" * MOST_BYTES], kind)
+    validity, *views = words.buffers()
+    shared = words
+    if kind == pa.string_view():
+        same = pa.py_buffer(views[0].to_pybytes()[:16] * 900)
+        shared = pa.Array.from_buffers(kind, 900, [validity, same, *views[1:]])
+    unused = pa.DictionaryArray.from_arrays(pa.array([None], pa.int16()), shared)
+
+    assert refused({"name": unused}).status == 413
+
+
 @pytest.mark.parametrize(
     "columns",
     [
+        {"at": pa.array([NOON, None]).dictionary_encode()},
+        {
+            "name": pa.DictionaryArray.from_arrays(
+                pa.array([1, None]), pa.array(["a", "b"], pa.string_view())
+            )
+        },
         {"NAME": pa.array(["a", None], pa.large_string())},
         {"name": pa.array(["a", "b"], pa.string_view())},
         {"name": pa.nulls(2)},
@@ -95,6 +116,19 @@ def test_what_the_client_is_to_judge_passes(columns):
 
     assert table.num_rows == 2
     assert size <= MOST_BYTES
+
+
+def test_the_index_of_a_frame_is_a_column_if_it_has_a_name():
+    frame = pd.DataFrame({"name": ["a", "b"]})
+    columns = schema_of("name string, trip bigint")
+    named = pa.Table.from_pandas(frame.set_index(pd.RangeIndex(1, 3, name="trip")))
+    unnamed = pa.Table.from_pandas(frame.set_index(pd.Index([5, 7])))
+
+    table, _ = read_table(stream_of(named), columns, 2, MOST_BYTES)
+    other, _ = read_table(stream_of(unnamed), columns, 2, MOST_BYTES)
+
+    assert table.to_pydict() == {"name": ["a", "b"], "trip": [1, 2]}
+    assert other.to_pydict() == {"name": ["a", "b"]}
 
 
 def message(value: dict[str, object]) -> Message:
