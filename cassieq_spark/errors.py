@@ -11,7 +11,7 @@ CassieqError                       retryable: is the same call worth repeating?
 │   │   └── DeletedError           the message of this position is deleted
 │   ├── ExistsError                there is one of that name already
 │   ├── BatchOrderError            a sink has published a later batch than this one
-│   ├── BatchChangedError          a sink has published this batch with another content
+│   ├── BatchChangedError          this batch, or key, was published with another content
 │   └── SchemaChangedError         messages have columns that were added meanwhile      retryable
 ├── LeaseLostError                 someone else holds the messages, or has finished them
 ├── UnreadableError                stored bytes are no messages: damaged, or not of this program
@@ -81,7 +81,7 @@ class BatchOrderError(QueueStateError):
 
 
 class BatchChangedError(QueueStateError):
-    """A sink has published a batch of this number, and its content was another one."""
+    """A batch of this number, or under this key, was published with another content."""
 
 
 class SchemaChangedError(QueueStateError):

@@ -262,7 +262,8 @@ class Client:
             txn_app_id: Names the writer. Calls of the same ``txn_version`` publish once.
             txn_version: The number of this call, higher than those before it.
             idempotency_key: Used instead of these two. Calls with the same key publish once; the
-                queue remembers the key for a day.
+                queue remembers the key for a day. In a queue with several partitions, one more
+                read for each partition that gets no message.
 
         Returns:
             Their monotons, in order; empty if there were no messages. With several partitions,
@@ -275,7 +276,7 @@ class Client:
             SchemaError: A table has other columns than the queue, or both columns of time.
             OptionError: A delay, or the name of the batch, is not valid; or messages are to be
                 delayed, in a queue with an order.
-            BatchChangedError: This version was published before with other messages.
+            BatchChangedError: This version, or key, was published before with other messages.
             BatchOrderError: A higher version was published before.
             QueueStateError: There is no such queue.
             NotAppliedError: It took longer than the repair job allows; nothing is visible.

@@ -84,11 +84,13 @@ def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
     if last_plan is not None:
         is_same = plan is not None and plan.digest == last_plan.digest
     else:
-        is_same = (
-            _way(last.fingerprint) != _way(batch.fingerprint)
-            or last.fingerprint == batch.fingerprint
-        )
+        is_same = not fingerprints_differ(last.fingerprint, batch.fingerprint)
     return Standing.PUBLISHED if is_same else Standing.CHANGED
+
+
+def fingerprints_differ(one: str | None, other: str | None) -> bool:
+    """Whether two contents are known to differ: both were computed, and in the same way."""
+    return one is not None and other is not None and one != other and _way(one) == _way(other)
 
 
 def _way(fingerprint: str) -> str:

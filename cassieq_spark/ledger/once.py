@@ -18,7 +18,7 @@ from cassieq_spark.ledger.decide import Publication
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import PendingBlock, block_time
 from cassieq_spark.store.decoded import decoded, demand
-from cassieq_spark.store.protocol import Insert, Row, RowKey, Slice
+from cassieq_spark.store.protocol import Insert, Row, RowKey, Slice, Value
 
 #: Programs repeat a put within minutes, or within hours after an outage.
 KEY_LIFETIME = timedelta(days=1)
@@ -45,11 +45,28 @@ class Once:
         lifetime: How long it is remembered, in whole seconds.
         begun_at: When this attempt began, by this machine's clock: before it read the name, and
             before it wrote anything.
+        fingerprint: That of all that is published under the name, in whichever partitions; None:
+            whatever it is, it is the same.
     """
 
     name: str
     lifetime: timedelta
     begun_at: datetime = field(default_factory=partial(datetime.now, UTC), compare=False)
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What the ledger remembers of a name that is used.
+
+    Attributes:
+        mark: What became of the name.
+        fingerprint: That of what was published under it; None: unknown, as for a put that an
+            earlier release has published.
+    """
+
+    mark: Mark
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +82,31 @@ def once_of_key(idempotency_key: str) -> Once:
     return Once(f"key:{idempotency_key}", KEY_LIFETIME)
 
 
-def read_mark(ledger: Ledger, once: Once) -> Mark | None:
+def read_used(ledger: Ledger, once: Once) -> Used | None:
     """Read what the ledger remembers of a name; None if nothing. One read."""
     rows = ledger.read(Slice(row=once_key(once.name))).rows
-    return Mark(last_batch_of(rows[0])) if rows else None
+    return used_of(rows[0]) if rows else None
+
+
+def read_mark(ledger: Ledger, once: Once) -> Mark | None:
+    """Read how a name is marked; None if it is not. One read."""
+    used = read_used(ledger, once)
+    return used.mark if used else None
 
 
 @decoded
-def last_batch_of(row: Row) -> int:
-    """Decode the row of a name: the number of its `Mark`."""
+def used_of(row: Row) -> Used:
+    """Decode the row of a name."""
     values: Any = row
     demand(row, "batch_id")
-    batch_id: int = values["batch_id"]
-    return batch_id
+    return Used(Mark(values["batch_id"]), values["fingerprint"])
 
 
 def mark(once: Once, mark: Mark) -> Insert:
     """Mark a name, unless it is marked already."""
-    values = {"batch_id": int(mark)}
+    values: dict[str, Value] = {"batch_id": int(mark)}
+    if once.fingerprint is not None:
+        values["fingerprint"] = once.fingerprint
     return Insert(once_key(once.name), values, if_absent=True, ttl=once.lifetime)
 
 

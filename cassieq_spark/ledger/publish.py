@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import (
@@ -23,9 +24,9 @@ from cassieq_spark.ledger.decide import (
     Publication,
     decide_publish,
 )
-from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
+from cassieq_spark.ledger.identity import PlanIdentity, Standing, fingerprints_differ, standing_of
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.once import Mark, Once, TooLate, claim, last_batch_of, once_key
+from cassieq_spark.ledger.once import Once, TooLate, Used, claim, once_key, used_of
 from cassieq_spark.ledger.state import LedgerStatus, check_open, sink_batch_of, sink_key
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch, name_of
 from cassieq_spark.store.protocol import MOST_OPS
@@ -74,7 +75,7 @@ def publish(
         backoff: Paces the attempts, and is told of lost races.
 
     Raises:
-        BatchChangedError: The sink has published other messages under this number.
+        BatchChangedError: Other messages were published under this number, or this name.
         BatchOrderError: The sink has published a later batch.
         ContentionError: Other publishers won again and again.
         NotAppliedError: The blocks may be deleted already, as the fence has passed them or their
@@ -98,7 +99,7 @@ def publish(
     return _Publishing(ledger, pending, batch, fail_on_changed, backoff or Backoff()).run()
 
 
-_Decision = Publication | AlreadyPublished | Fenced | FromTheFuture | Mark | TooLate
+_Decision = Publication | AlreadyPublished | Fenced | FromTheFuture | Used | TooLate
 
 
 @dataclass(slots=True)
@@ -135,14 +136,8 @@ class _Publishing:
                     failing = self.fail_on_changed
                     skip_published(queue_id, self.batch, last, fail_on_changed=failing)
                     return Published(None)
-                case Mark():
-                    logger.warning(
-                        "queue %s: %s is %s already: nothing to do",
-                        queue_id,
-                        self.batch,
-                        decision.name.lower(),
-                        extra={"action": ALREADY_PUBLISHED, "queue": queue_id},
-                    )
+                case Used() if isinstance(self.batch, Once):
+                    skip_used(queue_id, self.batch, decision)
                     return Published(None)
                 case TooLate(begun_at=begun_at, most=most):
                     raise NotAppliedError(
@@ -197,7 +192,7 @@ class _Publishing:
             last = None if row is None else sink_batch_of(row)
             return decide_publish(head, self.pending, batch=batch, last=last, now=sure_now)
         if row is not None:
-            return Mark(last_batch_of(row))
+            return used_of(row)
         decision = decide_publish(head, self.pending, batch=None, last=None, now=sure_now)
         if not isinstance(decision, Publication):
             return decision
@@ -307,6 +302,43 @@ def _other_plan(queue_id: QueueId, batch: SinkBatch, last: SinkBatch) -> str:
         "Otherwise, the checkpoint was restored from an older copy, or is the copy of one with "
         "which another query runs: continue with the newest one; or with a new one, which "
         "publishes its messages again"
+    )
+
+
+def skip_used(queue_id: QueueId, once: Once, used: Used) -> None:
+    """Log that a write is skipped because its name is used, or refuse the write.
+
+    A put that is skipped although it has other messages is lost, as its program counts it as done.
+
+    Args:
+        once: The name with the fingerprint of the write; without one if it has no rows.
+        used: What the ledger remembers of the name.
+
+    Raises:
+        BatchChangedError: Something with another content was published under the name.
+    """
+    if fingerprints_differ(used.fingerprint, once.fingerprint):
+        refuse_other_content(queue_id)
+    logger.warning(
+        "queue %s: %s is %s already: nothing to do",
+        queue_id,
+        once,
+        used.mark.name.lower(),
+        extra={"action": ALREADY_PUBLISHED, "queue": queue_id},
+    )
+
+
+def refuse_other_content(queue_id: QueueId) -> NoReturn:
+    """Refuse a put whose idempotency key was used for another content.
+
+    Raises:
+        BatchChangedError: Always.
+    """
+    raise BatchChangedError(
+        f"queue {queue_id}: this idempotency key was used for a put with another content; nothing "
+        "was published now. A repeated put has the same messages, with the same keys and headers, "
+        "in any order: so make them before the first attempt, and not in each attempt anew. If it "
+        "is another put, give it a key of its own"
     )
 
 

@@ -21,8 +21,13 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.once import Once
-from cassieq_spark.ledger.publish import Published, check_order, skip_published
+from cassieq_spark.ledger.once import Once, read_used
+from cassieq_spark.ledger.publish import (
+    Published,
+    check_order,
+    refuse_other_content,
+    skip_published,
+)
 from cassieq_spark.model import (
     Positions,
     QueueDefinition,
@@ -182,7 +187,7 @@ def publish_all(
     visible together, or never. If one of several partitions fails, others may be visible; a write
     that has a name is completed by repeating it.
 
-    If a sink publishes it, one more read before for each partition that gets no message; these
+    If the write has a name, one more read before for each partition that gets no message; these
     reads go out at the same time, too.
 
     Args:
@@ -195,7 +200,7 @@ def publish_all(
 
     Raises:
         BatchOrderError: The sink has published a later batch; nothing is published.
-        BatchChangedError: The sink has published other messages under this number; likewise.
+        BatchChangedError: Other messages were published under this number, or this name; likewise.
         OutcomeUnknownError: See `publish_written`; or the write has no name, and only some of the
             partitions have published it.
         CassieqError: See `publish_written`.
@@ -204,6 +209,7 @@ def publish_all(
     if len(versions) > 1:
         raise InvariantError(f"the tasks of one write named several versions: {sorted(versions)}")
     whole = sum((each.fingerprint for each in written), Fingerprint())
+    _check_key(store, written)
     if (batch := _batch_of(written, whole)) is not None:
         if _is_done(batch, _lasts(store, written, batch), fail_on_changed=fail_on_changed):
             return {each.queue_id: Published(None) for each in written}
@@ -336,6 +342,29 @@ def _lasts(store: Store, written: Sequence[Written], batch: SinkBatch) -> dict[Q
         for queue_id, last in lasts.items()
         if standing_of(batch, last) is not Standing.NEW
     }
+
+
+def _check_key(store: Store, written: Sequence[Written]) -> None:
+    """Refuse a put if its idempotency key is used in a partition that the put leaves out.
+
+    One read for each such partition, all at the same time.
+
+    Raises:
+        BatchChangedError: The key is used there, so for another content: the same content goes to
+            the same partitions, whatever the mark says of it.
+    """
+    one = next(iter(written), None)
+    if one is None or one.partitions == 1 or not isinstance(one.batch, Once):
+        return
+    once = one.batch
+    name, version, _ = parts_of_id(one.queue_id)
+    read = {each.queue_id for each in written}
+    every = [id_of(name, version, number) for number in range(one.partitions)]
+    others = [each for each in every if each not in read]
+    used = in_parallel(lambda each: read_used(Ledger(store, each), once), others)
+    for queue_id, mark in zip(others, used, strict=True):
+        if mark is not None:
+            refuse_other_content(queue_id)
 
 
 def _is_done(

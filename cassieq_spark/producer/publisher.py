@@ -16,8 +16,14 @@ from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.once import Mark, Once, read_mark
-from cassieq_spark.ledger.publish import Published, check_order, publish, skip_published
+from cassieq_spark.ledger.once import Once, Used, read_used
+from cassieq_spark.ledger.publish import (
+    Published,
+    check_order,
+    publish,
+    skip_published,
+    skip_used,
+)
 from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Range, SinkBatch
 from cassieq_spark.producer.blocks import MOST_TIMES, checked_rows, write_block, write_blocks
 from cassieq_spark.producer.new_message import CheckedMessage, Visible, batches_of
@@ -35,8 +41,8 @@ class Written:
         queue_id: Which version and partition of which queue.
         batch: The name under which the batch is published once; None if it has none.
         blocks: The task's blocks; none if the batch was published before.
-        fingerprint: The fingerprint of the task's rows, if a sink publishes the batch; of their
-            keys only, if the batch is known by its plan and the queue has several partitions.
+        fingerprint: The fingerprint of the task's rows, if the batch has a name; of their keys
+            only, if the batch is known by its plan and the queue has several partitions.
         published: What was published before under the name; None: nothing.
         partitions: How many partitions the queue has.
         is_fresh: Whether no partition had published the batch, or a later one, when the write was
@@ -47,7 +53,7 @@ class Written:
     batch: SinkBatch | Once | None = None
     blocks: tuple[PendingBlock, ...] = ()
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    published: SinkBatch | Mark | None = None
+    published: SinkBatch | Used | None = None
     partitions: int = 1
     is_fresh: bool = False
 
@@ -83,9 +89,9 @@ class Attempt:
         self._is_fresh = is_fresh
         self._fingerprint_of = _fingerprint_of(queue, batch)
         self._fingerprint = Fingerprint()
-        self.published: SinkBatch | Mark | None = None
+        self.published: SinkBatch | Used | None = None
         if isinstance(batch, Once):
-            self.published = read_mark(ledger, batch)
+            self.published = read_used(ledger, batch)
         elif batch is not None and not is_fresh:
             last = ledger.read_sink(batch.sink)
             check_order(queue.queue_id, batch, last)
@@ -132,7 +138,7 @@ def _fingerprint_of(
     If its plan tells the batch, only where its rows go counts, and with one partition not even
     that.
     """
-    if not isinstance(batch, SinkBatch):
+    if batch is None:
         return None
     form = form_of(queue)
     if PlanIdentity.of(batch.fingerprint) is None:
@@ -159,9 +165,9 @@ def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
 ) -> Written:
     """Write the messages of one task to one partition, unless the batch was published before.
 
-    One write for each chunk, and one read if the batch has a name, unless ``is_fresh``. If its
-    sink has published the batch, and the plan of the batch is not known, the rows are read all the
-    same, for their fingerprint.
+    One write for each chunk, and one read if the batch has a name, unless ``is_fresh``. If it was
+    published before, and its plan is not known, the rows are read all the same, for their
+    fingerprint.
 
     Args:
         queue: Which queue, or which partition of it.
@@ -239,7 +245,7 @@ def publish_written(
         backoff: Likewise.
 
     Raises:
-        BatchChangedError: The sink has published other messages under this number.
+        BatchChangedError: Other messages were published under this number, or this name.
         BatchOrderError: The sink has published a later batch.
         QueueStateError: The queue was purged or deleted since the tasks began.
     """
@@ -247,7 +253,7 @@ def publish_written(
         return Published(Range(0, 0))
     queue_id = _only("versions of a queue", {each.queue_id for each in written})
     batch = _only("batches", {each.batch for each in written})
-    if isinstance(batch, SinkBatch) and PlanIdentity.of(batch.fingerprint) is None:
+    if batch is not None and PlanIdentity.of(batch.fingerprint) is None:
         fingerprint = sum((each.fingerprint for each in written), Fingerprint())
         # Without rows no message can be lost, whatever was published.
         batch = replace(batch, fingerprint=str(fingerprint) if fingerprint.rows else None)
@@ -260,6 +266,8 @@ def publish_written(
         )
     if isinstance(batch, SinkBatch) and isinstance(last, SinkBatch):
         skip_published(queue_id, batch, last, fail_on_changed=fail_on_changed)
+    elif isinstance(batch, Once) and isinstance(last, Used):
+        skip_used(queue_id, batch, last)
     return Published(None)
 
 

@@ -248,6 +248,7 @@ class HttpQueue:
         Raises:
             HttpError: The gateway refused. With status 504, or without an answer (status 0), the
                 outcome is unknown: repeat the put only under an idempotency key.
+            HttpStateError: The key was used for other messages; nothing was put.
         """
         new = message_given(value, key, headers, delay, visible_at)
         query = delay_sent(new.delay, new.visible_at)

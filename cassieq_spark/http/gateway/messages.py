@@ -69,6 +69,7 @@ _JSON, _BYTES = "application/json", "application/octet-stream"
 _MONOTON = re.compile("[0-9]{1,19}")
 
 _STALE = {409: "The receipt is stale"}
+_OTHER_PUT = {409: "The Idempotency-Key was used for other messages"}
 _NO_GROUP = {409: "The group was deleted, or the queue is being purged or deleted"}
 
 
@@ -81,6 +82,7 @@ _NO_GROUP = {409: "The group was deleted, or the queue is being purged or delete
     answers={
         200: "The message was put before, under the same Idempotency-Key",
         201: "The message is published and durable",
+        **_OTHER_PUT,
     },
     examples={200: {"monoton": None}, 201: {"monoton": 0}},
 )
@@ -179,6 +181,7 @@ async def ack(call: Call) -> Response:
     answers={
         200: "The messages were put before, under the same Idempotency-Key",
         201: "The messages are published and durable",
+        **_OTHER_PUT,
         415: "The body is neither JSON lines nor Arrow",
     },
     examples={200: {"start": None, "stop": None}, 201: {"start": 0, "stop": 2}},

@@ -126,6 +126,24 @@ def test_what_is_put_under_one_idempotency_key_is_there_once(orders: Account):
     assert empty.status_code == 400
 
 
+def test_another_put_under_an_idempotency_key_is_refused(orders: Account):
+    named = {"Idempotency-Key": "3f0c"}
+    put(orders, {"message": "a", "key": "k"}, headers=named)
+
+    others = [
+        put(orders, {"message": "a", "key": "l"}, headers=named),
+        put(orders, {"message": "b", "key": "k"}, headers=named),
+        orders.ask("POST", "/orders/messages", content="a", headers=named),
+    ]
+
+    assert [each.status_code for each in others] == [409] * 3
+    assert others[0].json()["reason"] == "Conflict"
+    assert "used for a put with another content" in others[0].json()["message"]
+    same = {"content": "a", "headers": named, "params": {"key": "k"}}
+    assert orders.ask("POST", "/orders/messages", **same).status_code == 200
+    assert [each["message"] for each in got(orders)] == ["a"]
+
+
 def test_key_and_headers_of_a_single_message_come_back(orders: Account):
     orders.ask(
         "POST",

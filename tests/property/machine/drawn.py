@@ -70,7 +70,9 @@ DELAYS = st.lists(
     min_size=1,
     max_size=3,
 )
-KEYS = st.builds(Key, st.sampled_from(["up", "down"]))
+KEYS = st.builds(
+    Key, st.sampled_from(["up", "down"]), st.sampled_from([None, "3:one", "3:other", "2:old"])
+)
 SINK_BATCHES = st.builds(
     SinkBatch,
     st.sampled_from(["left", "right"]),

@@ -55,6 +55,7 @@ class LedgerModel:
     Attributes:
         publishing: PendingBlock that somebody tries to publish now, with their batch, or name.
         uses: When something was published under each name.
+        contents: The fingerprint of what was published last under each name.
         published: The blocks that ever were, by monoton of each message.
         registered: Groups by name: first monoton owed, and groups version.
         fence_is_wrong: Whether a clock that was ahead may have raised the fence, so that somebody
@@ -76,6 +77,7 @@ class LedgerModel:
         self.foreign: Callable[[Sequence[Block], str], None] | None = None
         self.publishing: list[tuple[Sequence[PendingBlock], SinkBatch | Once | None]] = []
         self.uses: defaultdict[str, list[datetime]] = defaultdict(list)
+        self.contents: dict[str, str | None] = {}
         self._marks: set[str] = set()
         self.published: dict[int, Block] = {}
         self.sinks: dict[str, SinkBatch] = {}
@@ -230,6 +232,7 @@ class LedgerModel:
             again = once.begun_at - at.replace(microsecond=0)
             assert again >= once.lifetime / 2, (once, at, "I4: used twice")
         self.uses[once.name].append(self._clock.now)
+        self.contents[once.name] = once.fingerprint
 
     def _are(self, blocks: Sequence[Block], pending: Sequence[PendingBlock]) -> bool:
         return [(b.block, b.stop - b.start, b.size, b.visible_at) for b in blocks] == [

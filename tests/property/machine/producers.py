@@ -13,6 +13,7 @@ from cassieq_spark.errors import (
     NotAppliedError,
     OutcomeUnknownError,
 )
+from cassieq_spark.ledger.identity import fingerprints_differ
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import publish
@@ -25,9 +26,10 @@ KEY_LIFETIME = timedelta(seconds=6)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """An idempotency key."""
+    """An idempotency key, and what is put under it: the same fingerprint, the same content."""
 
     name: str
+    fingerprint: str | None = None
 
 
 Named = SinkBatch | Key | None
@@ -98,13 +100,15 @@ class Producers:
 
     def _publish(self, pending: Sequence[PendingBlock], named: Named, begun_at: datetime) -> None:
         if isinstance(named, Key):
-            self._publish_once(pending, Once(f"key:{named.name}", KEY_LIFETIME, begun_at))
+            once = Once(f"key:{named.name}", KEY_LIFETIME, begun_at, named.fingerprint)
+            self._publish_once(pending, once)
         else:
             self._publish_batch(pending, named)
 
     def _publish_once(self, pending: Sequence[PendingBlock], once: Once) -> None:
         ledger, store, trying = self._model.ledger, self._world.store, (pending, once)
         troubles, is_marked = store.unrest, ledger.is_marked(once)
+        is_other = fingerprints_differ(ledger.contents.get(once.name), once.fingerprint)
         blocks = [each.block for each in pending]
         ledger.publishing.append(trying)
         try:
@@ -117,10 +121,14 @@ class Producers:
         except OutcomeUnknownError:
             assert troubles < store.unrest
             return  # it may still arrive
+        except BatchChangedError:
+            assert fingerprints_differ(ledger.contents[once.name], once.fingerprint)
+            assert is_marked or troubles < store.unrest
         else:
             assert monotons is not None or ledger.uses[once.name]
             if troubles == store.unrest:
                 assert is_marked == (monotons is None), "I4"
+                assert not (is_marked and is_other), "skipped, although it is another put"
         ledger.publishing.remove(trying)
 
     def _publish_batch(self, pending: Sequence[PendingBlock], batch: SinkBatch | None) -> None:

@@ -24,6 +24,8 @@ from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.faults import FakeClock
 
 SECOND = timedelta(seconds=1)
+#: Of a put under a key: it reads the queue, the name, and the head with the name; the LWT.
+CALLS_OF_A_PUT = 4
 
 
 def values(client: Client, queue: str = "q") -> list[bytes]:
@@ -331,6 +333,57 @@ def test_what_was_put_stays_as_few_bytes_as_it_needs():
 
     assert (chunk["start"], chunk["stop"]) == (0, 1)
     assert len(bucket[0].data) < 500
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ["a", NewMessage("c", "k", {"h": "1"})],
+        ["a", NewMessage("b", "l", {"h": "1"})],
+        ["a", NewMessage("b", "k", {"h": "2"})],
+        ["a", NewMessage("b", "k")],
+        ["a"],
+        ["a", "a", NewMessage("b", "k", {"h": "1"})],
+    ],
+)
+def test_another_put_under_an_idempotency_key_is_refused(
+    client: Client, store: CountingStore, other: list[str | NewMessage]
+):
+    first = ["a", NewMessage("b", "k", {"h": "1"})]
+    client.put_many("q", first, idempotency_key="k")
+    store.reset()
+
+    with pytest.raises(
+        BatchChangedError, match=r"another content; nothing was published now"
+    ) as e:
+        client.put_many("q", other, idempotency_key="k")
+
+    assert not e.value.retryable
+    assert store.cas_count == 0
+    assert values(client) == [b"a", b"b"]
+    assert client.put_many("q", reversed(first), delay=SECOND, idempotency_key="k") is None
+
+
+def test_a_purge_forgets_what_was_put_under_a_key(client: Client):
+    client.put_many("q", ["a"], idempotency_key="k")
+    client.purge_queue("q")
+
+    assert client.put_many("q", ["b"], idempotency_key="k") == Range(0, 1)
+
+
+@pytest.mark.parametrize("calls", range(CALLS_OF_A_PUT))
+def test_of_two_puts_under_one_key_at_the_same_moment_the_later_one_is_refused(
+    client: Client, store: CountingStore, trouble: FaultyStore, calls: int
+):
+    other = Client.from_store(store)
+    trouble.interrupt(
+        lambda: other.put_many("q", ["first"], idempotency_key="k") and None, after=calls
+    )
+
+    with pytest.raises(BatchChangedError):
+        client.put_many("q", ["second"], idempotency_key="k")
+
+    assert values(other) == [b"first"]
 
 
 def test_what_is_put_under_an_idempotency_key_is_there_once(client: Client):

@@ -21,7 +21,7 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
 )
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.once import Once, once_of_key
+from cassieq_spark.ledger.once import Mark, Once, mark, once_of_key
 from cassieq_spark.model import Chunk, Positions, QueueId, Range, SinkBatch
 from cassieq_spark.producer.partitioned import publish_all, write_messages
 from cassieq_spark.producer.partitioner import partition_of_key
@@ -299,10 +299,11 @@ def test_a_lower_version_without_keys_is_refused():
         ([None, *ALL], BATCH, 4),
         ([KEYS[0][0]], BATCH, 1 + 3),
         ([*ALL], BATCH, 4),
-        ([None], once_of_key("k"), 1),
+        ([None], once_of_key("k"), 1 + 3),
+        ([*ALL], once_of_key("k"), 4),
     ],
 )
-def test_a_batch_of_a_sink_is_looked_for_in_the_partitions_that_it_leaves_out(
+def test_a_batch_with_a_name_is_looked_for_in_the_partitions_that_it_leaves_out(
     queue: PartitionedQueue, keys: list[str | None], batch: SinkBatch | Once | None, reads: int
 ):
     tasks = [write_messages(queue.store, queue.definition, [rows(*keys)], batch) for _ in range(3)]
@@ -324,6 +325,59 @@ def test_a_put_under_a_key_is_completed_by_repeating_it(queue: PartitionedQueue)
         publish_all(queue.store, again)
 
     assert len(queue.peek()) == 9
+
+
+def put_under_key(queue: PartitionedQueue, *messages: NewMessage) -> object:
+    return queue.client.put_many("orders", messages, idempotency_key="k")
+
+
+def test_a_put_that_is_repeated_with_other_keys_is_refused_in_whichever_partition_it_is_due(
+    queue: PartitionedQueue,
+):
+    """As of a program that makes its keys in each attempt anew."""
+    put_under_key(queue, *(NewMessage("pay", key) for key in KEYS[0]))
+
+    for key in ALL:
+        with pytest.raises(
+            BatchChangedError, match=r"used for a put with another content; nothing"
+        ):
+            put_under_key(queue, NewMessage("pay", key))
+
+    assert queue.peek() == ["pay", "pay"]
+    assert put_under_key(queue, *(NewMessage("pay", key) for key in KEYS[0])) is None
+
+
+@pytest.mark.parametrize("part", range(1, PARTITIONS))
+def test_another_put_under_a_key_of_which_a_part_is_published_is_refused_and_the_first_completed(
+    queue: PartitionedQueue, part: int
+):
+    once = once_of_key("k")
+    written = write_messages(queue.store, queue.definition, [rows(*ALL)], once)
+    publish_some(queue.store, written, written[:part])
+
+    for other in (ALL[:-1], [*ALL, None], KEYS[3]):
+        again = write_messages(queue.store, queue.definition, [rows(*other)], once)
+        with pytest.raises(BatchChangedError):
+            publish_all(queue.store, again)
+    assert len(queue.peek()) == 2 * part
+
+    again = write_messages(queue.store, queue.definition, [rows(*ALL)], once)
+    publish_all(queue.store, again)
+    assert sorted(by_key(queue.peek())) == sorted(ALL)
+    assert len(queue.peek()) == 8
+
+
+def test_what_an_earlier_release_put_under_a_key_is_known_by_its_partitions(
+    queue: PartitionedQueue,
+):
+    """It left a mark without a fingerprint."""
+    ledger = Ledger(queue.memory, queue.definition.of_partition(0).queue_id)
+    assert ledger.cas([mark(once_of_key("k"), Mark.PUBLISHED)])
+
+    assert put_under_key(queue, NewMessage("pay", KEYS[0][0])) is None
+    with pytest.raises(BatchChangedError):
+        put_under_key(queue, NewMessage("pay", KEYS[1][0]))
+    assert queue.peek() == []
 
 
 def test_tasks_of_two_versions_publish_nothing(queue: PartitionedQueue):

@@ -80,13 +80,17 @@ def test_nothing_is_written_below_the_last_batch_of_a_sink(scene: Scene):
         scene.write("b", batch=replace(BATCH, batch_id=6))
 
 
-def test_under_a_key_that_was_used_nothing_is_read_or_written(scene: Scene):
+def test_under_a_key_that_was_used_nothing_is_written_and_the_content_compared(scene: Scene):
     key = once_of_key("k")
-    scene.publish([write_partition(scene.store, scene.queue, [batch_of("a")], key)])
+    scene.publish([write_partition(scene.store, scene.queue, [batch_of("a"), batch_of("b")], key)])
 
-    again = write_partition(scene.store, scene.queue, iter([None]), key)  # type: ignore[list-item]
+    again = write_partition(scene.store, scene.queue, [batch_of("b"), batch_of("a")], key)
+    other = write_partition(scene.store, scene.queue, [batch_of("b")], key)
 
+    assert (again.blocks, other.blocks) == ((), ())
     assert scene.publish([again]).monotons is None
+    with pytest.raises(BatchChangedError):
+        scene.publish([other])
 
 
 def test_tasks_of_several_batches_are_not_published_together(scene: Scene):

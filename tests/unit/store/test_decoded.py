@@ -8,7 +8,7 @@ import pytest
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.groups.state import head_of as group_head_of
 from cassieq_spark.groups.state import registration_of, slots_of, waiting_of
-from cassieq_spark.ledger.once import last_batch_of
+from cassieq_spark.ledger.once import used_of
 from cassieq_spark.ledger.state import block_of, group_of, head_of, seek_pin_of, sink_batch_of
 from cassieq_spark.store.tables import SHAPES, Table
 
@@ -18,7 +18,7 @@ DECODERS: dict[str, tuple[Table, str, Callable[[Any], object]]] = {
     "seek pin": (Table.LEDGER, "seek_pin", seek_pin_of),
     "block": (Table.LEDGER, "block", block_of),
     "sink": (Table.LEDGER, "sink", sink_batch_of),
-    "name": (Table.LEDGER, "once", last_batch_of),
+    "name": (Table.LEDGER, "once", used_of),
     "group's head": (Table.GROUP_STATE, "head", group_head_of),
     "registration": (Table.GROUP_STATE, "registration", registration_of),
     "slot": (Table.GROUP_STATE, "slot", lambda row: slots_of([row])),
