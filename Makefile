@@ -185,6 +185,10 @@ competing: bench-tools ## Three queries share 1,000,000 messages, and are killed
 replays: bench-tools ## Queries are killed at the worst moments, 1 to 6 times: is anything published twice?
 	$(PYTHON) -m trials.replays $(REPLAYS_ARGS)
 
+.PHONY: competing-readers
+competing-readers: bench-tools ## Threads, clients and processes of one group share a queue: LWTs a receive, and seconds
+	$(PYTHON) -m trials.competing.readers $(COMPETING_READERS_ARGS)
+
 .PHONY: sharing
 sharing: bench-tools ## Readers of 16 partitions come, stop, hang and are killed: are their shares even?
 	$(PYTHON) -m trials.sharing --draw docs/figures/sharing.svg $(SHARING_ARGS)

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-#: Enough for about a hundred competitors; each attempt that fails means that another one won.
-ATTEMPTS = 40
+#: A caller gives up after so many attempts, or after so many seconds if it has made the fewest by
+#: then. Each attempt that fails means that another one won, so only minutes of it are an error.
+ATTEMPTS, FEWEST_ATTEMPTS, PATIENCE = 600, 40, 240.0
 #: The least and the largest mean of a random pause of `Backoff`, in seconds.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.5
-#: By a lost race, and by each call.
-_LONGER, _SHORTER = 1.5, 0.93
+#: By a lost race, and by each call unless the caller says otherwise.
+_LONGER, SHORTER = 1.5, 0.93
 
 
 class Backoff:
@@ -31,7 +32,8 @@ class Backoff:
     1994.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shorter: float = SHORTER) -> None:
+        self._shorter = shorter
         self._mean = 0.0
         self._ended = 0.0
 
@@ -46,7 +48,7 @@ class Backoff:
         left = self._ended + self._pause() - time.monotonic()
         if left > 0:
             time.sleep(left)
-        mean = _SHORTER * self._mean
+        mean = self._shorter * self._mean
         self._mean = mean if mean >= _SHORTEST_PAUSE / 2 else 0.0
         try:
             yield
@@ -56,7 +58,7 @@ class Backoff:
     def attempts(self) -> Iterator[int]:
         """Count the attempts at a compare-and-set, and sleep before each but the first."""
         began = 0.0
-        for attempt in range(ATTEMPTS):
+        for attempt in _numbered():
             if attempt:
                 self._lose(time.monotonic() - began)
                 time.sleep(self._pause())
@@ -74,13 +76,21 @@ class Backoff:
 def attempts() -> Iterator[int]:
     """Count the attempts at a compare-and-set, and sleep before each but the first.
 
-    It has no memory, and its pauses are short: 4 ms at most at first, 250 ms later. Readers that
-    compete lease more with these than with those of `Backoff`, though by more LWTs.
+    It has no memory, and its pauses are shorter than those of `Backoff`: 4 ms at most at first,
+    500 ms later.
     """
-    pauses = pauses_within(timedelta.max, first=2 * _SHORTEST_PAUSE, longest=_LONGEST_PAUSE / 2)
-    for attempt in range(ATTEMPTS):
+    pauses = pauses_within(timedelta.max, first=2 * _SHORTEST_PAUSE, longest=_LONGEST_PAUSE)
+    for attempt in _numbered():
         if attempt:
             time.sleep(next(pauses))
+        yield attempt
+
+
+def _numbered() -> Iterator[int]:
+    began = time.monotonic()
+    for attempt in range(ATTEMPTS):
+        if attempt >= FEWEST_ATTEMPTS and time.monotonic() > began + PATIENCE:
+            return
         yield attempt
 
 

@@ -5,7 +5,7 @@
     bdqs              the experiments of the BDQS paper
     attack            attacks of strangers on a gateway and its tables
     poison            one message kills each worker that processes it
-    competing         queries of one group are killed
+    competing         queries of one group are killed; clients of one group compete
     sharing           readers of a group divide partitions, while some hang and die
     linearizability   does every history of LWTs have an order?
 

@@ -40,6 +40,7 @@ from cassieq_spark.client.settling import (
     settle_each,
     settling,
 )
+from cassieq_spark.client.together import Together
 from cassieq_spark.consumer.consumer import Consumer, Replacements
 from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.dead_letters.letters import Filter
@@ -102,7 +103,7 @@ from cassieq_spark.queues.stats import GroupStats, QueueStats, read_stats
 from cassieq_spark.schemas.assign import arrow_batches
 from cassieq_spark.schemas.canonical import canonical
 from cassieq_spark.schemas.ddl import to_ddl
-from cassieq_spark.settings.connection import Connection, connection_options
+from cassieq_spark.settings.connection import Connection, ConnectionOptions, connection_options
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
@@ -140,23 +141,28 @@ class Client:
     """
 
     def __init__(self, **connection: Unpack[Connection]) -> None:
-        self._begin(open_store(connection_options(connection)), closes_store=True)
+        options = connection_options(connection)
+        self._begin(open_store(options), options, closes_store=True)
 
     @classmethod
     def from_store(cls, store: Store) -> Self:
         """Make a client of a store that stays open when the client is closed: for tests."""
         client = cls.__new__(cls)
-        client._begin(store, closes_store=False)  # noqa: SLF001 (our own)
+        client._begin(store, None, closes_store=False)  # noqa: SLF001 (our own)
         return client
 
-    def __reduce__(self) -> tuple[Callable[..., Client], tuple[type[Client], Store, bool]]:
-        return _unpickled, (type(self), self._store, self._closes_store)
+    def __reduce__(self) -> tuple[Callable[..., Client], tuple[object, ...]]:
+        return _unpickled, (type(self), self._store, self._options, self._closes_store)
 
-    def _begin(self, store: Store, *, closes_store: bool) -> None:
+    def _begin(
+        self, store: Store, options: ConnectionOptions | None, *, closes_store: bool
+    ) -> None:
         self._store = store
         self._closes_store = closes_store
         self._calls = Calls("client", self._disconnect)
-        self._commits = GroupCommit(store)
+        self._options = options
+        self._together = Together() if options is None else Together.of(options)
+        self._commits = GroupCommit(store, self._together.commits)
         self._turns: Turns = {}
         self._known: KnownGroups = set()
         self._presences = Presences(store)
@@ -173,7 +179,7 @@ class Client:
     ) -> int:
         """Put one message. An LWT, a write, a few reads; for many messages, use `producer`.
 
-        Threads that share this client share the LWT if they put at the same moment.
+        Threads of this process that put at the same moment share the LWT.
 
         Args:
             queue: Name of the queue.
@@ -246,7 +252,7 @@ class Client:
         messages become visible together. With a name, a call that broke off is completed by
         repeating it.
 
-        Threads that share this client share the LWT if they put at the same moment.
+        Threads of this process that put at the same moment share the LWT.
 
         They are written as they come; memory holds one or two chunks of them.
 
@@ -332,6 +338,8 @@ class Client:
     ) -> list[Message]:
         """Lease messages. One LWT for all of them, and some reads; no LWT if there are none.
 
+        Threads of this process that receive or settle for the group at that moment share the LWT.
+
         If the queue has several partitions, one LWT for each from which messages are leased.
 
         This program holds the messages until `Message.lease_until`. Those that are not settled or
@@ -411,7 +419,14 @@ class Client:
 
     def _member(self, queue: str, group: str, *, make_group: bool) -> Member:
         return Member(
-            self._store, self._turns, self._known, self._presences, queue, group, make_group
+            self._store,
+            self._turns,
+            self._known,
+            self._presences,
+            self._together.rounds,
+            queue,
+            group,
+            make_group,
         )
 
     def peek(
@@ -469,6 +484,8 @@ class Client:
     def ack(self, *messages: Message | str) -> list[str]:
         """Settle messages: they are done. One LWT for each lease, and a few reads.
 
+        Threads of this process that receive or settle for the group at that moment share the LWT.
+
         Args:
             messages: Messages or their receipts, of any leases and queues.
 
@@ -524,7 +541,9 @@ class Client:
             raise OptionError(f"action must be an Action, not {shown(action)}")
         leases = by_lease(messages)
         with self._calls:
-            return settle_apart(self._store, leases, settling(action.settlement_of))
+            return settle_apart(
+                self._store, leases, settling(action.settlement_of), self._together.rounds
+            )
 
     def replace(
         self,
@@ -562,7 +581,7 @@ class Client:
             return consumer.replace(key.lease, replaced, deliveries=key.deliveries, delay=delay)
 
         with self._calls:
-            return settle_each(self._store, leases, replace)
+            return settle_each(self._store, leases, replace, self._together.rounds)
 
     # -- queues, groups and dead letters ----------------------------------------------------------
 
@@ -915,13 +934,15 @@ class Client:
     def _settle(self, messages: Iterable[Message | str], action: Action) -> list[str]:
         leases = by_lease(messages)
         with self._calls:
-            return settle_all(self._store, leases, action.settlement_of)
+            return settle_all(self._store, leases, action.settlement_of, self._together.rounds)
 
 
-def _unpickled(kind: type[Client], store: Store, closes_store: bool) -> Client:
+def _unpickled(
+    kind: type[Client], store: Store, options: ConnectionOptions | None, closes_store: bool
+) -> Client:
     """A client of another process, as it is here."""
     client = kind.__new__(kind)
-    client._begin(store, closes_store=closes_store)  # noqa: SLF001 (our own)
+    client._begin(store, options, closes_store=closes_store)  # noqa: SLF001 (our own)
     return client
 
 

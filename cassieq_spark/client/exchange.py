@@ -233,6 +233,7 @@ class Exchange(StaysHere):
                 self._member.store,
                 by_lease(messages),
                 lambda monotons: Settlement(unread=monotons),
+                self._member.rounds,
             )
 
     def _acked(self, receipts: tuple[QueueId, Sequence[Receipt]]) -> RoundResult:
@@ -307,6 +308,7 @@ class PartExchange:
                     self._member.store,
                     monotons_by(LeaseKey.of, batch),
                     lambda monotons: Settlement(acked=monotons),
+                    self._member.rounds,
                 )
             except CassieqError as error:
                 failed |= dict.fromkeys(batch, error)

@@ -35,6 +35,7 @@ from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.partitions import ensure_groups
 from cassieq_spark.groups.presence import Presences
+from cassieq_spark.groups.rounds import Rounds
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
@@ -83,6 +84,7 @@ class Member:
         turns: Whether fresh messages go first next time, for each group and partition.
         known: The groups that the client knows.
         presences: The presences of the client.
+        rounds: Shares LWTs among the threads of the client, and those of others.
         queue: Name of the queue.
         group: Name of the group.
         make_group: Whether to create a group that does not exist; it begins at the earliest
@@ -96,6 +98,7 @@ class Member:
     turns: Turns
     known: KnownGroups
     presences: Presences
+    rounds: Rounds
     queue: str
     group: str
     make_group: bool = True
@@ -242,7 +245,12 @@ class Receiver:
         self._idle = idle or IdleBackoff()
         self._idle.partitions = queue.partitions
         self._consumer = Consumer(
-            member.store, queue, member.group, cache_for=CACHED_FOR, prefetch=prefetch
+            member.store,
+            queue,
+            member.group,
+            cache_for=CACHED_FOR,
+            prefetch=prefetch,
+            rounds=member.rounds,
         )
         self._given: Lease | None = None
 

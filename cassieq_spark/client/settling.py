@@ -21,6 +21,7 @@ from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.errors import CassieqError, MessageError, OptionError
+from cassieq_spark.groups.rounds import Rounds
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueId, Range, Ranges, name_of, partition_of_id
@@ -134,8 +135,11 @@ def settle_each(
     store: Store,
     leases: Mapping[LeaseKey, Ranges],
     settle: Callable[[Consumer, LeaseKey, Ranges], Settled],
+    rounds: Rounds | None = None,
 ) -> list[str]:
     """Settle one lease after the other; if one fails, the others are settled all the same.
+
+    Threads with the same ``rounds`` share LWTs.
 
     Returns:
         The receipts that were stale: settled before, or not under their lease any more.
@@ -146,7 +150,7 @@ def settle_each(
         StoreError: Cassandra failed for a lease, and the others are settled. It does no harm to
             repeat the call.
     """
-    outcome = settle_apart(store, leases, settle)
+    outcome = settle_apart(store, leases, settle, rounds)
     errors = list(dict.fromkeys(outcome.failed.values()))
     if errors:
         for other in errors[1:]:
@@ -159,6 +163,7 @@ def settle_apart(
     store: Store,
     leases: Mapping[LeaseKey, Ranges],
     settle: Callable[[Consumer, LeaseKey, Ranges], Settled],
+    rounds: Rounds | None = None,
 ) -> SettleResult:
     """Settle one lease after the other, as `settle_each`; tell of each what became of it.
 
@@ -175,7 +180,7 @@ def settle_apart(
             stale += key.receipts(monotons)
             continue
         try:
-            consumer = Consumer(store, queue, key.group)
+            consumer = Consumer(store, queue, key.group, rounds=rounds)
             stale += key.receipts(settle(consumer, key, monotons).stale)
         except CassieqError as error:
             failed |= dict.fromkeys(key.receipts(monotons), error)
@@ -183,13 +188,16 @@ def settle_apart(
 
 
 def settle_all(
-    store: Store, leases: Mapping[LeaseKey, Ranges], settlement_of: Callable[[Ranges], Settlement]
+    store: Store,
+    leases: Mapping[LeaseKey, Ranges],
+    settlement_of: Callable[[Ranges], Settlement],
+    rounds: Rounds | None = None,
 ) -> list[str]:
     """Settle messages in the same way; see `settle_each`.
 
     A read for each queue, and for each lease an LWT and two reads.
     """
-    return settle_each(store, leases, settling(settlement_of))
+    return settle_each(store, leases, settling(settlement_of), rounds)
 
 
 def settling(

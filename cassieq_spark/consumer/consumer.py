@@ -19,6 +19,7 @@ from cassieq_spark.fetch.find import Finder, Piece
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.plan import too_often
+from cassieq_spark.groups.rounds import Rounds
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import GroupState, Settlement, Waiting
 from cassieq_spark.ledger.ledger import Ledger
@@ -73,9 +74,10 @@ class Consumer:
         cache_for: How long `poll` uses the group state that the last poll left; with 0, each poll
             reads the state.
         prefetch: Tells without a read how many messages have `LeaseRequest.max_bytes`.
+        rounds: Shares LWTs among threads, also of other consumers of the group; None: of this one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (the last three by name)
         self,
         store: Store,
         queue: QueueDefinition,
@@ -83,9 +85,10 @@ class Consumer:
         *,
         cache_for: timedelta = _ALWAYS_READ,
         prefetch: Prefetch | None = None,
+        rounds: Rounds | None = None,
     ) -> None:
         self.queue = queue
-        self.group = ConsumerGroup(Ledger(store, queue.queue_id), group)
+        self.group = ConsumerGroup(Ledger(store, queue.queue_id), group, rounds or Rounds())
         self._store = store
         self._finder = Finder(self.group.ledger)
         self._cache = StateCache(cache_for)

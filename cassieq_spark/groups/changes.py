@@ -22,7 +22,7 @@ from cassieq_spark.groups.state import (
     waiting_values,
 )
 from cassieq_spark.model import Ranges
-from cassieq_spark.store.protocol import Delete, Insert, Op, Update, Values, When
+from cassieq_spark.store.protocol import Delete, DeleteBelow, Insert, Op, Update, Values, When
 
 _NOTHING = Ranges()
 
@@ -157,7 +157,16 @@ def apply(state: GroupState, ops: Sequence[Op]) -> GroupState | None:
     state conditions its LWT on it, and reads the state before it leases messages again that were
     handed out before.
     """
+    keeps = all(isinstance(op, Insert | Update) and op.row[0] != "waiting" for op in ops)
+    return state_after(state, ops) if keeps else None
+
+
+def state_after(state: GroupState, ops: Sequence[Op]) -> GroupState:
+    """The state after ``ops``, for a plan that is carried out by the same LWT; see `merge_ops`."""
     head, slots = state.head, {slot.number: slot for slot in state.slots}
+    waiting = list(state.waiting)
+    # Of the rows beyond those that were read, nothing is known but that none is due earlier.
+    last = None if state.all_waiting or not waiting else waiting[-1].due
     for op in ops:
         match op:
             case Update(row=("head", _, _)):
@@ -166,6 +175,53 @@ def apply(state: GroupState, ops: Sequence[Op]) -> GroupState | None:
                 slots[number] = replace(slots[number], **fields_written(op.values, state.now))
             case Insert(row=("slot", int(number), _)):
                 slots[number] = Slot(number, **fields_written(op.values, state.now))
-            case _:
-                return None
-    return replace(state, head=head, slots=tuple(slots[number] for number in sorted(slots)))
+            case Delete():
+                waiting = [each for each in waiting if each.key != op.row]
+            case Insert(row=(_, int(due), _)) if last is None or due <= last:
+                waiting.append(Waiting(due, **fields_written(op.values, state.now)))
+    return replace(
+        state,
+        head=head,
+        slots=tuple(slots[number] for number in sorted(slots)),
+        waiting=tuple(sorted(waiting, key=lambda each: each.key)),
+    )
+
+
+def merge_ops(first: Sequence[Op], then: Sequence[Op]) -> tuple[Op, ...]:
+    """The operations of one LWT that does the same as two, one at once after the other.
+
+    At most one for each row. It is conditioned on what the first is conditioned on, and on what
+    the second is conditioned on unless the first writes it.
+
+    Args:
+        first: Operations on a state, by `Changes`.
+        then: Operations on the state after those.
+    """
+    merged: dict[object, Op] = {_place(op): op for op in first}
+    for op in then:
+        before = merged.get(_place(op))
+        if isinstance(op, Delete) and _written(op) in merged:
+            # A row that was only to be added.
+            del merged[_written(op)]
+        elif isinstance(op, Insert | Update) and isinstance(before, Insert | Update):
+            merged[_place(op)] = _both(before, op)
+        else:
+            merged[_place(op)] = op
+    return tuple(merged.values())
+
+
+def _place(op: Op) -> object:
+    """What one operation at most is about: a row is deleted before it is written."""
+    return op if isinstance(op, Delete | DeleteBelow) else _written(op)
+
+
+def _written(op: Insert | Update | Delete) -> object:
+    return ("written", op.row)
+
+
+def _both(first: Insert | Update, then: Insert | Update) -> Insert | Update:
+    values = {**first.values, **then.values}
+    if isinstance(first, Insert) or isinstance(then, Insert):
+        return replace(first, values=values)
+    new = [each for each in then.when if each.column not in first.values]
+    return replace(first, values=values, when=tuple(dict.fromkeys([*first.when, *new])))

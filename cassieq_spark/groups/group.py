@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID, uuid4
 
-from cassieq_spark.backoff import attempts
+from cassieq_spark.backoff import Backoff, attempts
 from cassieq_spark.errors import (
     ContentionError,
     InvariantError,
@@ -17,15 +17,18 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.groups.changes import Changes
-from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest, was_leased, was_taken_up
-from cassieq_spark.groups.plan import plan_lease, plan_replay, too_often
-from cassieq_spark.groups.settle import (
-    Settled,
-    holds_all,
-    plan_keep_whole,
-    plan_settle,
-    was_settled,
+from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest, was_taken_up
+from cassieq_spark.groups.plan import plan_replay, too_often
+from cassieq_spark.groups.rounds import (
+    Blocks,
+    Change,
+    Leasing,
+    Round,
+    Rounds,
+    Settling,
+    plan_round,
 )
+from cassieq_spark.groups.settle import Settled, plan_keep_whole, was_settled
 from cassieq_spark.groups.state import (
     HEAD,
     GroupState,
@@ -45,7 +48,7 @@ from cassieq_spark.groups.state import (
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group
-from cassieq_spark.model import NO_END, LedgerBlock, QueueId, Range
+from cassieq_spark.model import NO_END, QueueId, Range
 from cassieq_spark.store.protocol import (
     Delete,
     DeleteBelow,
@@ -75,10 +78,12 @@ class ConsumerGroup:
     Attributes:
         ledger: The ledger of the queue, or of a partition of it.
         name: Its name.
+        rounds: Shares LWTs among the threads that use it.
     """
 
     ledger: Ledger
     name: str
+    rounds: Rounds = field(default_factory=Rounds, compare=False, repr=False)
 
     @property
     def queue_id(self) -> QueueId:
@@ -170,49 +175,65 @@ class ConsumerGroup:
         return lease
 
     def _lease_once(self, request: LeaseRequest, known: GroupState | None = None) -> Lease:
-        for attempt, state in enumerate(self._states(request, known)):
-            asked = replace(request, token=uuid4()) if attempt else request
-            blocks = self._blocks_beyond(state, request)
+        lease = self._share(Leasing(request, known, token=request.token))
+        assert isinstance(lease, Lease)  # noqa: S101 (that is what it asks for)
+        return lease
+
+    def _share(self, change: Change) -> Lease | Settled:
+        """Carry out a change, perhaps together with those of other threads."""
+        where = (self.queue_id, self.name)
+        return self.rounds.share(where, change, self._carry_out_round, self._was_carried_out)
+
+    def _carry_out_round(self, changes: Sequence[Change], backoff: Backoff) -> Round:
+        for attempt, state in enumerate(self._states(changes, backoff)):
+            for each in changes if attempt else ():
+                each.renew()
+            blocks = self._blocks_for(changes, state)
             if blocks is None:
                 continue
-            lease = plan_lease(state, asked, blocks)
-            removes_waiting = any(isinstance(op, Delete) for op in lease.ops)
+            planned = plan_round(state, changes, blocks)
+            removes_waiting = any(isinstance(op, Delete) for op in planned.ops)
             if removes_waiting and not state.of_one_moment:
                 # I5: a row that the first read missed must not be left where nobody looks.
                 whole = self._with_waiting(state, limit=_WAITING_READ, serial=True)
-                lease = plan_lease(whole, asked, blocks)
-            if not lease.ops or self.carry_out(lease.ops, partial(was_leased, lease)):
-                return lease
-        raise ContentionError(
-            f"{self}: lost the race for messages again and again; too many readers for such small "
-            "batches? raise maxMessagesPerTrigger or use fewer readers"
-        )
+                planned = plan_round(whole, changes, blocks)
+            for each in changes:
+                each.round = planned
+            if not planned.ops or self.carry_out(planned.ops, planned.was_applied):
+                return planned
+        raise ContentionError(f"{self}: {changes[0].lost}")
 
-    def _states(self, request: LeaseRequest, known: GroupState | None) -> Iterator[GroupState]:
+    def _was_carried_out(self, planned: Round) -> bool:
+        """Whether a round was carried out by a thread that was interrupted. One serial read."""
+        found = self.read_rows(Slice(kinds=("slot",)), serial=True)
+        return bool(planned.ops) and planned.was_applied(slots_of(found.rows), found.now)
+
+    def _states(self, changes: Sequence[Change], backoff: Backoff) -> Iterator[GroupState]:
         """The known state, if it will do, and then states as read, until attempts run out."""
+        requests = [each.request for each in changes if isinstance(each, Leasing)]
+        alone = changes[0] if len(changes) == 1 else None
         # Messages that others have leased are in no known slot, but their receipts are not stale.
-        if known is not None and holds_all(known, request.receipt_acks):
-            yield known
-        for _ in attempts():
+        if isinstance(alone, Leasing) and alone.known_if_enough:
+            yield alone.known_if_enough
+        for _ in backoff.attempts():
             # A read that repairs one of two slots would find a message that moves in neither.
-            slots = self._read_slots(serial=request.is_exclusive)
+            slots = self._read_slots(serial=any(each.is_exclusive for each in requests))
             # In strict order the lowest row counts, not the one that is due first.
-            limit = None if request.strict_fifo else _WAITING_READ
+            limit = None if any(each.strict_fifo for each in requests) else _WAITING_READ
             yield self._with_waiting(slots, limit=limit, serial=False)
 
-    def _blocks_beyond(self, state: GroupState, request: LeaseRequest) -> list[LedgerBlock] | None:
+    def _blocks_for(self, changes: Sequence[Change], state: GroupState) -> Blocks | None:
         """The first blocks from the pointer on, if they matter; None if the state is stale."""
         pointer = state.head.pointer
-        if not request.needs_blocks(pointer):
-            return []
-        fresh = Range(pointer, request.stop)
+        requests = [each.request for each in changes if isinstance(each, Leasing)]
+        stops = [each.stop for each in requests if each.needs_blocks(pointer)]
+        if not stops:
+            return ()
         try:
-            return self.ledger.locate(fresh, limit=_BLOCKS_READ)
-        except InvariantError:
+            return self.ledger.locate(Range(pointer, max(stops)), limit=_BLOCKS_READ)
+        except InvariantError as error:
             # Others may have settled them since the pointer was read, and the repair trimmed them.
-            if self._read_head().pointer == pointer:
-                raise
-            return None
+            return error if self._read_head().pointer == pointer else None
 
     def extend(self, lease: UUID, leased: Sequence[LeasedSlot], *, by: timedelta) -> bool:
         """Let a lease run for ``by`` from now on. One LWT; False if this process has lost it.
@@ -346,15 +367,9 @@ class ConsumerGroup:
             TooLargeError: The messages of the batch have more different delays and reasons than
                 one LWT carries out, together with those that are recorded; nothing has changed.
         """
-        for _ in attempts():
-            token = uuid4()
-            plan = plan_settle(
-                self.read(), lease, settlement, token, deliveries=deliveries, with_batch=with_batch
-            )
-            if not plan.ops or self.carry_out(plan.ops, partial(was_settled, plan, lease, token)):
-                reached = plan.reached
-                return Settled(reached.count, settlement.named - reached, plan.dead)
-        raise ContentionError(f"{self}: lost the race to settle messages again and again")
+        settled = self._share(Settling(lease, settlement, deliveries, with_batch))
+        assert isinstance(settled, Settled)  # noqa: S101 (that is what it asks for)
+        return settled
 
     def keep_whole(self, lease: UUID) -> bool:
         """Have replays of a batch hand out all of it: its sink has published it, and skips it.

@@ -118,6 +118,7 @@ class Lease(Displayed):
         settled: The messages that are acked by receipts, by slot as it was read.
         skipped: How many messages were too old, and count as settled.
         dead: Rows to dead-letter after ``ops`` are applied.
+        is_shared: Whether the same compare-and-set changed the group for other threads, too.
     """
 
     request: LeaseRequest
@@ -131,6 +132,7 @@ class Lease(Displayed):
     settled: BySlot = field(default_factory=dict)
     skipped: int = 0
     dead: tuple[Waiting, ...] = ()
+    is_shared: bool = False
 
     @property
     def token(self) -> UUID:
@@ -155,7 +157,7 @@ class Lease(Displayed):
     @property
     def after(self) -> GroupState | None:
         """The group as it is now, unless others have changed it; None: not known."""
-        return apply(self.state, self.ops)
+        return None if self.is_shared else apply(self.state, self.ops)
 
     @property
     def changed(self) -> bool:

@@ -2,52 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
-from queue import Empty, SimpleQueue
 
 from cassieq_spark.backoff import Backoff
+from cassieq_spark.combining import Caller, Combining, Turn
 from cassieq_spark.errors import InvariantError, NotAppliedError, OutcomeUnknownError
 from cassieq_spark.ledger.publish import MOST_BLOCKS, Published
 from cassieq_spark.model import QueueId, Range, name_of
 from cassieq_spark.producer.publisher import Written, publish_written
 from cassieq_spark.store.protocol import Store
 
-#: Seconds after which a waiting thread looks whether the one that publishes was interrupted.
-_PATIENCE = 1.0
-
 
 class _Turn(Enum):
     """The outcome of a thread for which no other thread has published."""
 
-    #: Publish for all threads that wait now.
-    LEADS = auto()
     #: Publish by yourself: the shared publish was refused, perhaps because of another thread.
     ALONE = auto()
 
 
-_Outcome = Published | _Turn | BaseException
-
-
 @dataclass(slots=True, eq=False)
-class _Commit:
-    """What one thread has written, and the outcome for which it waits.
-
-    Attributes:
-        taken_by: The thread that publishes it; None: none yet, or its own.
-        is_over: Whether its thread has ended its publish, or was interrupted.
-        outcome: Takes the outcome, and wakes the thread, in one step; the first one counts.
-    """
+class _Commit(Caller):
+    """What one thread has written, and the outcome for which it waits."""
 
     written: Sequence[Written]
     queue_id: QueueId
-    taken_by: _Commit | None = None
-    is_over: bool = False
-    outcome: SimpleQueue[_Outcome] = field(default_factory=SimpleQueue)
 
     @property
     def blocks(self) -> int:
@@ -58,24 +38,8 @@ class _Commit:
         return sum(block.count for each in self.written for block in each.blocks)
 
 
-@dataclass(slots=True)
-class _Line:
-    """The threads that publish to one queue: the one that leads, and those that wait."""
-
-    leader: _Commit
-    waiting: list[_Commit] = field(default_factory=list)
-
-
-class _Process:
-    """The threads of one process that publish or wait."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        #: For each queue to which a thread is publishing.
-        self.lines: dict[QueueId, _Line] = {}
-        #: By name of the queue, where other processes compete. One for all of its partitions: what
-        #: matters is how often this process publishes.
-        self.backoffs: dict[str, Backoff] = {}
+#: The threads that publish.
+Commits = Combining[_Commit]
 
 
 class GroupCommit:
@@ -91,17 +55,18 @@ class GroupCommit:
     Processes race for the head all the same. One that has lost waits a moment before its next
     publishes (see `Backoff`); the threads that come meanwhile share the LWT.
 
-    An interrupt may end the leading thread between any two steps. So those that wait do not rely
-    on being told: they look now and then whether it has ended.
+    See `Combining` for threads that are interrupted: those for which one was publishing do not
+    know the outcome.
 
-    Source: the group commit of DeWitt et al., Implementation Techniques for Main Memory Database
-    Systems, SIGMOD 1984.
+    Args:
+        store: The store.
+        commits: Threads with which they share LWTs, also by other stores of the same tables; None:
+            no others.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, commits: Commits | None = None) -> None:
         self._store = store
-        # One for each process: a lock that is held during a fork is never released in the child.
-        self._processes: dict[int, _Process] = {}
+        self._combining = commits or Commits()
 
     def publish(self, written: Sequence[Written]) -> Published:
         """Make visible what one thread has written; see `publish_written`.
@@ -118,22 +83,21 @@ class GroupCommit:
         mine = _Commit(written, written[0].queue_id)
         if not mine.messages:
             return publish_written(self._store, written)
-        here = self._processes.setdefault(os.getpid(), _Process())
         if any(each.batch is not None for each in written):
-            return self._publish_alone(here, mine)
-        try:
-            outcome = _join(here, mine)
-            if outcome is _Turn.LEADS:
-                with _paced(here, mine.queue_id) as backoff:
-                    outcome = self._publish([mine, *_take(here, mine)], backoff)
-        finally:
-            # A step that no interrupt can split or prevent: others see it, whatever comes next.
-            mine.is_over = True
-            _leave(here, mine)
-        return outcome if isinstance(outcome, Published) else self._publish_alone(here, mine)
+            return self._publish_alone(mine)
 
-    def _publish_alone(self, here: _Process, mine: _Commit) -> Published:
-        with _paced(here, mine.queue_id) as backoff:
+        def lead() -> Published | _Turn:
+            # One backoff for all partitions: what matters is how often this process publishes.
+            with self._combining.paced(name_of(mine.queue_id)) as backoff:
+                return self._publish(self._combining.take(mine.queue_id, mine, _fits), backoff)
+
+        outcome = self._combining.run(mine.queue_id, mine, lead)
+        if outcome is Turn.UNKNOWN:
+            raise _for_others(None)
+        return outcome if isinstance(outcome, Published) else self._publish_alone(mine)
+
+    def _publish_alone(self, mine: _Commit) -> Published:
+        with self._combining.paced(name_of(mine.queue_id)) as backoff:
             return publish_written(self._store, mine.written, backoff=backoff)
 
     def _publish(self, group: Sequence[_Commit], backoff: Backoff) -> Published | _Turn:
@@ -163,77 +127,9 @@ class GroupCommit:
         return _divide(published, group)
 
 
-@contextmanager
-def _paced(here: _Process, queue_id: QueueId) -> Iterator[Backoff]:
-    """Wait, if other processes compete; a backoff that has calmed down is forgotten."""
-    queue = name_of(queue_id)
-    backoff = here.backoffs.setdefault(queue, Backoff())
-    try:
-        with backoff.paced():
-            yield backoff
-    finally:
-        if backoff.is_calm:
-            here.backoffs.pop(queue, None)
-
-
-def _join(here: _Process, mine: _Commit) -> Published | _Turn:
-    """Wait until another thread has published it, or this thread has to publish."""
-    with here.lock:
-        line = here.lines.setdefault(mine.queue_id, _Line(mine))
-        if line.leader is mine or line.leader.is_over:
-            line.leader = mine
-            return _Turn.LEADS
-        line.waiting.append(mine)
-    outcome: _Outcome | None = None
-    while outcome is None:
-        try:
-            outcome = mine.outcome.get(timeout=_PATIENCE)
-        except Empty:
-            outcome = _look(here, mine)
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome
-
-
-def _look(here: _Process, mine: _Commit) -> _Outcome | None:
-    """The outcome of a waiting thread, if the one that was to tell it was interrupted."""
-    with here.lock:
-        if mine.taken_by is None:
-            line = here.lines.setdefault(mine.queue_id, _Line(mine))
-            if line.leader is mine or line.leader.is_over:
-                line.leader = mine
-                return _Turn.LEADS
-        elif mine.taken_by.is_over:
-            return _for_others(None) if mine.outcome.empty() else mine.outcome.get()
-    return None
-
-
-def _take(here: _Process, mine: _Commit) -> list[_Commit]:
-    """The first waiting threads, as many as one publish takes."""
-    with here.lock:
-        line, taken = here.lines[mine.queue_id], []
-        line.waiting = [each for each in line.waiting if each is not mine and not each.is_over]
-        room = MOST_BLOCKS - mine.blocks
-        while line.waiting and line.waiting[0].blocks <= room:
-            commit = line.waiting[0]
-            commit.taken_by = mine
-            taken.append(line.waiting.pop(0))
-            room -= commit.blocks
-        return taken
-
-
-def _leave(here: _Process, mine: _Commit) -> None:
-    """Let the next thread publish, if none does."""
-    with here.lock:
-        line = here.lines.get(mine.queue_id)
-        if line is None or not line.leader.is_over:
-            return
-        line.waiting = [each for each in line.waiting if not each.is_over]
-        if line.waiting:
-            line.leader = line.waiting[0]
-            line.leader.outcome.put(_Turn.LEADS)
-        else:
-            del here.lines[mine.queue_id]
+def _fits(group: Sequence[_Commit], more: _Commit) -> bool:
+    """Whether one publish takes the blocks of all of them."""
+    return sum(each.blocks for each in group) + more.blocks <= MOST_BLOCKS
 
 
 def _divide(published: Published, group: Sequence[_Commit]) -> list[Published]:

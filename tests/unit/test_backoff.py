@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
 
 from cassieq_spark import backoff as module
-from cassieq_spark.backoff import ATTEMPTS, Backoff, attempts
+from cassieq_spark.backoff import ATTEMPTS, FEWEST_ATTEMPTS, Backoff, attempts
 
 
 class Clock:
@@ -54,10 +55,10 @@ def test_whoever_wins_never_waits(clock: Clock):
 
 
 def test_each_lost_race_makes_the_pause_longer_up_to_a_limit(clock: Clock):
-    assert len(list(Backoff().attempts())) == ATTEMPTS
+    attempts = len(list(Backoff().attempts()))
 
     assert clock.slept == sorted(clock.slept)
-    assert len(clock.slept) == ATTEMPTS - 1
+    assert len(clock.slept) == attempts - 1
     assert clock.slept[:2] == pytest.approx([0.003, 0.0045])
     assert clock.slept[-1] == 0.5
 
@@ -66,7 +67,34 @@ def test_without_memory_pauses_are_short(clock: Clock):
     assert len(list(attempts())) == ATTEMPTS
 
     assert clock.slept[:2] == pytest.approx([0.002, 0.004])
-    assert clock.slept[-1] == 0.125
+    assert clock.slept[-1] == 0.25
+
+
+@pytest.mark.parametrize("made", [attempts, Backoff().attempts], ids=["forgets", "remembers"])
+def test_only_minutes_of_lost_races_are_too_many(clock: Clock, made: Callable[[], Iterator[int]]):
+    for _ in made():
+        clock.now += 0.01
+
+    assert 120 < clock.now - 100 < 300
+
+
+def test_if_attempts_take_long_forty_are_enough(clock: Clock):
+    for _ in attempts():
+        clock.now += 10
+
+    assert len(clock.slept) == FEWEST_ATTEMPTS - 1
+
+
+def test_a_caller_says_how_much_shorter_each_call_makes_the_pause(clock: Clock):
+    backoff = Backoff(0.5)
+    lose(backoff, clock, 1, took=1)
+    clock.now += 9
+    with backoff.paced():
+        pass
+    with backoff.paced():
+        pass
+
+    assert clock.slept[1:] == [pytest.approx(0.5 / 2)]
 
 
 def test_the_pause_is_longer_if_attempts_take_longer(clock: Clock):

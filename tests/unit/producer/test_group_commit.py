@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import linecache
 import os
 import signal
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -13,12 +10,11 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
-from types import FrameType
 from typing import Any
 
 import pytest
 
-from cassieq_spark import backoff
+from cassieq_spark import backoff, combining
 from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
@@ -29,37 +25,9 @@ from cassieq_spark.producer.group_commit import GroupCommit, _Commit
 from cassieq_spark.producer.partitioned import Publish
 from cassieq_spark.producer.publisher import Written, publish_written
 from cassieq_spark.queues import create_queue, purge_queue
-from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Op, Partition
-from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import BEGUN_AT, make_pending
-
-PATIENCE = 30
-
-
-class GatedStore(CountingStore):
-    """Holds up the first compare-and-set that comes after `shut`, until it is told what to do."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStore())
-        self.reached = threading.Event()
-        self._gate: Future[Callable[[Callable[[], bool]], bool]] | None = None
-
-    def shut(self) -> None:
-        self.reached.clear()
-        self._gate = Future()
-
-    def open(self, carry_out: Callable[[Callable[[], bool]], bool] = lambda cas: cas()) -> None:
-        assert self.gate is not None
-        self.gate.set_result(carry_out)
-
-    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
-        gate, self._gate = self._gate, None
-        if gate is None:
-            return super().cas(partition, ops)
-        self.gate = gate
-        self.reached.set()
-        return gate.result(PATIENCE)(lambda: super(GatedStore, self).cas(partition, ops))
+from tests.support.threads import PATIENCE, GatedStore, Interrupted, until
 
 
 class Scene:
@@ -116,16 +84,8 @@ def waiting_in(commits: GroupCommit, queue_id: QueueId) -> int:
 
 
 def commits_that_wait(commits: GroupCommit, queue_id: QueueId) -> list[_Commit]:
-    process = commits._processes.get(os.getpid())
-    line = process and process.lines.get(queue_id)
+    line = commits._combining.here.lines.get(queue_id)
     return [] if line is None else [each for each in line.waiting if not each.is_over]
-
-
-def until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.fixture
@@ -134,7 +94,7 @@ def scene() -> Iterator[Scene]:
     yield scene
     scene.pool.shutdown()
     # Nobody is left who would have to publish.
-    assert all(not process.lines for process in scene.commits._processes.values())
+    assert not scene.commits._combining.here.lines
 
 
 def monotons(futures: Sequence[Future[Published]]) -> list[Range | None]:
@@ -190,7 +150,7 @@ def test_a_thread_that_is_interrupted_while_it_backs_off_lets_the_next_one_publi
 
 
 def test_what_a_process_remembers_of_lost_races_is_forgotten_when_it_loses_no_more(scene: Scene):
-    process = scene.commits._processes.setdefault(os.getpid(), group_commit._Process())
+    process = scene.commits._combining.here
     publish = scene.store.cas
 
     def beaten(partition: Partition, ops: Sequence[Op]) -> bool:
@@ -346,56 +306,21 @@ def test_a_thread_that_is_interrupted_while_it_tells_the_others_leaves_nobody_wa
         assert isinstance(each.outcome.get_nowait(), OutcomeUnknownError)
 
 
-class Interrupted:
-    """Lets a thread publish, and interrupts it before a line of the group commit.
-
-    Never where CPython does not look for signals: between the last call of a block and what always
-    follows it, which is how ``with`` releases a lock.
-
-    Attributes:
-        happened: Whether it came that far.
-    """
-
-    _ALWAYS_FOLLOWS = ("with here.lock", "mine.is_over = ")
-
-    def __init__(self, before: int) -> None:
-        self._left = before
-        self.happened = False
-
-    def publish(self, publish: Publish, written: Sequence[Written]) -> Published:
-        others = sys.gettrace()
-        sys.settrace(self._trace)
-        try:
-            return publish(written)
-        finally:
-            sys.settrace(others)
-
-    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
-        if self.happened or frame.f_code.co_filename != group_commit.__file__:
-            return None
-        line = linecache.getline(group_commit.__file__, frame.f_lineno).strip()
-        if event in {"call", "line"} and not line.startswith(self._ALWAYS_FOLLOWS):
-            self.happened = self._left == 0
-            self._left -= 1
-        if self.happened:
-            raise KeyboardInterrupt
-        return self._trace
-
-
 @pytest.mark.parametrize("victim", [0, 1], ids=["the first", "one that waits"])
 def test_wherever_a_thread_is_interrupted_no_other_one_waits_for_ever(
     monkeypatch: pytest.MonkeyPatch, victim: int
 ):
-    monkeypatch.setattr(group_commit, "_PATIENCE", 0.01)
+    monkeypatch.setattr(combining, "_PATIENCE", 0.01)
     for before in count():
-        scene, interrupted = Scene(), Interrupted(before)
+        scene = Scene()
+        interrupted = Interrupted(before, group_commit, combining)
         writes = [scene.written(each) for each in (2, 3, 1, 4)]
         scene.store.shut()
         futures: list[Future[Published]] = []
         for index, each in enumerate(writes[:3]):
             publish = scene.commits.publish
             if index == victim:
-                publish = partial(interrupted.publish, publish)
+                publish = partial(interrupted.call, publish)
             futures.append(publishes_or_waits(scene, publish, each))
         scene.store.open()
         wait(futures, PATIENCE)
@@ -410,7 +335,7 @@ def test_wherever_a_thread_is_interrupted_no_other_one_waits_for_ever(
         assert isinstance(errors.pop(victim), KeyboardInterrupt) is interrupted.happened
         assert errors.pop() is None
         assert all(each is None or isinstance(each, OutcomeUnknownError) for each in errors)
-        assert scene.commits._processes[os.getpid()].lines == {}
+        assert scene.commits._combining.here.lines == {}
         if not interrupted.happened:
             break
     assert before > 30, "it was interrupted at each line"

@@ -1,0 +1,372 @@
+"""Rounds: threads of a process that lease from a group, or settle, share compare-and-sets.
+
+Each thread asks for a change; a round plans those of all that wait, as if one came after the
+other, and carries them out by one LWT.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import Enum, auto
+from queue import SimpleQueue
+from typing import Any, ClassVar, Self
+from uuid import UUID, uuid4
+
+from cassieq_spark.backoff import Backoff
+from cassieq_spark.combining import Caller, Combining, Turn
+from cassieq_spark.errors import CassieqError, InvariantError
+from cassieq_spark.groups.changes import Changes, merge_ops, state_after
+from cassieq_spark.groups.lease import Lease, LeaseRequest, spare_token, was_leased
+from cassieq_spark.groups.plan import plan_lease
+from cassieq_spark.groups.settle import (
+    Settled,
+    SettlePlan,
+    holds_all,
+    plan_settle,
+    was_settled,
+)
+from cassieq_spark.groups.state import (
+    GroupState,
+    Settlement,
+    Slot,
+    emptied,
+    slot_values,
+    token_in,
+)
+from cassieq_spark.model import LedgerBlock, QueueId
+from cassieq_spark.store.protocol import Insert, Op, Update
+
+#: Most changes of a round. A round ends when its texts have more bytes; Cassandra takes 16 MiB.
+MOST_TOGETHER, MOST_BYTES = 64, 1 << 20
+
+#: How much shorter each change makes the pauses where processes compete; see `Backoff`. Half of
+#: the races may be lost: a reader that pauses for longer leaves Cassandra idle.
+_SHORTER = 0.8
+
+#: The first blocks from the pointer on, or why they can't be found.
+Blocks = Sequence[LedgerBlock] | InvariantError
+
+
+class Rest(Enum):
+    """What is not planned in a round."""
+
+    #: The round was full; ask for it again.
+    LEFT = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Change(Caller, ABC):
+    """A change that one thread asks for.
+
+    Attributes:
+        token: Only this attempt writes it.
+        round: The round that may have been carried out last.
+    """
+
+    token: UUID = field(default_factory=uuid4, kw_only=True)
+    round: Round | None = field(default=None, kw_only=True)
+
+    #: What is said of it if it was not carried out.
+    lost: ClassVar[str]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other change may be in its round."""
+        return False
+
+    def renew(self) -> None:
+        """Let the next attempt have a token of its own: this one may be applied late."""
+        self.token = uuid4()
+
+    def again(self) -> Self:
+        """The same change, to be asked for once more."""
+        return replace(
+            self,
+            taken_by=None,
+            is_over=False,
+            outcome=SimpleQueue(),
+            token=uuid4(),
+            round=None,
+        )
+
+    @property
+    def competes(self) -> bool:
+        """Whether it changes what the changes of others depend on."""
+        return True
+
+    @abstractmethod
+    def plan(self, state: GroupState, blocks: Blocks) -> Any:
+        """Plan it, given the state before it."""
+
+    @abstractmethod
+    def outcome_of(self, plan: Any, *, is_shared: bool) -> Lease | Settled:
+        """What the thread gets after this plan was carried out."""
+
+    @property
+    def tokens(self) -> set[UUID]:
+        """The tokens that only this attempt writes."""
+        return {self.token}
+
+    @abstractmethod
+    def holds(self, plan: Any) -> bool:
+        """Whether a token of it is in a slot until its lease ends."""
+
+    @abstractmethod
+    def was_applied(self, plan: Any, slots: Sequence[Slot], now: datetime | None) -> bool:
+        """Whether a plan whose answer was lost was applied."""
+
+
+@dataclass(slots=True, eq=False)
+class Leasing(Change):
+    """Acks, and leases the next messages; see `plan_lease`.
+
+    Attributes:
+        request: What the reader has finished and wants.
+        known: The group as it probably is; None: to be read.
+    """
+
+    request: LeaseRequest
+    known: GroupState | None = None
+
+    lost: ClassVar[str] = (
+        "lost the race for messages again and again; too many readers for such small batches? "
+        "raise maxMessagesPerTrigger or use fewer readers"
+    )
+
+    @property
+    def known_if_enough(self) -> GroupState | None:
+        """The known state, if it has all that the acks need."""
+        known = self.known
+        return known if known and holds_all(known, self.request.receipt_acks) else None
+
+    @property
+    def is_alone(self) -> bool:
+        """It depends on all messages that others hold, so the state is read serially."""
+        return self.request.is_exclusive
+
+    @property
+    def tokens(self) -> set[UUID]:
+        """See `Change.tokens`."""
+        return {self.token, spare_token(self.token)}
+
+    def plan(self, state: GroupState, blocks: Blocks) -> Lease:
+        """See `Change.plan`."""
+        needs = self.request.needs_blocks(state.head.pointer)
+        if needs and isinstance(blocks, InvariantError):
+            raise blocks
+        beyond = () if isinstance(blocks, InvariantError) or not needs else blocks
+        return plan_lease(state, replace(self.request, token=self.token), beyond)
+
+    def outcome_of(self, plan: Lease, *, is_shared: bool) -> Lease:
+        """See `Change.outcome_of`."""
+        return replace(plan, is_shared=True) if is_shared else plan
+
+    def holds(self, plan: Lease) -> bool:
+        """See `Change.holds`."""
+        return bool(plan.leased)
+
+    def was_applied(self, plan: Lease, slots: Sequence[Slot], now: datetime | None) -> bool:
+        """See `Change.was_applied`."""
+        return was_leased(plan, slots, now)
+
+
+@dataclass(slots=True, eq=False)
+class Settling(Change):
+    """Settles messages of a lease; see `ConsumerGroup.settle`."""
+
+    lease: UUID
+    settlement: Settlement
+    deliveries: int | None = None
+    with_batch: bool = False
+
+    lost: ClassVar[str] = "lost the race to settle messages again and again"
+
+    @property
+    def competes(self) -> bool:
+        """Not if it only acks: that depends on its own slots, and nothing depends on it."""
+        return self.settlement != Settlement(acked=self.settlement.acked)
+
+    def plan(self, state: GroupState, blocks: Blocks) -> SettlePlan:
+        """See `Change.plan`."""
+        del blocks
+        return plan_settle(
+            state,
+            self.lease,
+            self.settlement,
+            self.token,
+            deliveries=self.deliveries,
+            with_batch=self.with_batch,
+        )
+
+    def outcome_of(self, plan: SettlePlan, *, is_shared: bool) -> Settled:
+        """See `Change.outcome_of`."""
+        del is_shared
+        reached = plan.reached
+        return Settled(reached.count, self.settlement.named - reached, plan.dead)
+
+    def holds(self, plan: SettlePlan) -> bool:
+        """See `Change.holds`."""
+        del plan
+        return False
+
+    def was_applied(self, plan: SettlePlan, slots: Sequence[Slot], now: datetime | None) -> bool:
+        """See `Change.was_applied`."""
+        return was_settled(plan, self.lease, self.token, slots, now)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What carrying out ``ops`` at once does for several threads.
+
+    Attributes:
+        ops: The operations.
+        plans: The plan of each change, or why there is none.
+        tokens: The tokens that only this attempt writes.
+    """
+
+    ops: tuple[Op, ...]
+    plans: Mapping[Change, Any]
+    tokens: frozenset[UUID]
+
+    def outcome_of(self, change: Change) -> Lease | Settled | CassieqError | Rest:
+        """What a thread gets after ``ops`` were applied."""
+        plan = self.plans.get(change, Rest.LEFT)
+        if isinstance(plan, CassieqError | Rest):
+            return plan
+        return change.outcome_of(plan, is_shared=len(self.plans) > 1)
+
+    def was_applied(self, slots: Sequence[Slot], now: datetime | None) -> bool:
+        """Whether ``ops`` were applied, although the answer was lost."""
+        plans = [
+            (change, plan)
+            for change, plan in self.plans.items()
+            if not isinstance(plan, CassieqError) and plan.ops
+        ]
+        if any(slot.lease in self.tokens for slot in slots):
+            return True
+        if any(change.holds(plan) for change, plan in plans):
+            return False
+        return all(change.was_applied(plan, slots, now) for change, plan in plans)
+
+
+def plan_round(state: GroupState, changes: Sequence[Change], blocks: Blocks = ()) -> Round:
+    """Plan changes, one after the other, as many as fit. Pure.
+
+    Args:
+        state: The group as read, with all that each of the changes needs.
+        changes: The changes, in order; at least one.
+        blocks: The first ones from the pointer on, if one of the changes needs them.
+    """
+    plans: dict[Change, Any] = {}
+    ops: tuple[Op, ...] = ()
+    for change in changes:
+        if _bytes_of(ops) > MOST_BYTES:
+            break
+        try:
+            plan = plans[change] = change.plan(state, blocks)
+        except CassieqError as error:
+            plans[change] = error
+        else:
+            state, ops = state_after(state, plan.ops), merge_ops(ops, plan.ops)
+    tokens = frozenset[UUID]().union(*(change.tokens for change in plans))
+    if len(plans) > 1:
+        ops = _with_token(state, ops, tokens)
+    return Round(ops, plans, tokens)
+
+
+def _with_token(state: GroupState, ops: tuple[Op, ...], tokens: frozenset[UUID]) -> tuple[Op, ...]:
+    """Leave a token of the round in a slot, as a later change may have filled one that had it."""
+    written = {
+        token_in(op.values)
+        for op in ops
+        if isinstance(op, Insert | Update) and op.row[0] == "slot"
+    }
+    if not written or written & tokens:
+        return ops
+    more = Changes(state)
+    more.fill_slot(emptied(min(tokens)) | slot_values(deliveries=0))
+    return merge_ops(ops, more.ops())
+
+
+def _bytes_of(ops: Sequence[Op]) -> int:
+    values = (op.values.values() for op in ops if isinstance(op, Insert | Update))
+    return sum(len(value) for each in values for value in each if isinstance(value, str))
+
+
+class Rounds:
+    """Shares LWTs among the threads of a process that change the same group.
+
+    Safe across a fork. A thread carries its change out at once, unless another thread is changing
+    the group; then it waits, and one of those that wait carries out the changes of all.
+
+    Processes compete all the same. One that has lost a race waits a moment before its next
+    changes (see `Backoff`); the threads that come meanwhile share the LWT.
+
+    If a thread is interrupted that was carrying out changes of others, each of these looks whether
+    its own was carried out, and repeats it if not.
+    """
+
+    def __init__(self) -> None:
+        self._combining: Combining[Change] = Combining()
+
+    def share(
+        self,
+        group: tuple[QueueId, str],
+        mine: Change,
+        carry_out: Callable[[Sequence[Change], Backoff], Round],
+        was_carried_out: Callable[[Round], bool],
+    ) -> Lease | Settled:
+        """Carry out a change, with those of other threads.
+
+        Args:
+            group: The queue's id and the name of the group.
+            mine: The change of this thread.
+            carry_out: Carries out changes by one LWT.
+            was_carried_out: Tells, by a serial read, whether a round was.
+
+        Raises:
+            CassieqError: Nothing is changed; see `ConsumerGroup.lease` and `settle`.
+        """
+
+        def lead() -> Any:
+            def work(backoff: Backoff) -> Any:
+                changes = self._combining.take(group, mine, _fit)
+                return _told(changes, lambda: carry_out(changes, backoff))
+
+            if not mine.competes:
+                return work(Backoff())
+            with self._combining.paced(group, shorter=_SHORTER) as backoff:
+                return work(backoff)
+
+        while True:
+            outcome = self._combining.run(group, mine, lead)
+            if outcome is Turn.UNKNOWN and mine.round and was_carried_out(mine.round):
+                outcome = mine.round.outcome_of(mine)
+            if isinstance(outcome, CassieqError):
+                raise outcome
+            if isinstance(outcome, Lease | Settled):
+                return outcome
+            mine = mine.again()
+
+
+def _told(changes: Sequence[Change], carry_out: Callable[[], Round]) -> Any:
+    """Carry out changes; tell each other thread its outcome, and return that of the first one."""
+    others = changes[1:]
+    try:
+        done = carry_out()
+        for each in others:
+            each.outcome.put(done.outcome_of(each))
+    except BaseException as error:
+        for each in others:
+            each.outcome.put(error if isinstance(error, Exception) else Turn.UNKNOWN)
+        raise
+    return done.outcome_of(changes[0])
+
+
+def _fit(changes: Sequence[Change], more: Change) -> bool:
+    """Whether one round may have all of these changes."""
+    is_alone = more.is_alone or any(each.is_alone for each in changes)
+    return not is_alone and len(changes) < MOST_TOGETHER
