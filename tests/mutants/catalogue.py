@@ -12,6 +12,11 @@ _IN_SOME_ORDER = ("test_interleavings.py",)
 #: Where a client acks and leases at once.
 _EXCHANGED = ("test_client_machine.py",)
 
+#: Where a gateway gives back what no request gets.
+_GIVEN_BACK = (
+    "test_handed_over_property.py::test_a_gateway_delivers_each_message_once_whoever_leaves",
+)
+
 #: What tests queues with several partitions.
 _PARTITIONS = tuple(
     f"../unit/partitions/test_{name}.py"
@@ -1746,7 +1751,7 @@ MUTANTS = (
         "consumer/prefetch.py",
         "            self._messages.clear()\n",
         "",
-        ("../unit/client/test_exchange.py",),
+        _EXCHANGED,
     ),
     Mutant(
         "an exchange reads for ever by the definition that it began with",
@@ -1754,7 +1759,7 @@ MUTANTS = (
         "client/receiver.py",
         "            prefetch.renew(queue)\n",
         "            pass\n",
-        ("../unit/client/test_exchange.py",),
+        _EXCHANGED,
     ),
     Mutant(
         "an exchange leaves out the columns of a version that it does not know",
@@ -1762,7 +1767,7 @@ MUTANTS = (
         "consumer/prefetch.py",
         "on_unreadable=self._note, whole=True)",
         "on_unreadable=self._note)",
-        ("../unit/client/test_exchange.py",),
+        _EXCHANGED,
     ),
     Mutant(
         "a schema that is changed during a round fails it",
@@ -1794,7 +1799,7 @@ MUTANTS = (
         "client/receiver.py",
         "            is_old = isinstance(error, SchemaChangedError)\n",
         "            is_old = False\n",
-        ("../unit/client/test_typed.py",),
+        _EXCHANGED,
     ),
     Mutant(
         "a chunk of a version that no queue has is waited for",
@@ -1818,7 +1823,7 @@ MUTANTS = (
         "client/exchange.py",
         "                lambda monotons: Settlement(unread=monotons),\n",
         "                lambda monotons: Settlement(released={CACHED_FOR: monotons}),\n",
-        ("../unit/http/gateway/test_coalescer.py",),
+        _GIVEN_BACK,
     ),
     Mutant(
         "an answer leaves for a client that has disconnected",

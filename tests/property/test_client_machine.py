@@ -1,4 +1,6 @@
-"""Two clients against a model: whatever either does in whatever order, no message is lost."""
+"""Two clients and a gateway against a model: whatever either does in whatever order, no message is
+lost, each has what was put, and its count says how often it was handed out.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from cassieq_spark.queues import alter_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Slice, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
+from tests.support.changing_schema import ChangingSchema
 from tests.support.faults import FakeClock
+from tests.support.inline_gateway import InlineGateway, Leaves, Request
 
 LEASE = timedelta(seconds=3)
 MOMENT = timedelta(milliseconds=1)
@@ -50,11 +54,23 @@ BAD = st.sampled_from(
 #: Most bytes of what is handed over; the values have one or two.
 ROOMS = st.none() | st.integers(1, 4)
 EITHER = st.integers(0, 1)
-#: The column that a queue with a schema always has, and how many come and go.
-NUMBER = "number bigint not null"
-MOST_COLUMNS = 6
+REQUESTS = st.lists(
+    st.builds(Request, st.integers(1, 3), st.sampled_from(Leaves)), min_size=1, max_size=3
+)
 #: Slots beyond those that held messages at once: what one step fills and frees again.
 SPARE = 3
+
+
+class Age:
+    """The clock by which an exchange knows how old its knowledge is: it stands still."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+AGE = Age()
 
 
 class ClientMachine(RuleBasedStateMachine):
@@ -69,22 +85,24 @@ class ClientMachine(RuleBasedStateMachine):
     )
     def begin(self, *, strict: bool, typed: bool, draws: str) -> None:
         self.strict = strict
-        # Of a queue with a schema: its columns besides the number.
-        self.columns: list[str] | None = [] if typed else None
-        self.columns_ever = 0
+        self.schema = ChangingSchema(("number", "bigint")) if typed else None
         self.store.replicas.draw(draws)
         self.client.create_queue(
             "q",
             lease=LEASE,
             max_deliveries=1000,
             order="strict" if strict else "none",
-            schema=NUMBER if typed else None,
+            schema=self.schema and self.schema.ddl,
         )
         self.client.receive("q", "g")
         self.clients = (self.client, Client.from_store(self.store))
         self.desks = [each.exchange("q", "g") for each in self.clients]
+        self.gateway = InlineGateway(self.client)
+        # For each exchange, and the gateway: the version of the schema that it knows at least.
+        self.known = [0, 0, 0]
         self.most_filled = 0
         self.values: dict[int, Any] = {}
+        self.written_by: dict[int, int] = {}
         self.owed: set[int] = set()
         self.dead: set[int] = set()
         self.deliveries: dict[int, int] = {}
@@ -98,7 +116,7 @@ class ClientMachine(RuleBasedStateMachine):
     ) -> None:
         first = len(self.values)
         values = [self._value(number) for number in range(first, first + count)]
-        is_table = as_table and self.columns is not None
+        is_table = as_table and self.schema is not None
         given = pa.Table.from_pylist(values) if is_table else values
         self.store.fault = fault
         monotons = self.client.put_many("q", given, delay=self._possible(delay))
@@ -130,19 +148,20 @@ class ClientMachine(RuleBasedStateMachine):
             with pytest.raises(CassieqError):
                 self.client.put_many("q", [self._value(0), wrong])
 
-    @precondition(lambda self: self.columns is not None)
-    @rule(drops=st.booleans(), fault=FAULTS)
-    def alter(self, *, drops: bool, fault: Fault | None) -> None:
-        assert self.columns is not None
-        if drops and self.columns:
-            self.columns.pop(0)
-        elif self.columns_ever < MOST_COLUMNS:
-            self.columns.append(f"c{self.columns_ever}")
-            self.columns_ever += 1
-        columns = [NUMBER, *(f"{name} bigint" for name in self.columns)]
+    @precondition(lambda self: self.schema is not None)
+    @rule(what=st.integers(0, 20), fault=FAULTS)
+    def alter(self, *, what: int, fault: Fault | None) -> None:
+        assert self.schema is not None
+        self.schema.change(what)
         self.store.fault = fault
-        alter_queue(self.store, "q", schema=", ".join(columns))
+        alter_queue(self.store, "q", schema=self.schema.ddl)
         self.store.fault = None
+
+    @rule()
+    def what_exchanges_know_gets_old(self) -> None:
+        AGE.seconds += 1
+        if self.schema is not None:
+            self.known = [self.schema.now] * 3
 
     @rule(client=EITHER, most=st.integers(1, 5), room=ROOMS, fault=FAULTS)
     def receive(
@@ -153,7 +172,7 @@ class ClientMachine(RuleBasedStateMachine):
         assert len(messages) <= most
         self._fits(messages, room)
         assert {message.lease_until for message in messages} <= {self.clock.now + LEASE}
-        self._take(messages)
+        self._take(messages, known=self.schema.now if self.schema else 0)
 
     @rule(
         client=EITHER, most=st.integers(0, 5), which=st.just([]) | SOME, room=ROOMS, fault=FAULTS
@@ -177,39 +196,51 @@ class ClientMachine(RuleBasedStateMachine):
         self._fits(told.messages, room)
         live = self._live(chosen, [str(each) for each in told.stale])
         self.owed -= self._forget(live)
-        self._take(told.messages)
+        self._take(told.messages, known=self.known[client])
+
+    @rule(requests=REQUESTS, which=st.just([]) | SOME, fault=FAULTS)
+    def request(
+        self, requests: Sequence[Request], which: Sequence[int], fault: Fault | None
+    ) -> None:
+        chosen = self._choose(which) if self.received else []
+        self.store.fault = fault
+        served = self.gateway.serve(
+            "q", "g", requests, [Receipt.parse(message.receipt) for message in chosen]
+        )
+        live = self._live(chosen, [str(each) for each in served.stale])
+        self.owed -= self._forget(live)
+        for messages in served.answers:
+            self._take(messages, known=self.known[2])
 
     def _possible(self, delay: timedelta) -> timedelta:
         return timedelta(0) if self.strict else delay
 
     def _value(self, number: int) -> Any:
-        if self.columns is None:
-            return b"%d" % number
-        return dict.fromkeys(["number", *self.columns], number)
+        return self.schema.row(number, number) if self.schema else b"%d" % number
 
-    def _is_as_put(self, message: Message) -> bool:
+    def _is_as_put(self, message: Message, known: int) -> bool:
         put = self.values[message.monoton]
-        if not isinstance(put, dict):
+        if self.schema is None:
             return bool(message.value == put)
-        # Who reads by another version has other columns, which are null.
-        return message.value["number"] == message.monoton and all(
-            value == put.get(name) for name, value in message.value.items()
-        )
+        # No reader may know less than who wrote it.
+        since = max(known, self.written_by[message.monoton])
+        return self.schema.shows(message.value, put, since=since)
 
     def _fits(self, messages: Sequence[Message], room: int | None) -> None:
         # Numbers take 8 bytes each, in however many columns.
         size = sum(8 if isinstance(each.value, dict) else len(each.value) for each in messages)
         assert room is None or size <= room or len(messages) == 1
 
-    def _take(self, messages: Sequence[Message]) -> None:
+    def _take(self, messages: Sequence[Message], *, known: int) -> None:
+        """What was handed out, by a reader that knows this version of the schema at least."""
         taken = {message.monoton for message in messages}
         if self.strict and taken:
             assert min(self.owed) in taken, "offered before all earlier ones were settled"
             assert not {at for at in self.owed if at < max(taken)} - taken, "out of order"
         for message in messages:
             assert message.monoton in self.owed
-            assert self._is_as_put(message)
-            assert message.delivery_count > self.deliveries.get(message.monoton, 0)
+            assert self._is_as_put(message, known)
+            assert message.delivery_count == self.deliveries.get(message.monoton, 0) + 1
             _, until = self.holder.get(message.monoton, ("", self.clock.now - MOMENT))
             assert until < self.clock.now, "somebody holds it"
             assert message.lease_until <= self.clock.now + LEASE
@@ -273,6 +304,24 @@ class ClientMachine(RuleBasedStateMachine):
             if self.received:
                 self.ack(client=1 - client, which=[-1], fault=None)
 
+    @precondition(lambda self: self.schema is not None)
+    @rule(
+        desk=EITHER, whats=st.lists(st.integers(0, 20), min_size=1, max_size=2), ages=st.booleans()
+    )
+    def the_schema_changes_between_rounds(
+        self, desk: int, whats: Sequence[int], *, ages: bool
+    ) -> None:
+        self.put(count=3, delay=timedelta(0), fault=None)
+        # What comes next is read ahead.
+        self.exchange(client=desk, most=1, which=[], fault=None)
+        for what in whats:
+            self.alter(what=what, fault=None)
+        if ages:
+            self.what_exchanges_know_gets_old()
+        self.put(count=1, delay=timedelta(0), fault=None)
+        self.exchange(client=desk, most=5, which=[-1], fault=None)
+        self.request([Request(5)], which=[], fault=None)
+
     @rule(by=DURATIONS)
     def time_passes(self, by: timedelta) -> None:
         self.clock.advance(by)
@@ -310,12 +359,14 @@ class ClientMachine(RuleBasedStateMachine):
         assert sorted(int(each.headers["cassieq.origin-monoton"] or -1) for each in letters) == (
             sorted(self.dead)
         )
+        self.gateway.close()
         for each in self.clients:
             each.close()
 
     def _is_put(self, values: Sequence[Any]) -> None:
         for value in values:
             self.owed.add(len(self.values))
+            self.written_by[len(self.values)] = self.schema.now if self.schema else 0
             self.values[len(self.values)] = value
 
     def _choose(self, which: Sequence[int]) -> list[Message]:
@@ -346,9 +397,9 @@ class ClientMachine(RuleBasedStateMachine):
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
-    # What an exchange knows is as old as can be.
-    monkeypatch.setattr(exchange_module, "monotonic", lambda: 0.0)
-    monkeypatch.setattr(consumer_module, "monotonic", lambda: 0.0)
+    # What an exchange knows is as old as can be, until a rule makes it too old.
+    monkeypatch.setattr(exchange_module, "monotonic", AGE)
+    monkeypatch.setattr(consumer_module, "monotonic", AGE)
 
 
 ClientMachine.TestCase.settings = settings(

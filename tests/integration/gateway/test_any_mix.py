@@ -31,6 +31,7 @@ class Judge:
         self.put: set[str] = set()
         self.acked: Counter[str] = Counter()
         self._holders: Counter[str] = Counter()
+        self._handed_out: Counter[str] = Counter()
 
     def was_put(self, *values: str) -> None:
         with self._lock:
@@ -39,7 +40,10 @@ class Judge:
     def got(self, messages: Sequence[Message]) -> None:
         with self._lock:
             for message in messages:
-                self._holders[message.value.decode()] += 1
+                value = message.value.decode()
+                self._holders[value] += 1
+                self._handed_out[value] += 1
+                assert message.delivery_count == self._handed_out[value], "not as often as counted"
             assert max(self._holders.values(), default=0) <= 1, "two hold one message"
 
     def settled(self, message: Message, *, acked: bool) -> None:
@@ -93,6 +97,7 @@ def test_nothing_is_lost_and_nothing_is_with_two_at_once(
             list(threads.map(lambda steps: run(queue, judge, steps), programs))
         left: list[str] = []
         while messages := queue.receive(max=100, lease=HOUR):
+            judge.got(messages)
             left += [message.value.decode() for message in messages]
 
     assert max(judge.acked.values(), default=0) <= 1
