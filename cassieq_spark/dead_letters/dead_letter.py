@@ -32,7 +32,8 @@ from cassieq_spark.ledger.once import DEAD_LETTER_LIFETIME, Once, read_mark
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueDefinition, to_millis
 from cassieq_spark.producer.blocks import write_block
-from cassieq_spark.queues import read_queue
+from cassieq_spark.queues import read_queue, read_record
+from cassieq_spark.queues.record import active
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
@@ -74,15 +75,15 @@ def dead_letter_messages(
                 if marked is None:
                     continue
                 each = marked
-            if queue.dead_letter_queue is not None:
+            source = _definition_now(store, queue)
+            if source.dead_letter_queue is not None:
                 # The dead-letter queue gets new columns before the queue does: read it second.
-                source = _definition_now(store, queue)
-                target = read_queue(store, queue.dead_letter_queue)
+                target = read_queue(store, source.dead_letter_queue)
                 _publish_copies(store, source, target, group, each)
             is_copied = True
             if group.remove_dead(each):
                 count += each.monotons.count
-                _log_done(queue, group, each)
+                _log_done(source, group, each)
         except CassieqError as error:
             _log_failure(group, each, error)
             if is_copied and isinstance(error, ContentionError):
@@ -94,10 +95,12 @@ def dead_letter_messages(
 
 
 def _definition_now(store: Store, queue: QueueDefinition) -> QueueDefinition:
-    """The queue with all columns that its messages may have. One read, if it has a schema."""
-    if queue.schema is None:
-        return queue
-    found = read_queue(store, queue.name)
+    """The queue as it is: its columns, and where its dead messages go. One serial read.
+
+    A reader of before an alter must neither leave out a column nor drop messages that have a
+    dead-letter queue by now.
+    """
+    found = active(queue.name, read_record(store, queue.name, serial=True)).definition
     if found.version != queue.version:
         raise QueueStateError(f"queue {queue.queue_id} is {found.queue_id} by now")
     return replace(found, partition=queue.partition)

@@ -217,7 +217,7 @@ def backoff(first: timedelta, deliveries: int) -> timedelta:
     """How long messages wait after they failed: doubles each time, up to an hour.
 
     Args:
-        first: After the first delivery.
+        first: After the first delivery. If it is an hour or more, each wait is as long.
         deliveries: How often they were handed out.
 
     >>> [str(backoff(timedelta(minutes=10), n)) for n in (1, 2, 3, 4)]
@@ -225,8 +225,11 @@ def backoff(first: timedelta, deliveries: int) -> timedelta:
     """
     if not first or not deliveries:
         return _NO_TIME
+    # A pause of days, doubled so often, is more than a timedelta holds.
+    if first >= LONGEST_BACKOFF:
+        return first
     doubled: timedelta = first * (1 << min(deliveries - 1, 32))
-    return max(first, min(LONGEST_BACKOFF, doubled))
+    return min(LONGEST_BACKOFF, doubled)
 
 
 # -- beyond the pointer ---------------------------------------------------------------------------

@@ -819,6 +819,14 @@ MUTANTS = (
         "        and slot.due_at + backoff(request.retry_backoff, slot.deliveries) < state.now\n",
         "        and slot.due_at < state.now\n",
     ),
+    Mutant(
+        "a pause of days is doubled before it is limited",
+        "poison",
+        "groups/plan.py",
+        "    if first >= LONGEST_BACKOFF:\n",
+        "    if first >= 10_000 * LONGEST_BACKOFF:\n",
+        ("../unit/groups/test_plan.py",),
+    ),
     # -- settling -----------------------------------------------------------------------------
     Mutant(
         "settle over what is settled meanwhile",
@@ -1489,9 +1497,17 @@ MUTANTS = (
         "removed before the copy",
         "I9",
         "dead_letters/dead_letter.py",
-        "            if queue.dead_letter_queue is not None:\n",
+        "            if source.dead_letter_queue is not None:\n",
         "            group.remove_dead(each)\n"
+        "            if source.dead_letter_queue is not None:\n",
+    ),
+    Mutant(
+        "dropped by a reader of before there was a dead-letter queue",
+        "poison",
+        "dead_letters/dead_letter.py",
+        "            if source.dead_letter_queue is not None:\n",
         "            if queue.dead_letter_queue is not None:\n",
+        ("../unit/dead_letters/test_dead_letter.py",),
     ),
     Mutant(
         "copied again by every reader",

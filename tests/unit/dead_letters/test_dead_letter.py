@@ -28,11 +28,12 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.producer.blocks import write_block
-from cassieq_spark.queues import create_queue, purge_queue
+from cassieq_spark.queues import alter_queue, create_queue, purge_queue
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import partition_of_queue
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_request
@@ -423,6 +424,32 @@ def test_without_a_dead_letter_queue_messages_are_dropped_with_an_error(
     assert told(caplog) == [(logging.ERROR, DROPPED, 6)]
     assert "messages 0 to 5 are dead (not settled in 1 deliveries" in caplog.text
     assert "dropped, as the queue has no dead-letter queue" in caplog.text
+
+
+def test_a_reader_of_before_the_queue_had_a_dead_letter_queue_drops_nothing(
+    caplog: pytest.LogCaptureFixture,
+):
+    scene = Scene(dropping=True)
+    alter_queue(scene.memory, "q", dead_letter_queue="q.dead")
+
+    scene.dead_letter()
+
+    assert scene.values() == numbers(6)
+    assert scene.outstanding() == []
+    assert told(caplog) == [(logging.WARNING, DEAD_LETTERED, 6)]
+
+
+def test_nothing_is_dropped_while_the_row_of_the_queue_cannot_be_read(
+    caplog: pytest.LogCaptureFixture,
+):
+    scene = Scene(dropping=True)
+    dead = scene.dead()
+    scene.memory._rows[partition_of_queue("q")][()]["on_dead"] = "of a newer release"
+
+    scene.dead_letter(dead)
+
+    assert scene.outstanding() == ["0-6"]
+    assert told(caplog) == [(logging.ERROR, DEAD_LETTERING_FAILED, 6)]
 
 
 @pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.ANSWER_LOST])

@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cassieq_spark.groups.lease import Lease, LeasedSlot, spare_token
-from cassieq_spark.groups.plan import plan_lease
+from cassieq_spark.groups.plan import LONGEST_BACKOFF, backoff, plan_lease
 from cassieq_spark.groups.state import (
     HEAD,
     LONG_AGO,
@@ -402,3 +404,20 @@ def test_an_ack_goes_with_a_takeover():
 
     assert op_on(plan, slot_key(0)).values["ranges"] == ""
     assert op_on(plan, slot_key(1)).values["ranges"] == "30-40"
+
+
+#: The bounds of the option `retryBackoff`.
+PAUSES = st.timedeltas(timedelta(milliseconds=1), timedelta(days=30))
+DELIVERIES = st.integers(1, 70) | st.integers(1, 2**31 - 1)
+
+
+@given(first=PAUSES, deliveries=DELIVERIES)
+def test_whatever_the_pause_it_doubles_up_to_an_hour_and_never_falls(
+    first: timedelta, deliveries: int
+):
+    pause, next_pause = backoff(first, deliveries), backoff(first, deliveries + 1)
+
+    assert backoff(first, 1) == first
+    assert first <= pause <= max(first, LONGEST_BACKOFF)
+    assert next_pause == max(first, min(2 * pause, LONGEST_BACKOFF))
+    assert backoff(timedelta(0), deliveries) == backoff(first, 0) == timedelta(0)
