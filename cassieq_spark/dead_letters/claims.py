@@ -7,6 +7,8 @@ next run reads the name in the ledger of the target queue:
 - If the messages are published, it acks them.
 - If they are not, and the lease has run out, it closes the name, so that they can't be published
   under it any more, and gives them back.
+- If it can't tell which queue is the target, as the row of a queue can't be read, it leaves the
+  claim alone.
 
 So each message is published once, however late a request arrives.
 """
@@ -41,13 +43,15 @@ from cassieq_spark.groups.state import (
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import REDRIVE_LIFETIME, Mark, Once, mark, read_mark
 from cassieq_spark.model import QueueId, Range, Ranges
-from cassieq_spark.queues import list_records
+from cassieq_spark.queues import Records, read_records
 from cassieq_spark.store.protocol import Op, ServerNow
 
 logger = logging.getLogger(__name__)
 
 #: An open claim of a run that broke off was acked, or given back.
 CLAIM_RESOLVED = "dead.claim_resolved"
+#: An open claim was left alone, as its target may be a queue whose row can't be read.
+CLAIM_UNKNOWN = "dead.claim_unknown"
 
 #: The consumer group in which dead letters are redriven and purged.
 ADMIN_GROUP = "cassieq-dead"
@@ -74,13 +78,15 @@ class OpenClaim:
     Attributes:
         slot: Its slot in the state of the group.
         target: The ledger of its target queue; None if there is no such ledger any more, or if
-            the lease is no claim.
+            the lease is no claim, or if it is unknown.
         is_published: Whether its messages are visible there.
+        is_unknown: Whether its target may be a queue whose row can't be read.
     """
 
     slot: Slot
     target: Ledger | None
     is_published: bool
+    is_unknown: bool
 
 
 def batches_of(monotons: Ranges, most: int) -> Iterator[Ranges]:
@@ -198,11 +204,11 @@ def is_published(target: Ledger, once: Once) -> bool:
 def read_claims(ledger: Ledger, state: GroupState) -> list[OpenClaim]:
     """Read which claims in ``state`` are published. A scan of the queues, and a read for each."""
     slots = [slot for slot in state.slots if slot.monotons]
-    records = list_records(ledger.store) if slots else []
+    records = read_records(ledger.store) if slots else Records({}, {})
     # Also of queues that were purged or deleted since, until the repair retires their ledgers.
     targets = [
         each.queue_id
-        for record in records
+        for record in records.readable.values()
         for version in range(record.retired + 1, record.definition.version + 1)
         for each in record.of_version(version)
     ]
@@ -211,7 +217,9 @@ def read_claims(ledger: Ledger, state: GroupState) -> list[OpenClaim]:
         found = next((each for each in targets if is_token_for(slot.lease, each)), None)
         target = None if found is None else Ledger(ledger.store, found)
         once = once_of(ledger.queue_id, slot.lease)
-        claims.append(OpenClaim(slot, target, target is not None and is_published(target, once)))
+        published = target is not None and is_published(target, once)
+        unknown = target is None and bool(records.unreadable)
+        claims.append(OpenClaim(slot, target, published, unknown))
     return claims
 
 
@@ -238,7 +246,9 @@ def _resolve_claims(group: ConsumerGroup) -> None:
     state = group.read(every_waiting=True)
     for claim in read_claims(group.ledger, state):
         runs = claim.slot.due_at >= state.now
-        if not claim.is_published and runs:
+        if not claim.is_published and (runs or claim.is_unknown):
+            if claim.is_unknown and not runs:
+                _log_unknown(group, claim)
             continue
         if claim.is_published or _is_published_after_all(group.ledger, claim):
             ack_claim(group, claim.slot.lease)
@@ -291,6 +301,18 @@ def _log(group: ConsumerGroup, claim: OpenClaim, what: str) -> None:
         monotons.short,
         what,
         extra={"action": CLAIM_RESOLVED, "count": monotons.count, **group.log_fields},
+    )
+
+
+def _log_unknown(group: ConsumerGroup, claim: OpenClaim) -> None:
+    monotons = claim.slot.monotons
+    logger.warning(
+        "%s: dead letters %s were claimed by a run that broke off, perhaps for a queue whose row "
+        "can't be read: they are left until it can be, or the queue is deleted; which one it is: "
+        "cassieq queue list",
+        group,
+        monotons.short,
+        extra={"action": CLAIM_UNKNOWN, "count": monotons.count, **group.log_fields},
     )
 
 

@@ -1676,6 +1676,14 @@ MUTANTS = (
         "range(record.definition.version, record",
         ("../unit/dead_letters/test_redrive.py",),
     ),
+    Mutant(
+        "a claim on a queue whose row can't be read is given back",
+        "redrive",
+        "dead_letters/claims.py",
+        "        unknown = target is None and bool(records.unreadable)\n",
+        "        unknown = False\n",
+        ("../unit/dead_letters/test_redrive.py",),
+    ),
     # -- who may do what by HTTP --------------------------------------------------------------
     Mutant(
         "the path that is signed is that of the header Host",

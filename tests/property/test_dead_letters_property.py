@@ -17,7 +17,8 @@ from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import purge
 from cassieq_spark.dead_letters.redrive import redrive
 from cassieq_spark.dead_letters.survey import survey
-from cassieq_spark.errors import ContentionError
+from cassieq_spark.errors import ContentionError, InvariantError
+from cassieq_spark.store.protocol import partition_of_queue
 from cassieq_spark.testing.faults import Fault
 from tests.unit.dead_letters.dead_queue import NOON, DeadQueue
 
@@ -44,6 +45,7 @@ class Step:
     crash_after: int | None
     fault: Fault | None
     lapse: bool
+    unreadable: str | None
     arrivals: Sequence[str]
 
 
@@ -65,6 +67,7 @@ STEPS = st.builds(
     crash_after=st.none() | st.integers(0, 40),
     fault=st.none() | st.sampled_from(Fault),
     lapse=st.booleans(),
+    unreadable=st.none() | st.sampled_from(QUEUES),
     arrivals=ORIGINS,
 )
 
@@ -79,6 +82,10 @@ def take_step(queue: DeadQueue, step: Step) -> int:
     if step.lapse:
         queue.lapse()
     found = survey(queue.memory, step.name, step.criteria, limit=step.limit)
+    row = queue.memory._rows[partition_of_queue(step.unreadable or "orders")][()]
+    readable = row["on_dead"]
+    if step.unreadable is not None:
+        row["on_dead"] = "of a newer release"
     if step.crash_after is not None:
         queue.store.interrupt(crash, after=step.crash_after)
     queue.store.fault = step.fault
@@ -86,9 +93,10 @@ def take_step(queue: DeadQueue, step: Step) -> int:
         if step.purges:
             return purge(queue.store, found).purged
         redrive(queue.store, found)
-    except (KeyboardInterrupt, ContentionError):
+    except (KeyboardInterrupt, ContentionError, InvariantError):
         pass
     finally:
+        row["on_dead"] = readable
         queue.store.calm()
         queue.store.arrive()
     return 0

@@ -31,6 +31,7 @@ from cassieq_spark.groups.registration import create_group, ensure_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import create_queue, delete_queue, purge_queue
+from cassieq_spark.store.protocol import partition_of_queue
 from cassieq_spark.testing.faults import Fault
 from tests.support.builders import LEASE, make_request
 from tests.unit.dead_letters.dead_queue import MOMENT, DeadQueue, read_all
@@ -402,6 +403,34 @@ def test_what_was_published_before_a_crash_is_not_dead_after_its_target_was_purg
 
     assert queue.left() == []
     assert run(queue).redriven == {}
+    assert queue.held() == queue.left() == []
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_a_claim_whose_target_cannot_be_read_is_left_alone_until_it_can_be(
+    caplog: pytest.LogCaptureFixture, published: bool
+):
+    queue = DeadQueue(ORIGINS[:2])
+    if published:
+        crash_after_publish(queue)
+    else:
+        queue.store.interrupt(crash, after=before_the_publish(queue))
+        with pytest.raises(KeyboardInterrupt):
+            redrive_troubled(queue)
+    queue.lapse()
+    row = queue.memory._rows[partition_of_queue("orders")][()]
+    readable = row["on_dead"]
+    row["on_dead"] = "of a newer release"
+    queue.add(["payments"])
+
+    run(queue, to="payments")
+
+    assert queue.held() == ["0-2"], "nobody can tell what became of them"
+    assert "perhaps for a queue whose row can't be read" in caplog.text
+    row["on_dead"] = readable
+    run(queue)
+    assert sorted(queue.arrived("orders")) == [0, 1]
+    assert queue.arrived("payments") == [2]
     assert queue.held() == queue.left() == []
 
 
