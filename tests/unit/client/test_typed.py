@@ -509,16 +509,34 @@ def test_a_reader_of_the_old_schema_loses_no_column_of_a_dead_letter(
     assert values(trips, "trips.dead") == [TRIP | {"tip": None}, TRIP | {"tip": 0.5}]
 
 
-def test_where_a_column_would_get_lost_messages_stay(trips: Client, store: CountingStore):
+def test_a_reader_of_before_another_dead_letter_queue_was_named_uses_the_new_one(
+    trips: Client, store: CountingStore
+):
     old = trips.queue("trips")
     group = ConsumerGroup(Ledger(store, old.queue_id), "g")
     trips.create_group("trips", "g")
     alter_queue(store, "trips", dead_letter_queue="other")
+    # The dead-letter queue of before gets no tips.
     alter_queue(store, "trips", schema=f"{TRIPS}, tip double")
     trips.put("trips", TRIP | {"tip": 0.5})
     reject(trips, group)
 
-    # It still knows the dead-letter queue of before, which has no tips.
+    assert dead_letter_messages(store, old, group, group.read().waiting) == 1
+
+    assert values(trips, "other") == [TRIP | {"tip": 0.5}]
+    assert values(trips, "trips.dead") == []
+
+
+def test_where_a_column_would_get_lost_messages_stay(trips: Client, store: CountingStore):
+    old = trips.queue("trips")
+    group = ConsumerGroup(Ledger(store, old.queue_id), "g")
+    trips.create_group("trips", "g")
+    before = trips.queue("trips.dead").schema
+    alter_queue(store, "trips", schema=f"{TRIPS}, tip double")
+    alter_queue(store, "trips.dead", schema=before)
+    trips.put("trips", TRIP | {"tip": 0.5})
+    reject(trips, group)
+
     assert dead_letter_messages(store, old, group, group.read().waiting) == 0
 
     assert values(trips, "trips.dead") == []
