@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from cassieq_spark import backoff
 from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.groups.group import ConsumerGroup
@@ -54,6 +56,13 @@ CHANGES = st.lists(
     min_size=1,
     max_size=5,
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_pauses() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
+        yield
 
 
 class Scene:
