@@ -1661,6 +1661,22 @@ MUTANTS = (
         ("../unit/dead_letters/test_redrive.py",),
     ),
     Mutant(
+        "a message that is redriven again is counted as redriven once",
+        "redrive",
+        "dead_letters/letters.py",
+        "return [*own, (REDRIVES, str(count + 1))]",
+        "return [*own, (REDRIVES, str(1))]",
+        ("test_features_machine.py::test_no_feature_breaks_another",),
+    ),
+    Mutant(
+        "all letters of a redrive go to the partition of those without a key",
+        "redrive",
+        "dead_letters/redrive.py",
+        "at = without_key if key is None else partition_of_key(key, target.partitions)",
+        "at = without_key",
+        ("test_features_machine.py::test_no_feature_breaks_another",),
+    ),
+    Mutant(
         "letters that stand for unreadable messages are redriven",
         "redrive",
         "dead_letters/redrive.py",

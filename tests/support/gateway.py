@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import httpx
 
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.http.accounts import Accounts, Right, Secrets
-from cassieq_spark.http.client import HttpQueue
+from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue
 from cassieq_spark.http.gateway.app import make_app
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.serving.connections import ConnectionLimiter
@@ -123,6 +123,7 @@ class InProcess:
         self.key = str(accounts.create(account).keys[0].key)
         self._client = AsyncClient.from_store(store)
         self._parts = (self._client, accounts, limits, ConnectionLimiter(limits))
+        self._account = account
         self._url = f"http://gateway/api/v1/accounts/{account}/queues"
 
     def __enter__(self) -> Self:
@@ -144,6 +145,10 @@ class InProcess:
             self._http.request(method, f"{self._url}{path}", headers=headers, **more)
         )
 
+    def queue(self, name: str) -> Any:
+        """An `HttpQueue` for a queue of the account, through this gateway, without a network."""
+        return _InProcessQueue(self._runner, self._http, self._account, name, self.key)
+
     def administer(self, method: str, path: str, **more: Any) -> httpx.Response:
         """Send a request of an administrator."""
         url = f"http://gateway/admin/api/v1{path}"
@@ -153,11 +158,29 @@ class InProcess:
         await self._client.__aenter__()
         self._gateway = Gateway(*self._parts)
         app = make_app(lambda: self._gateway, None)
-        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app))
+        self._http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://gateway"
+        )
 
     async def _end(self) -> None:
         await self._gateway.close()
         await self._client.close()
+
+
+class _InProcessQueue:
+    """An `AsyncHttpQueue` whose methods wait for their results."""
+
+    def __init__(
+        self, runner: asyncio.Runner, http: httpx.AsyncClient, account: str, name: str, key: str
+    ) -> None:
+        self._runner = runner
+        self._queue = AsyncHttpQueue("http://gateway", account, name, key=key)
+        self._runner.run(self._queue.close())
+        self._queue._requests.http = http
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._queue, name)
+        return lambda *args, **named: self._runner.run(method(*args, **named))
 
 
 @contextmanager
