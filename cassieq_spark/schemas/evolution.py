@@ -155,8 +155,8 @@ def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 _NEWER = (
-    "a newer version of the schema has changed it: restart the query, so that it reads by the new "
-    "schema"
+    "a newer version of the schema has changed it: make the DataFrame anew and restart the query, "
+    "so that it reads by the new schema"
 )
 
 

@@ -13,6 +13,7 @@ from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.canonical import type_name
 from cassieq_spark.schemas.ddl import schema_of
+from cassieq_spark.schemas.evolution import ChangeKind, check_change
 from cassieq_spark.settings import SourceOptions
 
 
@@ -129,6 +130,34 @@ def check_still_there(columns: Columns, queue: QueueDefinition) -> None:
         raise QueueStateError(
             f"queue {queue.name!r} was created again with other columns since this DataFrame was "
             "made: load it again"
+        )
+
+
+def check_has_all_values(columns: Columns, queue: QueueDefinition) -> None:
+    """Refuse a DataFrame whose columns may lack values that messages have by now.
+
+    A stream would fail at the first such value, again and again, and each time it would count as a
+    delivery of healthy messages.
+
+    Args:
+        columns: The columns of the DataFrame; of any version of the queue's schema.
+        queue: The queue as it is now.
+
+    Raises:
+        QueueStateError: The queue has a column with a wider type, or one that may be null now.
+    """
+    if columns.schema is None or queue.schema is None:
+        return
+    now = schema_of(queue.schema)
+    had = [field for field in columns.schema if field.name in now.names]
+    changes = check_change([pa.schema(had)], pa.schema([now.field(field.name) for field in had]))
+    grown = [str(it) for it in changes if it.kind in {ChangeKind.WIDENED, ChangeKind.RELAXED}]
+    if grown:
+        raise QueueStateError(
+            f"the schema of queue {queue.name!r} was changed since this DataFrame was made "
+            f"({', '.join(grown)}), and messages may have values that it cannot show: make the "
+            "DataFrame anew, by spark.readStream...load(), and start the query with that; nothing "
+            "was leased"
         )
 
 

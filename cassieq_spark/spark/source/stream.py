@@ -26,7 +26,7 @@ from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.shipping import Shipped
-from cassieq_spark.spark.source.columns import Columns, check_still_there
+from cassieq_spark.spark.source.columns import Columns, check_has_all_values, check_still_there
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.spark.source.tasks import TaskPart
@@ -175,6 +175,7 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
             store = open_store(options.connection)
             queue = read_queue(store, options.queue)
             check_still_there(self._columns, queue)
+            check_has_all_values(self._columns, queue)
             self._reader = QueueReader(
                 store,
                 queue,

@@ -7,10 +7,12 @@ import pytest
 
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.model import QueueDefinition
+from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.source.columns import (
     Columns,
     check_given,
+    check_has_all_values,
     check_still_there,
     columns_of,
 )
@@ -86,3 +88,42 @@ def test_a_queue_that_was_created_anew_with_other_columns_is_refused(other: pa.S
     for columns, queue in ((other, TYPED), (None, TYPED), (NOW, BYTES)):
         with pytest.raises(QueueStateError, match="created again with other columns"):
             check_still_there(Columns(columns), queue)
+
+
+@pytest.mark.parametrize(
+    ("had", "now", "problem"),
+    [
+        ("a int", "a bigint", "widened 'a' from int to bigint"),
+        ("a int not null", "a int", "'a' may be null now"),
+        ("a int, b string", "b string, a double, c int", "widened 'a'"),
+        ("s struct<x: int>", "s struct<x: bigint>", "widened 's.x'"),
+        ("m map<string, int>", "m map<string, decimal(12, 0)>", "widened"),
+    ],
+)
+def test_a_stream_of_a_data_frame_that_cannot_show_all_values_is_refused(
+    had: str, now: str, problem: str
+):
+    queue = QueueDefinition("q", 1, schemas=(had, now))
+
+    with pytest.raises(QueueStateError, match=problem) as told:
+        check_has_all_values(Columns(schema_of(had)), queue)
+    assert "make the DataFrame anew" in str(told.value)
+    check_has_all_values(Columns(schema_of(now)), queue)
+
+
+@pytest.mark.parametrize(
+    ("had", "now"),
+    [
+        ("a int", "a int, b string"),
+        ("a int, b string", "a int"),
+        ("a int, b string", "b string"),
+        ("s struct<x: int>", "s struct<x: int, y: int>"),
+        ("s struct<x: int, y: int>", "s struct<y: int>"),
+        ("a int, b string", "b string COMMENT 'new', a int"),
+    ],
+)
+def test_a_stream_of_a_data_frame_that_lacks_columns_or_has_more_goes_on(had: str, now: str):
+    queue = QueueDefinition("q", 1, schemas=(had, now))
+
+    check_has_all_values(Columns(schema_of(had)), queue)
+    check_has_all_values(Columns(None), BYTES)

@@ -8,13 +8,18 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from cassieq_spark.errors import OptionError
+from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.queues import alter_queue, create_queue
+from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.datasource import CassieqDataSource
 from cassieq_spark.spark.source import stream
 from cassieq_spark.spark.source.columns import Columns
 from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.stream import MessageStreamReader
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.stores import CountingStore
 
 
 def test_all_there_is_at_once_is_refused_before_the_store_is_opened():
@@ -68,3 +73,22 @@ def test_a_process_with_another_parent_has_lost_its_jvm(terminated, monkeypatch)
 
 def test_a_process_whose_parent_lives_was_stopped_although_it_got_no_signal(terminated):
     assert stream._is_stopped_by_spark(parent=os.getppid())
+
+
+def test_a_query_that_is_too_old_for_its_queue_leases_nothing(monkeypatch: pytest.MonkeyPatch):
+    store = CountingStore(MemoryStore())
+    monkeypatch.setattr(stream, "open_store", lambda _: store)
+    queue = create_queue(store, "q", schema="a int")
+    columns = Columns(schema_of("a int"))
+    alter_queue(store, "q", schema="a bigint")
+    end = initial_offset("q", "g")
+    store.reset()
+
+    for _ in range(5):
+        reader = MessageStreamReader(SourceOptions(queue="q", group="g"), columns)
+        with pytest.raises(QueueStateError, match="widened 'a' from int to bigint"):
+            reader.partitions(end, end)
+        reader.stop()
+
+    assert store.cas_count == 0
+    assert Ledger(store, queue.queue_id).read_groups() == []
