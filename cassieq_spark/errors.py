@@ -32,6 +32,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+#: What a query needs that cannot go on with its checkpoint. Its batches count from 0 again, and a
+#: sink that knows batches by their numbers, such as Spark's files, would skip them.
+NEW_CHECKPOINT = (
+    "a new checkpoint location, and a new place for what the query writes by batch number (the "
+    "folder of files, the txnAppId of Delta), where batches that begin at 0 again would be "
+    "skipped or overwritten"
+)
+
 
 class CassieqError(Exception):
     """Base of every error of this package."""

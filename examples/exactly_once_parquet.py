@@ -2,9 +2,10 @@
 
     python examples/exactly_once_parquet.py [--contact-points host[:port],...]
 
-Each batch goes into a folder named after its id. If the batch is delivered again, it overwrites
-the folder. Here the first attempt of the second batch fails after it has written its files. The
-query is started again, gets the same rows under the same id, and replaces the files. In the end
+Each batch goes into a folder named after the query's id and its own. If the batch is delivered
+again, it overwrites the folder. Here the first attempt of the second batch fails after it has
+written its files. The query is started again, gets the same rows under the same id, and replaces
+the files. In the end
 each message is there once. (A table format with transactions has its own means for that.)
 """
 
@@ -41,7 +42,10 @@ def main(arguments: list[str]) -> int:
 
     def store(batch: DataFrame, batch_id: int) -> None:
         rows = batch.selectExpr("monoton", "cast(value AS string) AS value")
-        rows.write.mode("overwrite").parquet(str(folder / "rows" / f"batch_id={batch_id}"))
+        # With a new checkpoint, batches count from 0 again; the query has another id then.
+        query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        where = folder / "rows" / f"query={query_id}" / f"batch_id={batch_id}"
+        rows.write.mode("overwrite").parquet(str(where))
         if batch_id in accidents:
             accidents.remove(batch_id)
             raise RuntimeError("an accident, between the files and Spark's commit log")

@@ -30,7 +30,7 @@ from cassieq_spark.cli.output import (
 )
 from cassieq_spark.cli.tables import Column, print_record, print_table
 from cassieq_spark.display import shown_age
-from cassieq_spark.errors import InvariantError, NotFoundError, OptionError
+from cassieq_spark.errors import NEW_CHECKPOINT, InvariantError, NotFoundError, OptionError
 from cassieq_spark.model import (
     DEFAULT_BUCKET_SIZE,
     DEFAULT_CHUNK_SIZE,
@@ -426,7 +426,8 @@ def purge(
     """Delete all messages of a queue; its groups and settings stay.
 
     Running readers and writers stop with an error. Start them again, queries that read with a new
-    checkpoint location. To finish a purge that broke off, repeat it.
+    checkpoint location, and a new folder if they write files. To finish a purge that broke off,
+    repeat it.
 
     Examples:
         cassieq queue purge orders
@@ -436,7 +437,7 @@ def purge(
         purged = purge_queue(store, name, force=force)
     tell(
         f"Queue {name} is empty ({purged.queue_id}). Restart its writers; restart queries that "
-        "read it with a new checkpoint location. The next repair run frees the disk space.",
+        f"read it with {NEW_CHECKPOINT}. The next repair run frees the disk space.",
         {"queue": name, "version": purged.version, "queue_id": purged.queue_id},
         as_json=as_json,
     )

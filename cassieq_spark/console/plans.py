@@ -16,7 +16,12 @@ from cassieq_spark.client.client import DEFAULT_MAX_DELIVERIES
 from cassieq_spark.console import show
 from cassieq_spark.console.pages import PageCall, flag
 from cassieq_spark.console.watcher import Looked
-from cassieq_spark.errors import CassieqError, OptionError, QueueStateError
+from cassieq_spark.errors import (
+    NEW_CHECKPOINT,
+    CassieqError,
+    OptionError,
+    QueueStateError,
+)
 from cassieq_spark.model import (
     OnDead,
     Order,
@@ -135,7 +140,7 @@ def _plan_purge(call: PageCall) -> ChangePlan:
         },
         warnings=(
             "Running readers and writers stop with an error.",
-            "Restart them, readers of Spark with a new checkpoint location.",
+            f"Restart them, readers of Spark with {NEW_CHECKPOINT}.",
         ),
         blocked=held_back(call, _leased(looked)),
         force=LOSES_LEASES,

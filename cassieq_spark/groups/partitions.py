@@ -48,7 +48,7 @@ def ensure_groups(
     make_group: bool,
     starting: StartingPosition = "earliest",
     fail_on_data_loss: bool = True,
-) -> None:
+) -> list[int | None]:
     """Create a group in each partition that has none.
 
     A group is owed only messages of partitions that know it: so a reader calls this before it
@@ -62,6 +62,9 @@ def ensure_groups(
             in any case.
         starting: Where it begins. An instant takes some reads more for each partition.
         fail_on_data_loss: Whether to refuse a position from which on messages are deleted.
+
+    Returns:
+        For each partition the first monoton that the group is owed, if it was there before.
 
     Raises:
         OptionError: The position is a monoton and there are several partitions.
@@ -80,13 +83,12 @@ def ensure_groups(
     if fail_on_data_loss:
         _check_starts(ledgers, name, starting)
 
-    def ensure(ledger: Ledger) -> None:
-        ensure_group(
+    def ensure(ledger: Ledger) -> int | None:
+        return ensure_group(
             ConsumerGroup(ledger, name), starting=starting, fail_on_data_loss=fail_on_data_loss
         )
 
-    ensure(first)
-    in_parallel(ensure, others)
+    return [ensure(first), *in_parallel(ensure, others)]
 
 
 def seek_groups(

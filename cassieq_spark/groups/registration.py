@@ -25,7 +25,7 @@ BEGINS_LATER = "group.begins_later"
 
 def ensure_group(
     group: ConsumerGroup, *, starting: StartingPosition, fail_on_data_loss: bool = True
-) -> None:
+) -> int | None:
     """Create the group if it does not exist. Two LWTs and a few reads; two reads if it exists.
 
     The ledger knows a group before its group state exists. This registration and the move of
@@ -37,19 +37,24 @@ def ensure_group(
         fail_on_data_loss: Whether to refuse a position below ``finalised``, rather than to begin
             at ``finalised``.
 
+    Returns:
+        The first monoton that it is owed, if it was there before; None if it is new.
+
     Raises:
         QueueStateError: There is no such queue or position.
         ContentionError: Lost to others again and again.
     """
+    is_new = False
     for _ in attempts():
         open_as = group.read_registrations()
         known = group.ledger.read_group(group.name)
         if known is None:
+            is_new = True
             head = group.ledger.read_head(serial=True)
             starts_at = _find_start(group, head, starting, fail_on_data_loss=fail_on_data_loss)
             group.ledger.try_cas(register_group(head, group.name, starts_at))
         elif known.registered_as in open_as:
-            return
+            return None if is_new else known.starts_at
         else:
             group.open_state(known)
     raise ContentionError(f"could not register {group}; try again")

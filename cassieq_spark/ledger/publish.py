@@ -301,7 +301,7 @@ def _other_plan(queue_id: QueueId, batch: SinkBatch, last: SinkBatch) -> str:
         f"{told}by another plan ({last.fingerprint}, here {batch.fingerprint}); {advice}. "
         "Otherwise, the checkpoint was restored from an older copy, or is the copy of one with "
         "which another query runs: continue with the newest one; or with a new one, which "
-        "publishes its messages again"
+        "publishes its messages again; see docs/recipes.md, Begin with a new checkpoint"
     )
 
 

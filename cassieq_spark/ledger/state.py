@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from cassieq_spark.errors import InvariantError, QueueStateError
+from cassieq_spark.errors import NEW_CHECKPOINT, InvariantError, QueueStateError
 from cassieq_spark.model import LedgerBlock, PendingBlock, QueueId, Range, SinkBatch
 from cassieq_spark.store.decoded import decoded, demand, demand_counts
 from cassieq_spark.store.protocol import (
@@ -361,7 +361,7 @@ def check_open(queue_id: QueueId, head: LedgerHead) -> None:
     if head.status is LedgerStatus.PURGED:
         raise QueueStateError(
             f"queue {queue_id} was purged, and continues as a later version: "
-            "restart writers, and restart readers with a new checkpoint location"
+            f"restart writers, and restart readers with {NEW_CHECKPOINT}"
         )
     if head.status is LedgerStatus.DELETED:
         raise QueueStateError(

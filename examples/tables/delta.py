@@ -34,8 +34,9 @@ def main(host: str = "127.0.0.1", keyspace: str = "cassieq") -> int:
     accidents = [1]
 
     def store(batch: DataFrame, batch_id: int) -> None:
-        # A query with a new checkpoint counts from 0 again: then give it another name.
-        named = batch.write.format("delta").option("txnAppId", "visits, checkpoint 1")
+        # A query with a new checkpoint counts from 0 again, and has another id.
+        query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        named = batch.write.format("delta").option("txnAppId", query_id)
         named.option("txnVersion", batch_id).mode("append").save(f"{folder}/visits")
         if batch_id in accidents:
             accidents.remove(batch_id)

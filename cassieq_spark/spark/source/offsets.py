@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 from uuid import UUID
 
-from cassieq_spark.errors import QueueStateError
+from cassieq_spark.errors import NEW_CHECKPOINT, QueueStateError
 from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueDefinition, QueueId, Ranges, id_of, name_of, parts_of_id
 
 #: Versions of the format: for a queue of one partition, and of several.
 _VERSION, _OF_SEVERAL = 1, 2
-_ADVICE = "use the checkpoint location of the query that wrote it, or a new one"
+_ADVICE = f"use the checkpoint location of the query that wrote it; or {NEW_CHECKPOINT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +174,7 @@ def _check(
     if "queue_id" in values and found != queue_id:
         raise QueueStateError(
             f"the checkpoint belongs to version {found.rpartition('@')[2]} of queue {name!r}, "
-            f"which was purged or created again since (version {number}); use a "
-            "new checkpoint location"
+            f"which was purged or created again since (version {number}); use {NEW_CHECKPOINT}"
         )
     if "queue_id" in values and key not in values:
         _refuse_damage(values, KeyError(key))
@@ -184,5 +183,5 @@ def _check(
 def _refuse_damage(values: Mapping[str, Any], error: Exception) -> NoReturn:
     raise QueueStateError(
         f"the checkpoint has a damaged offset ({type(error).__name__}: {error}): {values}; "
-        f"restore it, or use a new checkpoint location"
+        f"restore it; or use {NEW_CHECKPOINT}"
     ) from error

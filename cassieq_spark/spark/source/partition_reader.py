@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 #: A replayed batch has fewer messages than before.
 LEFT_OUT = "replay.left_out"
+#: The group has been given messages of which the checkpoint knows nothing.
+BEHIND_GROUP = "checkpoint.behind_group"
 #: Messages were too old to be delivered.
 SKIPPED = "read.skipped"
 #: The messages that a stopping query held are due for others.
@@ -47,10 +49,16 @@ class PartitionReader:
         consumer: The consumer of the partition, or of the queue if it has only one.
         request: The limits and the length of its leases.
         checkpoint: The location of the query's checkpoint; None: not known.
+        begins: Where the group began, if it was there before this run; None: it is new.
     """
 
     def __init__(
-        self, consumer: Consumer, request: LeaseRequest, *, checkpoint: str | None
+        self,
+        consumer: Consumer,
+        request: LeaseRequest,
+        *,
+        checkpoint: str | None,
+        begins: int | None = None,
     ) -> None:
         self.queue = consumer.queue
         self.group = consumer.group
@@ -64,6 +72,7 @@ class PartitionReader:
         self._leased: tuple[LeasedSlot, ...] = ()
         self._target: int | None = None
         self._pointer: int | None = None
+        self._begins = begins
         self._goes_past_dead = self.queue.on_dead is not OnDead.STOP
         self.idle = IdleBackoff(stops_on_dead=not self._goes_past_dead)
         self.metrics = SourceMetrics(self.group.ledger)
@@ -134,6 +143,8 @@ class PartitionReader:
             head: The head of the ledger.
         """
         lease = self._consumer.poll(request, head, stop=self._target)
+        if self._pointer is None:
+            self._compare(before, lease)
         known = () if self._pointer is None else lease.state.waiting
         self._pointer = lease.pointer
         self._report_lost(before, lease.acked_slots)
@@ -146,6 +157,25 @@ class PartitionReader:
             self._warn(SKIPPED, lease.skipped, text)
         self.idle.record(lease)
         return lease
+
+    def _compare(self, before: Offset | None, lease: Lease) -> None:
+        """In the first poll of a run, warn if the group has been given more than the query knows.
+
+        Args:
+            before: Where the last batch of the checkpoint ended; None: it has none.
+            lease: What the poll has found.
+        """
+        pointer = lease.state.head.pointer
+        begins = self._begins if before is None else before.pointer
+        if begins is not None and pointer > begins:
+            self._warn(
+                BEHIND_GROUP,
+                pointer - begins,
+                "%s was given %d messages of which the checkpoint of this query knows nothing: by "
+                "other queries of the group; or by this one, and the checkpoint is new, or an "
+                "older copy. Then a sink that knows batches by their numbers, such as files, "
+                "skips or overwrites some: see docs/recipes.md, Begin with a new checkpoint",
+            )
 
     def _gone(self, dead: Iterable[Waiting]) -> Ranges:
         """Those of these dead messages that wait no more in their rows. One read each."""

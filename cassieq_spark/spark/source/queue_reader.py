@@ -72,7 +72,7 @@ class QueueReader:
         with_receipts: bool = False,
         checkpoint: str | None = None,
     ) -> None:
-        ensure_groups(
+        begin = ensure_groups(
             ledgers_of(store, queue),
             group,
             make_group=True,
@@ -94,7 +94,8 @@ class QueueReader:
             Consumer(store, each, group, cache_for=cache_for) for each in queue.by_partition
         )
         self._readers = [
-            PartitionReader(each, request, checkpoint=checkpoint) for each in consumers
+            PartitionReader(each, request, checkpoint=checkpoint, begins=begins)
+            for each, begins in zip(consumers, begin, strict=True)
         ]
         self._presence = Presence(store, queue, group, lease=request.lease or queue.lease)
         #: Partitions whose part of the last batch is settled.

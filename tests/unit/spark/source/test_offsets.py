@@ -55,7 +55,7 @@ def test_an_offset_knows_whether_its_messages_were_handed_out_before():
 def test_a_checkpoint_of_another_queue_or_group_is_refused_with_both_names(
     values: dict[str, object], queue_id: str, group: str
 ):
-    with pytest.raises(QueueStateError, match=r"'delays' of queue 'flights', not to .* new one"):
+    with pytest.raises(QueueStateError, match=r"of queue 'flights', not to .* new checkpoint"):
         decode(values, queue_id=QueueId(queue_id), group=group)
 
 
