@@ -2258,8 +2258,8 @@ MUTANTS = (
         "a dead letter has the columns that its reader knows",
         "schema",
         "dead_letters/dead_letter.py",
-        "                source = _definition_now(store, queue)\n",
-        "                source = queue\n",
+        "            source = _definition_now(store, queue)\n",
+        "            source = queue\n",
         _TYPED,
     ),
     Mutant(
@@ -2291,8 +2291,8 @@ MUTANTS = (
         "a client makes its group in one partition",
         "I7",
         "groups/partitions.py",
-        "    in_parallel(ensure, others)\n",
-        "",
+        "    return [ensure(first), *in_parallel(ensure, others)]\n",
+        "    return [ensure(first)] * len(ledgers)\n",
         _PARTITIONS,
     ),
     Mutant(
@@ -2307,8 +2307,8 @@ MUTANTS = (
         "all partitions get a group at the same time",
         "I7",
         "groups/partitions.py",
-        "    ensure(first)\n    in_parallel(ensure, others)\n",
-        "    in_parallel(ensure, ledgers)\n",
+        "    return [ensure(first), *in_parallel(ensure, others)]\n",
+        "    return in_parallel(ensure, ledgers)\n",
         _PARTITIONS,
     ),
     Mutant(
