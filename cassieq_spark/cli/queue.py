@@ -503,7 +503,8 @@ def fix(
     again. Before that, stop all writers that began under the wrong clock: a repair run may have
     deleted blocks that they had begun, and the lower fence does not refuse these any more.
 
-    Messages that were delivered and would be held for longer than --longest are due at once.
+    Messages that were delivered and would wait for longer than --longest are due at once. Those
+    that would be leased for longer stay with their readers for one lease from now.
     Messages that were put with a delay keep their time.
 
     Examples:
@@ -522,7 +523,8 @@ def fix(
         was, now = (each.isoformat(timespec="seconds") for each in done.fence)
         echo(f"The fence {'would go' if dry_run else 'went'} from {was} down to {now}.")
     for group, count in done.due.items():
-        echo(f"Group {group}: {count:,} message(s) {'would be' if dry_run else 'are'} due now.")
+        are = "would be" if dry_run else "are"
+        echo(f"Group {group}: {count:,} message(s) {are} due now, or one lease from now.")
     if done.fence is None and not done.due:
         echo(f"Nothing in queue {name} is ahead of time.")
 

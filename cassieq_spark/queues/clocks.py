@@ -66,8 +66,9 @@ def fix_clocks(
 
     Args:
         longest: The longest lease or delay of a release that anybody has asked for: messages that
-            were handed out before and wait for longer become due. A message that was never handed
-            out keeps its time. None: a day, or ten leases of the queue if that is longer.
+            were handed out before and wait for longer become due, and longer leases last as long
+            from now as their holders have asked for. A message that was never handed out keeps
+            its time. None: a day, or ten leases of the queue if that is longer.
         dry_run: Change nothing, only tell what would change.
 
     Raises:
@@ -88,7 +89,7 @@ def fix_clocks(
         for known in ledger.read_groups():
             group = ConsumerGroup(ledger, known.name)
             if known.registered_as in group.read_registrations() and (
-                count := make_due(group, longest, dry_run=dry_run)
+                count := make_due(group, longest, queue.lease, dry_run=dry_run)
             ):
                 due[group.name] += count
     return ClockRepair(max(fences, default=None), due)
@@ -123,7 +124,7 @@ def _lower_fence(ledger: Ledger, *, dry_run: bool) -> tuple[datetime, datetime] 
 
 @dataclass(frozen=True, slots=True)
 class DueNow:
-    """Carrying out ``ops`` makes ``count`` messages due at once; nothing, without ops."""
+    """Carrying out ``ops`` makes ``count`` messages due in time; nothing, without ops."""
 
     count: int
     ops: tuple[Op, ...]
@@ -138,14 +139,20 @@ def longest_wait(lease: timedelta) -> timedelta:
     return max(_LONGEST, 10 * lease)
 
 
-def make_due(group: ConsumerGroup, longest: timedelta, *, dry_run: bool = False) -> int:
-    """Make messages due at once whose lease or wait is longer than anybody can have asked for.
+def make_due(
+    group: ConsumerGroup, longest: timedelta, lease: timedelta, *, dry_run: bool = False
+) -> int:
+    """Make messages due whose lease or wait is longer than anybody can have asked for.
+
+    Those that wait are due at once. A lease lasts as long from now as it was to last, as its
+    holder may be alive; see `plan_due_now`.
 
     Three reads, and an LWT and three reads for each 200 rows. A message that was never handed out
     keeps its time. Safe to repeat and to break off.
 
     Args:
         longest: The longest lease or wait that anybody has asked for.
+        lease: How long a lease of the queue lasts.
         dry_run: Change nothing.
 
     Returns:
@@ -158,25 +165,36 @@ def make_due(group: ConsumerGroup, longest: timedelta, *, dry_run: bool = False)
     """
     total = 0
     while True:
-        plan = _make_some_due(group, longest, dry_run=dry_run)
+        plan = _make_some_due(group, longest, lease, dry_run=dry_run)
         total += plan.count
         if dry_run or not plan.ops:
             return total
 
 
-def _make_some_due(group: ConsumerGroup, longest: timedelta, *, dry_run: bool) -> DueNow:
+def _make_some_due(
+    group: ConsumerGroup, longest: timedelta, lease: timedelta, *, dry_run: bool
+) -> DueNow:
     for _ in attempts():
         state = read_with_right_clock(partial(group.read, every_waiting=True))
-        plan = plan_due_now(state, longest, at_once=None if dry_run else _ROWS_AT_ONCE)
+        plan = plan_due_now(state, longest, lease, at_once=None if dry_run else _ROWS_AT_ONCE)
         if dry_run or not plan.ops or group.try_cas(plan.ops):
             return plan
     raise ContentionError(f"{group}: its readers were faster again and again; try again")
 
 
 def plan_due_now(
-    state: GroupState, longest: timedelta, *, at_once: int | None = _ROWS_AT_ONCE
+    state: GroupState,
+    longest: timedelta,
+    lease: timedelta,
+    *,
+    at_once: int | None = _ROWS_AT_ONCE,
 ) -> DueNow:
-    """Plan which messages to make due, of ``at_once`` rows at the most. Pure."""
+    """Plan which messages to make due, of ``at_once`` rows at the most. Pure.
+
+    The holder of a lease may be alive, and count the lease by a clock that is right. If the clock
+    that was ahead has granted the lease, it tells how long it was to last; if it has extended it,
+    the reader extends it again within a lease of the queue.
+    """
     late = state.now + longest
     rows: list[Slot | Waiting] = [slot for slot in state.slots if slot.due_at > late]
     rows += [
@@ -193,7 +211,10 @@ def plan_due_now(
         else:
             # A running reader has extended its lease meanwhile, by a clock that is right.
             still = as_read(row, "due_at")
-            changes.change_slot(row, slot_values(due_at=state.now), still)
+            granted = row.last_at if row.last_at and row.last_at > state.now else None
+            asked = row.due_at - granted if granted else lease
+            due_at = state.now + min(longest, max(lease, asked))
+            changes.change_slot(row, slot_values(due_at=due_at), still)
     return DueNow(sum(row.monotons.count for row in rows), changes.ops())
 
 

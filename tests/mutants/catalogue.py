@@ -2123,6 +2123,22 @@ MUTANTS = (
         ("../unit/queues/test_clocks.py",),
     ),
     Mutant(
+        "fix-clocks takes messages from readers that are alive",
+        "clocks",
+        "queues/clocks.py",
+        "            due_at = state.now + min(longest, max(lease, asked))\n",
+        "            due_at = state.now + min(longest, timedelta(0) * (asked / lease))\n",
+        ("../unit/queues/test_clocks.py",),
+    ),
+    Mutant(
+        "fix-clocks leaves a reader no longer lease than the queue's",
+        "clocks",
+        "queues/clocks.py",
+        "max(lease, asked)",
+        "min(lease, asked)",
+        ("../unit/queues/test_clocks.py",),
+    ),
+    Mutant(
         "a lease of a month is not made due",
         "clocks",
         "queues/clocks.py",

@@ -273,7 +273,51 @@ def test_a_queue_that_is_purged_meanwhile_stays_closed():
         assert scene.fence == FOR_EVER, after
 
 
-def test_a_lease_of_a_month_is_due_at_once(scene: Scene, clock: FakeClock):
+@pytest.mark.parametrize("lease", [LEASE / 2, LEASE, 30 * LEASE])
+def test_who_holds_messages_by_a_clock_that_was_ahead_keeps_them_for_its_lease(
+    scene: Scene, clock: FakeClock, lease: timedelta
+):
+    """Its holder may be alive, and counts the lease by a clock that is right."""
+    clock.ahead = MONTH
+    held = scene.group.lease(make_request(lease=lease, stop=6)).token
+    clock.ahead = timedelta(0)
+    clock.advance(lease / 2)
+
+    assert fix_clocks(scene.store, "q").due == {"g": 6}
+
+    clock.advance(lease / 2)
+    assert scene.taken() == []
+    assert scene.group.settle(held, Settlement(acked=Ranges.parse("0-6"))).count == 6
+
+
+def test_a_lease_that_was_extended_by_a_clock_that_was_ahead_lasts_a_lease_of_the_queue(
+    scene: Scene, clock: FakeClock
+):
+    held = scene.take().token
+    clock.ahead = MONTH
+    scene.group.settle(held, Settlement(extended={LEASE: Ranges.parse("0-6")}))
+    clock.ahead = timedelta(0)
+
+    fix_clocks(scene.store, "q")
+
+    clock.advance(scene.queue.lease)
+    assert scene.taken() == []
+    clock.advance(SECOND)
+    assert scene.taken() == ["0-6"]
+
+
+def test_of_a_lease_no_more_is_left_than_anybody_has_asked_for(scene: Scene, clock: FakeClock):
+    clock.ahead = MONTH
+    scene.take()
+    clock.ahead = timedelta(0)
+
+    fix_clocks(scene.store, "q", longest=SECOND)
+
+    clock.advance(2 * SECOND)
+    assert scene.taken() == ["0-6"]
+
+
+def test_a_lease_of_a_month_is_over_after_a_lease(scene: Scene, clock: FakeClock):
     clock.ahead = MONTH
     scene.take(limit=4)
     clock.ahead = timedelta(0)
@@ -282,8 +326,8 @@ def test_a_lease_of_a_month_is_due_at_once(scene: Scene, clock: FakeClock):
 
     assert fix_clocks(scene.store, "q").due == {"g": 4}
 
-    clock.advance(SECOND)
-    assert scene.taken() == ["0-4"]
+    clock.advance(scene.queue.lease + SECOND)
+    assert "0-4" in scene.taken()
 
 
 def test_a_lease_of_days_is_kept_where_the_queue_has_such_leases(scene: Scene, clock: FakeClock):
@@ -333,7 +377,7 @@ def test_whatever_answer_is_lost_it_is_mended(fault: Fault, after: int):
     fix_clocks(store, "q")
 
     assert scene.fence == scene.clock.now + CLOCKS_APART
-    scene.clock.advance(SECOND)
+    scene.clock.advance(scene.queue.lease + SECOND)
     assert scene.group.lease(make_request(stop=4)).leased
 
 
@@ -397,7 +441,7 @@ def test_rows_are_made_due_some_at_a_time(scene: Scene, clock: FakeClock):
     }
     scene.group.settle(lease, Settlement(released=released))
 
-    plan = plan_due_now(scene.group.read(every_waiting=True), DAY, at_once=4)
+    plan = plan_due_now(scene.group.read(every_waiting=True), DAY, LEASE, at_once=4)
 
     assert plan.count == 4
     assert fix_clocks(scene.store, "q").due == {"g": 6}
