@@ -17,12 +17,13 @@ from typing import ClassVar, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cassieq_spark.arguments import REDRIVES, RESERVED, is_reserved, reserved
+from cassieq_spark.arguments import REDRIVES, RESERVED, is_reserved, reserved, shown
 from cassieq_spark.arrow import framing
 from cassieq_spark.arrow.fingerprint import Fingerprint, fingerprint_of
 from cassieq_spark.arrow.framing import STORED, used_column
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import MOST_BUCKETS, Chunk, Range
+from cassieq_spark.schemas.map_keys import has_key_twice, key_twice, with_last_keys
 
 _AS_PY = methodcaller("as_py")
 
@@ -300,7 +301,7 @@ def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
     shared = Range(chunk.start, chunk.stop) & offsets
     start, count = shared.start - chunk.start, len(shared)
     columns = [
-        stored[name].slice(start, count) if name in stored else _nulls(name, count)
+        with_last_keys(stored[name].slice(start, count)) if name in stored else _nulls(name, count)
         for name in STORED.names
     ]
     return pa.RecordBatch.from_arrays(columns, schema=STORED)
@@ -345,14 +346,16 @@ def _check_headers(headers: pa.MapArray, *, first_row: int, takes_reserved: bool
     """Check names and texts, as Spark may give texts that are not UTF-8.
 
     Raises:
-        MessageError: A header has no name, a reserved one or one that is not UTF-8.
+        MessageError: A header has no name, a reserved one, one that is not UTF-8, or one that
+            another header of the message has.
     """
     try:
         headers.validate(full=True)
         used = headers.offsets
         names = headers.keys.slice(used[0].as_py(), used[-1].as_py() - used[0].as_py())
         has_names = pc.min(pc.binary_length(names)).as_py() != 0
-        if has_names and (takes_reserved or not _any_reserved(names)):
+        twice = has_key_twice(headers)
+        if has_names and (takes_reserved or not _any_reserved(names)) and not twice:
             return
     except pa.ArrowInvalid:
         pass
@@ -363,9 +366,15 @@ def _check_headers(headers: pa.MapArray, *, first_row: int, takes_reserved: bool
             problem = "that is not UTF-8"
         else:
             forged = [name for name, _ in found if not takes_reserved and is_reserved(name)]
-            if all(name for name, _ in found) and not forged:
+            again = key_twice(name for name, _ in found)
+            if forged:
+                problem = reserved(forged[0])
+            elif not all(name for name, _ in found):
+                problem = "without a name"
+            elif again is not None:
+                problem = f"twice: {shown(again)}"
+            else:
                 continue
-            problem = reserved(forged[0]) if forged else "without a name"
         raise MessageError(f"{row_at(first_row + row)} has a header {problem}")
 
 

@@ -23,6 +23,7 @@ from cassieq_spark.model import Chunk, QueueDefinition, Range
 from cassieq_spark.schemas.assign import assign
 from cassieq_spark.schemas.convert import first_failing, without_dictionary
 from cassieq_spark.schemas.ddl import schema_of
+from cassieq_spark.schemas.map_keys import with_last_keys
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
 NAMES = ColumnNames(KEY_COLUMN, HEADERS_COLUMN, "_delay", "_visible_at")
@@ -231,7 +232,7 @@ def decode(
         empty = pa.array([{}] * len(shared), pa.struct([]))
         return version, pa.RecordBatch.from_struct_array(empty)
     arrays = [
-        found[field.name].slice(start, len(shared))
+        with_last_keys(found[field.name].slice(start, len(shared)))
         if field.name in found
         else _nulls(field.name, len(shared))
         for field in fields

@@ -8,6 +8,7 @@ from datetime import timedelta
 from cassieq_spark.arguments import check_choice, check_count, check_flag, shown
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import OnDead, Order, QueueDefinition, validate_name
+from cassieq_spark.schemas.canonical import walk
 from cassieq_spark.schemas.ddl import parse_ddl, schema_of, to_ddl, to_stored
 
 _SECOND = timedelta(seconds=1)
@@ -107,6 +108,12 @@ def next_versions(versions: Sequence[str], schema: str) -> tuple[str, ...]:
     from cassieq_spark.schemas.evolution import check_change  # noqa: PLC0415 (a query begins without it)
 
     wanted = parse_ddl(schema)
+    for path, field in walk(list(wanted)):
+        if "\0" in field.name:
+            raise OptionError(
+                f"column {path!r} has a NUL character in its name, where Arrow and Spark cut it: "
+                "give it another name"
+            )
     if versions and not check_change([schema_of(each) for each in versions], wanted):
         return tuple(versions)
     found = (*versions, to_ddl(wanted))

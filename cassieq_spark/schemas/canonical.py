@@ -114,6 +114,8 @@ def checked(schema: pa.Schema) -> pa.Schema:
     _check_names(list(schema), "")
     for count, (path, field) in enumerate(walk(list(schema))):
         check_field_count(count + 1)
+        if of.is_null(field.type):
+            raise refusal(path, "void", "the type that the column will have")
         if of.is_struct(field.type):
             _check_names(list(field.type), path)
         comment = comment_of(field)

@@ -24,6 +24,7 @@ from cassieq_spark.schemas.canonical import (
     parts,
     type_name,
 )
+from cassieq_spark.schemas.map_keys import are_keys_twice, as_list, key_twice
 
 _STRING = pa.string()
 #: The instants and dates of the years 1 to 9999, which Spark documents and Python has.
@@ -47,10 +48,12 @@ class _Misfit(Exception):  # noqa: N818 - never leaves this module
         path: The path of the column or field.
         array: The values of that field, at least one of which does not fit.
         field: The type that they were to have, and whether they may be null.
+        problem: What else is wrong, for the error; empty if the type says it.
     """
 
-    def __init__(self, path: str, array: pa.Array, field: pa.Field) -> None:
+    def __init__(self, path: str, array: pa.Array, field: pa.Field, problem: str = "") -> None:
         super().__init__(path)
+        self.problem = problem
         self.path = path
         self.array = array
         self.field = field
@@ -127,10 +130,13 @@ def _located(
     if misfit is None or not len(misfit.array):
         return f"column {field.name!r}: its values are too large together"
     part = misfit.field.with_name(field.name)
-    at = first_failing(misfit.array, partial(_misfit, field=part, exact=exact))
-    value = misfit.array.slice(at, 1)
+    fails = partial(_misfit, field=part, exact=exact)
+    value = misfit.array.slice(first_failing(misfit.array, fails), 1)
     where = f"column {misfit.path!r}, row {start + row} (counted from 0)"
     target = type_name(part.type)
+    if misfit.problem:
+        of_value = fails(value) or misfit
+        return f"{where}: {of_value.problem} of type {target}"
     if value.null_count:
         return f"{where}: it is null, and must be a value of type {target}"
     years = ", which has the years 1 to 9999" if part.type in _RANGES else ""
@@ -155,7 +161,10 @@ def _shown(value: pa.Array) -> str:
         # A date or an instant that Python lacks, as the number that is stored.
         plain = pa.int32() if of.is_date32(value.type) else pa.int64()
         text = "?" if of.is_nested(value.type) else str(value.view(plain)[0])
-    text = ascii(text)[1:-1]
+    return _short(ascii(text)[1:-1])
+
+
+def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
 
 
@@ -232,7 +241,7 @@ def _struct(array: pa.Array, target: pa.DataType, path: str, exact: bool) -> pa.
 
 def _list_or_map(array: pa.Array, field: pa.Field, path: str, exact: bool) -> pa.Array:
     target = field.type
-    entries = _as_list(array)
+    entries = as_list(array)
     # Flattened, it is without what null lists hold, and what lies outside a slice.
     values = entries.flatten()
     given = values.flatten() if of.is_map(target) else [values]
@@ -240,11 +249,13 @@ def _list_or_map(array: pa.Array, field: pa.Field, path: str, exact: bool) -> pa
         _convert(each, part, joined(path, part.name), exact)
         for each, part in zip(given, parts(target), strict=True)
     ]
+    lengths = pc.fill_null(pc.list_value_length(entries), 0)
+    if of.is_map(target) and not exact:
+        _check_keys(array, field, lengths, children[0], path)
     if array.type == target and _are_same(given, children):
         return array
     if of.is_map(target):
         children = [pa.StructArray.from_arrays(children, fields=parts(target))]
-    lengths = pc.if_else(pc.is_null(entries), 0, pc.list_value_length(entries))
     try:
         ends = pc.cumulative_sum_checked(lengths.cast(pa.int32()))
     except _ARROW_REFUSES:
@@ -253,21 +264,14 @@ def _list_or_map(array: pa.Array, field: pa.Field, path: str, exact: bool) -> pa
     return _assembled(target, array, [offsets.buffers()[1]], children)
 
 
-def _as_list(array: pa.Array) -> pa.Array:
-    """A map as a list of structs of key and value, of the same buffers."""
-    if not of.is_map(array.type):
-        return array
-    entries = pa.StructArray.from_arrays(
-        [array.keys, array.items], fields=[array.type.key_field, array.type.item_field]
-    )
-    return pa.Array.from_buffers(
-        pa.list_(entries.type),
-        len(array),
-        array.buffers()[:2],
-        array.null_count,
-        array.offset,
-        [entries],
-    )
+def _check_keys(
+    array: pa.Array, field: pa.Field, lengths: pa.Array, keys: pa.Array, path: str
+) -> None:
+    """Refuse maps with a key twice, perhaps only after the keys were converted."""
+    if are_keys_twice(lengths, keys):
+        # The error is of one map, once it is found.
+        twice = repr(key_twice(keys.to_pylist())) if len(array) == 1 else ""
+        raise _Misfit(path, array, field, f"the key {_short(twice)} is there twice in a map")
 
 
 def _are_same(before: list[pa.Array], after: list[pa.Array]) -> bool:

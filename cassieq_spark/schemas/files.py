@@ -133,6 +133,8 @@ def parse_spark_json(given: dict[str, Any]) -> pa.Schema:
 def parse_spark_fields(given: dict[str, Any]) -> pa.Schema:
     """Read the columns of a DataFrame, which may have any names, from Spark's JSON.
 
+    Columns and their parts may be of Spark's type void, which no queue has.
+
     Raises:
         OptionError: It is something else, or has a type that no queue can have.
     """
@@ -175,7 +177,7 @@ def _spark_field(given: object, prefix: str, depth: int) -> pa.Field:
     return field_of(
         given["name"],
         type_,
-        nullable=_flag(given, "nullable", path),
+        nullable=_flag(given, "nullable", path) or pa.types.is_null(type_),
         comment=comment if isinstance(comment, str) else None,
     )
 
@@ -187,6 +189,8 @@ def _spark_type(given: object, path: str, depth: int) -> pa.DataType:
             return decimal_of(int(match[1]), int(match[2]), path)
         if given == "decimal":
             return decimal_of(10, 0, path)
+        if given == "void":
+            return pa.null()
         if (type_ := ATOMIC.get(_OF_SPARK.get(given, given))) is not None:
             return type_
         # The parser of DDL refuses all other names, and says what to use instead.
@@ -203,11 +207,15 @@ def _spark_nested(given: dict[str, Any], path: str, depth: int) -> pa.DataType:
         return struct_of(_spark_fields(given, path, depth), path)
     if kind == "array":
         element = _spark_type(given.get("elementType"), joined(path, "element"), depth)
-        return array_of(element, nullable=_flag(given, "containsNull", path))
+        nullable = _flag(given, "containsNull", path) or pa.types.is_null(element)
+        return array_of(element, nullable=nullable)
     if kind == "map":
         key = _spark_type(given.get("keyType"), joined(path, "key"), depth)
         value = _spark_type(given.get("valueType"), joined(path, "value"), depth)
-        nullable = _flag(given, "valueContainsNull", path)
+        nullable = _flag(given, "valueContainsNull", path) or pa.types.is_null(value)
+        if pa.types.is_null(key):
+            # Arrow has no such maps, but what `assign` takes for maps. They are empty.
+            return pa.list_(pa.struct([("key", key), ("value", value)]))
         return map_of(key, value, path=path, nullable=nullable)
     if kind == "udt":
         raise refusal(path, f"{given.get('class')} (user-defined)", "the type it is stored as")

@@ -37,6 +37,7 @@ from cassieq_spark.schemas.canonical import (
     parts,
     type_name,
 )
+from cassieq_spark.schemas.map_keys import key_twice
 
 #: Turns one value into what Arrow takes for a column's type. A value that does not fit raises
 #: `_UnfitError`, `_HintError`, or an error of those that Python has for such values.
@@ -287,7 +288,10 @@ def _map_reader(type_: pa.DataType, leaf: Callable[[pa.DataType], _Reader], path
             pairs = [pair(each) for each in value]
         else:
             raise TypeError
-        return [(read_key(one), read_value(other)) for one, other in pairs]
+        entries = [(read_key(one), read_value(other)) for one, other in pairs]
+        if len(entries) > 1 and (twice := key_twice(key for key, _ in entries)) is not None:
+            raise _HintError(f": the key {_shown(twice)} is there twice")
+        return entries
 
     def pair(entry: Any) -> tuple[Any, Any]:
         if isinstance(entry, dict) and entry.keys() == {"key", "value"}:

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings import MESSAGES, SinkOptions, SourceOptions
@@ -42,14 +54,14 @@ class CassieqDataSource(Shipped, DataSource):
         """The text for ``format(...)``."""
         return "cassieq"
 
-    def schema(self) -> str | StructType:
+    def schema(self) -> StructType:
         """The columns of the queue's schema, of messages without one, or of a view. One read."""
         check_platform()
         options = SourceOptions.parse(self.options)
         if options.view != MESSAGES:
             from cassieq_spark.spark.source.views import VIEWS
 
-            return VIEWS[options.view].ddl
+            return _struct_type(VIEWS[options.view].ddl)
         columns = self._columns(options)
         if columns.schema is not None:
             from cassieq_spark.schemas.files import to_spark_json
@@ -57,9 +69,8 @@ class CassieqDataSource(Shipped, DataSource):
             return StructType.fromJson(json.loads(to_spark_json(columns.whole)))
         from cassieq_spark.arrow.rows import row_ddl
 
-        return row_ddl(
-            include_headers=options.include_headers, include_receipts=options.include_receipts
-        )
+        headers, receipts = options.include_headers, options.include_receipts
+        return _struct_type(row_ddl(include_headers=headers, include_receipts=receipts))
 
     def streamReader(self, schema: StructType) -> MessageStreamReader | RefusedStreamReader:
         """The reader that leases messages; or one that says why there is none."""
@@ -146,14 +157,35 @@ class CassieqDataSource(Shipped, DataSource):
         return self._definition
 
     def _check_schema(self, schema: StructType) -> None:
-        expected = self.schema()
-        given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
-        if _plain(given) != _plain(str(expected)):
+        expected, given = map(_described, (self.schema(), schema))
+        if given.lower() != expected.lower():
             raise OptionError(
                 f"the rows are: {expected}; not: {given}. Leave out .schema(...), and "
                 "select or cast afterwards"
             )
 
 
-def _plain(ddl: str) -> str:
-    return ddl.lower().replace(" ", "")
+def _described(schema: StructType) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)
+
+
+def _struct_type(ddl: str) -> StructType:
+    """The columns of our own DDL.
+
+    Spark would read it by the settings of the session: with some, TIMESTAMP has no time zone, and
+    words such as ``order`` are no names.
+    """
+    columns = re.findall(r"(\w+) (MAP<STRING, STRING>|\w+)", ddl)
+    return StructType([StructField(name, _TYPES[kind]) for name, kind in columns])
+
+
+#: The types of columns that messages without a schema and views have.
+_TYPES: dict[str, DataType] = {
+    "BIGINT": LongType(),
+    "BINARY": BinaryType(),
+    "DOUBLE": DoubleType(),
+    "INT": IntegerType(),
+    "MAP<STRING, STRING>": MapType(StringType(), StringType()),
+    "STRING": StringType(),
+    "TIMESTAMP": TimestampType(),
+}

@@ -26,9 +26,9 @@ _DECIMALS = st.integers(1, 38).flatmap(
 )
 ATOMIC_TYPES = st.sampled_from(list(ATOMIC.values())) | _DECIMALS
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
-NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6).filter(
-    lambda name: name.lower() not in RESERVED
-)
+NAMES = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6
+).filter(lambda name: name.lower() not in RESERVED)
 #: Names that are not alike.
 _LETTERS = tuple(letter * 6 for letter in "abcdefghijklmnopqrstuvwxyz")
 _FLOATS = {

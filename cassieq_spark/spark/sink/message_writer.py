@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import NullType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from cassieq_spark.client import Client
 from cassieq_spark.errors import ExistsError, InvariantError, NotFoundError, OptionError
@@ -284,14 +284,7 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
 
 def arrow_schema(fields: Sequence[StructField]) -> pa.Schema:
     """The Arrow types with which Spark hands over columns."""
-    return pa.schema(
-        [
-            pa.field(field.name, pa.null())
-            if isinstance(field.dataType, NullType)
-            else parse_spark_fields(StructType([field]).jsonValue()).field(0)
-            for field in fields
-        ]
-    )
+    return parse_spark_fields(StructType(list(fields)).jsonValue())
 
 
 def _batch_of_task() -> SinkBatch:

@@ -85,6 +85,24 @@ def test_every_type_and_null_comes_back_as_it_was(make: Callable[..., QueueOnSpa
     assert_df_equality(queue.browse().orderBy("id"), rows.orderBy("id"), ignore_nullable=True)
 
 
+def test_nulls_of_no_type_within_other_values_become_nulls_of_the_queues_types(
+    make: Callable[..., QueueOnSpark],
+):
+    queue = make("a array<int>, b array<int>, c map<string,int>, d struct<x:int>, e int")
+    columns = ("array() as a", "array(null) as b", "map() as c", "struct(null as x) as d")
+
+    queue.publish(queue.spark.range(1).selectExpr(*columns, "null as e"))
+
+    (row,) = queue.browse().collect()
+    assert row.asDict(recursive=True) == {
+        "a": [],
+        "b": [None],
+        "c": {},
+        "d": {"x": None},
+        "e": None,
+    }
+
+
 def test_a_stream_brings_the_rows_from_queue_to_queue(make: Callable[..., QueueOnSpark]):
     first, second = make(TRIPS), make(TRIPS)
     first.publish(trips(first.spark, 500))

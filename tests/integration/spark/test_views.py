@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -50,6 +51,54 @@ def test_every_view_has_the_schema_that_the_docs_show_and_is_there_for_a_new_que
     empty = queue.spark.createDataFrame([], VIEWS[view].ddl)
     assert frame.schema == empty.schema
     assert frame.count() == (1 if view in {"queues", "stats"} else 0)
+
+
+@pytest.fixture
+def other_settings(queue: QueueOnSpark) -> Iterator[None]:
+    """Settings of a session that change the meaning of DDL."""
+    changed = {
+        "spark.sql.timestampType": "TIMESTAMP_NTZ",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.ansi.enforceReservedKeywords": "true",
+    }
+    before = {name: queue.spark.conf.get(name) for name in changed}
+    for name, value in changed.items():
+        queue.spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        queue.spark.conf.set(name, value)
+
+
+@pytest.mark.parametrize("view", sorted(VIEWS))
+def test_a_view_is_the_same_whatever_the_settings_of_the_session_say(
+    queue: QueueOnSpark, other_settings: None, view: str
+):
+    queue.publish(queue.numbers(3))
+
+    frame = queue.browse(view=view)
+
+    assert (frame.count() > 0) == (view not in {"leases", "groups"})
+    types = {each.name: each.type.lower() for each in VIEWS[view].columns}
+    assert all(
+        field.dataType.simpleString() == types[field.name].replace(" ", "")
+        for field in frame.schema
+    )
+
+
+def test_a_stream_runs_whatever_the_settings_of_the_session_say(
+    queue: QueueOnSpark, other_settings: None
+):
+    queue.publish(queue.numbers(3))
+    found: list[Any] = []
+
+    writer = queue.stream("g").writeStream.foreachBatch(
+        lambda rows, _: found.extend(rows.collect())
+    )
+    writer = writer.option("checkpointLocation", str(queue.folder / "settings"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+    assert len(found) == 3
+    assert all(row.published_at is not None for row in found)
 
 
 def test_blocks_tile_the_queue(queue: QueueOnSpark):

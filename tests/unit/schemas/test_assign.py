@@ -7,9 +7,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.errors import MessageError, SchemaError
+from cassieq_spark.errors import MessageError, OptionError, SchemaError
 from cassieq_spark.schemas.assign import arrow_batches, assign
 from cassieq_spark.schemas.ddl import parse_ddl
+from cassieq_spark.schemas.files import parse_spark_fields, parse_spark_json
 
 TRIPS = parse_ddl(
     "vendor string not null, fare decimal(10,2), "
@@ -256,3 +257,46 @@ def test_only_an_index_with_a_name_is_a_column():
 def test_what_arrow_cannot_read_is_refused(given: object):
     with pytest.raises(SchemaError, match="rows must be an Arrow table"):
         arrow_batches(given)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "column", "expected"),
+    [
+        ("a array<int>", pa.array([[None], [], None], pa.list_(pa.null())), [[None], [], None]),
+        ("a struct<b:int>", pa.array([{"b": None}], pa.struct([("b", pa.null())])), [{"b": None}]),
+        ("a map<string,int>", pa.MapArray.from_arrays([0, 0], pa.nulls(0), pa.nulls(0)), [[]]),
+        (
+            "a map<string,array<int>>",
+            pa.array([[("x", [None])]], pa.map_(pa.string(), pa.list_(pa.null()))),
+            [[("x", [None])]],
+        ),
+    ],
+)
+def test_nulls_of_no_type_become_nulls_of_any_type(
+    ddl: str, column: pa.Array, expected: list[object]
+):
+    assert assigned(ddl, a=column) == expected
+
+
+def test_columns_of_a_data_frame_may_be_of_type_void():
+    fields = [
+        {"name": "a", "type": "void"},
+        {"name": "b", "type": {"type": "array", "elementType": "void", "containsNull": False}},
+        {
+            "name": "c",
+            "type": {
+                "type": "map",
+                "keyType": "void",
+                "valueType": "void",
+                "valueContainsNull": False,
+            },
+        },
+        {"name": "d", "type": {"type": "struct", "fields": [{"name": "e", "type": "void"}]}},
+    ]
+    given = {"type": "struct", "fields": fields}
+
+    schema = parse_spark_fields(given)
+
+    assign(schema.empty_table(), parse_ddl("a int, b array<int>, c map<int,int>, d struct<e:int>"))
+    with pytest.raises(OptionError, match="'a' is of type void"):
+        parse_spark_json(given)

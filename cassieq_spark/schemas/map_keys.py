@@ -1,0 +1,122 @@
+"""Keys that a map has twice: Arrow can hold them; Python and Spark can't. Pure.
+
+Spark refuses them by default (``spark.sql.mapKeyDedupPolicy``). As in Spark, zeros of both signs
+are the same key, and so are all NaNs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as of
+
+
+def key_twice(keys: Iterable[Any]) -> Any | None:
+    """The first key that is there again, as Python has it; None if there is none."""
+    seen = set()
+    for key in keys:
+        identity = _identity(key)
+        if identity in seen:
+            return key
+        seen.add(identity)
+    return None
+
+
+def has_key_twice(array: pa.Array) -> bool:
+    """True if a map of an array has a key twice, at any level; False if none has.
+
+    Args:
+        array: Of a type that a queue may have.
+    """
+    type_ = array.type
+    if of.is_struct(type_):
+        return any(has_key_twice(part) for part in array.flatten())
+    if of.is_list(type_):
+        return of.is_nested(type_.value_type) and has_key_twice(array.flatten())
+    if not of.is_map(type_):
+        return False
+    entries = as_list(array)
+    lengths = pc.fill_null(pc.list_value_length(entries), 0)
+    keys, items = entries.flatten().flatten()
+    return are_keys_twice(lengths, keys) or has_key_twice(keys) or has_key_twice(items)
+
+
+def with_last_keys(array: pa.Array) -> pa.Array:
+    """Maps with the last value of each key, as Python's dicts have it; else the same array.
+
+    Only messages of earlier releases have a key twice: Python showed the last value of it, and
+    Spark the first.
+    """
+    if not has_key_twice(array):
+        return array
+    return pa.array([_with_last(each, array.type) for each in array.to_pylist()], array.type)
+
+
+def _with_last(value: Any, type_: pa.DataType) -> Any:
+    if value is None or not of.is_nested(type_):
+        return value
+    if of.is_struct(type_):
+        return {part.name: _with_last(value[part.name], part.type) for part in type_}
+    if of.is_list(type_):
+        return [_with_last(each, type_.value_type) for each in value]
+    entries = [
+        (_with_last(key, type_.key_type), _with_last(each, type_.item_type)) for key, each in value
+    ]
+    return list({_identity(entry[0]): entry for entry in entries}.values())
+
+
+def as_list(array: pa.Array) -> pa.Array:
+    """A map as a list of structs of key and value, of the same buffers; else the same array."""
+    if not of.is_map(array.type):
+        return array
+    entries = pa.StructArray.from_arrays(
+        [array.keys, array.items], fields=[array.type.key_field, array.type.item_field]
+    )
+    return pa.Array.from_buffers(
+        pa.list_(entries.type),
+        len(array),
+        array.buffers()[:2],
+        array.null_count,
+        array.offset,
+        [entries],
+    )
+
+
+def are_keys_twice(lengths: pa.Array, keys: pa.Array) -> bool:
+    """True if a map has a key twice; False if none has.
+
+    Args:
+        lengths: How many keys each map has.
+        keys: The keys of all maps.
+    """
+    counts = np.asarray(lengths)
+    if not (counts > 1).any():
+        return False
+    maps = np.repeat(np.arange(len(counts)), counts)
+    if of.is_nested(keys.type):
+        numbers: dict[Any, int] = {}
+        codes = np.array(
+            [numbers.setdefault(_identity(key), len(numbers)) for key in keys.to_pylist()]
+        )
+    else:
+        if of.is_floating(keys.type):
+            keys = pc.add(keys, pa.scalar(0, keys.type))  # -0.0 becomes 0.0.
+        codes = np.asarray(keys.dictionary_encode().indices)
+    pairs = maps * len(keys) + codes
+    return len(np.unique(pairs)) < len(pairs)
+
+
+def _identity(key: Any) -> Any:
+    """What is equal if two keys are the same, and can be hashed."""
+    if isinstance(key, dict):
+        return tuple(_identity(each) for each in key.values())
+    if isinstance(key, list | tuple):
+        return tuple(_identity(each) for each in key)
+    if isinstance(key, float) and math.isnan(key):
+        return "NaN", float
+    return key
