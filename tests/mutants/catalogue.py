@@ -1077,6 +1077,22 @@ MUTANTS = (
         "list(self._leased)",
         ("../unit/spark/test_checkpoint.py",),
     ),
+    Mutant(
+        "an idle source holds up a busy one",
+        "idle sources cost little",
+        "spark/source/queue_reader.py",
+        "                return []\n            time.sleep(shortest)",
+        "                pass\n            time.sleep(shortest)",
+        ("../unit/spark/source/test_idle.py",),
+    ),
+    Mutant(
+        "a query that is aimed ends before it has looked",
+        "idle sources cost little",
+        "spark/source/queue_reader.py",
+        " > _BUSY_SECONDS and not self._is_aimed:",
+        " > _BUSY_SECONDS:",
+        ("../unit/spark/source/test_idle.py",),
+    ),
     # -- replays ------------------------------------------------------------------------------
     Mutant(
         "a stream begins although it cannot show all values",

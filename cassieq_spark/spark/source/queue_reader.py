@@ -32,6 +32,9 @@ from cassieq_spark.store.protocol import Store
 #: least; up to half as long again.
 LOOK_AT_OTHERS = timedelta(seconds=10)
 
+#: Spark asks an idle query again within some hundredths of a second; what takes longer is work.
+_BUSY_SECONDS = 0.05
+
 _NO_LIMITS = LeaseRequest()
 #: Figures of several partitions of which the largest counts; the others are added up.
 _LARGEST = {"oldest_age_ms", "v"}
@@ -105,6 +108,7 @@ class QueueReader:
         self._others_at = _next_look_at_others()
         self._is_aimed = False
         self._leased_at = -math.inf
+        self._returned_at = time.monotonic()
 
     def aim(self) -> None:
         """From now on, deliver only messages that are published by now (AvailableNow).
@@ -117,12 +121,21 @@ class QueueReader:
     def next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
         """Ack the batch that ended at ``done`` and lease the next. Sleeps first, if it is idle.
 
+        It does not sleep if Spark was busy since the last call, as with a batch of another source
+        of the query, which an idle one must not hold up. It looks at its queue when that is due.
+
         For each partition one LWT and a read; two reads more if the reader has not read the group
         lately, or others lease there too. No LWT if there is nothing to ack and nothing to lease.
 
         Returns:
             The end of the next batch; ``done`` itself if there is nothing to deliver.
         """
+        try:
+            return self._next_batch(done, limit=limit)
+        finally:
+            self._returned_at = time.monotonic()
+
+    def _next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
         parts = self._split(done)
         share = self._presence.share()
         held = {number for number, part in parts.items() if "lease" in part} - self._settled
@@ -204,6 +217,9 @@ class QueueReader:
         left = {number: self._readers[number].idle.left() for number in {*share, *held}}
         shortest = min(left.values(), default=idle_backoff.LONGEST_PAUSE.total_seconds())
         if shortest > 0:
+            # With `availableNow`, the query would end with a call that does not look.
+            if time.monotonic() - self._returned_at > _BUSY_SECONDS and not self._is_aimed:
+                return []
             time.sleep(shortest)
         if self._request.min_messages:
             # The messages of all of them count together, and make one batch. Looked at together,
