@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from starlette.requests import Request
@@ -361,17 +361,16 @@ async def _handed_over(
     A delivery counts if the answer may have left, and only then (I8): if it fails, or the client
     has disconnected meanwhile, the messages are given back.
     """
-    nothing = Response(status_code=204)
     if not messages:
-        return nothing
+        return Response(status_code=204)
     may_leave = False
     try:
         answer = await _answer(call, messages, encode, kind)
-        may_leave = not await call.request.is_disconnected()
+        may_leave = not _has_left(call.request)
     finally:
         if not may_leave:
             call.gateway.coalescer.give_back(messages)
-    return answer if may_leave else nothing
+    return answer if may_leave else Response(status_code=204)
 
 
 async def _columns(call: Call) -> pa.Schema | None:
@@ -430,6 +429,21 @@ async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -
     finally:
         disconnected.remove_done_callback(leave)
         disconnected.cancel()
+
+
+def _has_left(request: Request) -> bool:
+    """Whether the client has disconnected by now.
+
+    As `Request.is_disconnected`, which waits for a turn of the loop and takes 50 µs, not 2.
+    """
+    receiving = cast("Coroutine[Any, Any, Any]", request.receive())
+    try:
+        receiving.send(None)
+    except StopIteration as told:
+        return bool(told.value["type"] == "http.disconnect")
+    finally:
+        receiving.close()
+    return False
 
 
 async def _disconnected(request: Request) -> None:
