@@ -304,6 +304,21 @@ MUTANTS = (
         "    if now - begun_at > 9 * once.lifetime:\n",
     ),
     Mutant(
+        "a name is forgotten early by a server that is behind",
+        "clocks",
+        "ledger/once.py",
+        "    if behind > CLOCKS_APART:\n",
+        "    if behind > _MOST_BEHIND:\n",
+        ("test_clocks_property.py",),
+    ),
+    Mutant(
+        "a server that is further behind than the one that was read marks a name",
+        "clocks",
+        "ledger/once.py",
+        "(*head.when, no_further)",
+        "(*head.when, no_further)[:-1]",
+    ),
+    Mutant(
         "another content under an idempotency key is dropped without a word",
         "I4",
         "ledger/publish.py",
