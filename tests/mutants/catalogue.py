@@ -300,8 +300,8 @@ MUTANTS = (
         "a name that may be forgotten is used again",
         "I4",
         "ledger/once.py",
-        "    if now - begun_at > once.lifetime / 2:\n",
-        "    if now - begun_at > 9 * once.lifetime:\n",
+        "    if now - min(began) > once.lifetime / 2:\n",
+        "    if now - min(began) > 9 * once.lifetime:\n",
     ),
     Mutant(
         "a name is forgotten early by a server that is behind",
