@@ -77,14 +77,10 @@ def test_a_dictionary_counts_for_each_row():
     assert refused({"name": shared}).status == 413
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.string_view()])
-def test_entries_of_a_dictionary_count_even_if_no_row_has_them(kind: pa.DataType):
-    words = pa.array(["x" * MOST_BYTES], kind)
-    validity, *views = words.buffers()
-    shared = words
-    if kind == pa.string_view():
-        same = pa.py_buffer(views[0].to_pybytes()[:16] * 900)
-        shared = pa.Array.from_buffers(kind, 900, [validity, same, *views[1:]])
+def test_entries_of_a_dictionary_count_even_if_no_row_has_them():
+    validity, views, *data = pa.array(["x" * 10_000], pa.string_view()).buffers()
+    same = pa.py_buffer(views.to_pybytes()[:16] * 900)
+    shared = pa.Array.from_buffers(pa.string_view(), 900, [validity, same, *data])
     unused = pa.DictionaryArray.from_arrays(pa.array([None], pa.int16()), shared)
 
     assert refused({"name": unused}).status == 413
