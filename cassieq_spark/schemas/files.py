@@ -46,6 +46,14 @@ _OF_SPARK = {
 }
 _TO_SPARK = {ours: spark for spark, ours in _OF_SPARK.items() if spark != "timestamp_ltz"}
 _DECIMAL = re.compile(r"decimal\((\d{1,3}),\s*(-?\d{1,3})\)", re.ASCII)
+#: Types of DataFrames that fit into a type of queues as they are.
+_WIDER = (
+    (
+        re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?"),
+        "interval day to second",
+    ),
+    (re.compile(r"(char|varchar)\(\d+\)", re.ASCII), "string"),
+)
 
 _AVRO_ATOMIC = {
     "boolean": pa.bool_(),
@@ -139,6 +147,32 @@ def parse_spark_fields(given: dict[str, Any]) -> pa.Schema:
         OptionError: It is something else, or has a type that no queue can have.
     """
     return pa.schema(_spark_fields(given, "", 0))
+
+
+def parse_written_fields(given: dict[str, Any]) -> pa.Schema:
+    """Read the columns of a DataFrame that is written, from Spark's JSON, as Arrow has them.
+
+    Intervals of some of the fields from day to second, CHAR and VARCHAR are the types that they
+    fit into by Spark's store assignment, in which Spark hands over their values.
+
+    Raises:
+        OptionError: It is something else, or has a type that no queue can have.
+    """
+    return parse_spark_fields(_widened(given))
+
+
+def _widened(given: Any) -> Any:
+    """The same JSON with wider types."""
+    if isinstance(given, dict):
+        kinds = {"type", "elementType", "keyType", "valueType", "fields"}
+        return {name: _widened(each) if name in kinds else each for name, each in given.items()}
+    if isinstance(given, list):
+        return [_widened(each) for each in given]
+    if isinstance(given, str):
+        for type_, wider in _WIDER:
+            if type_.fullmatch(given):
+                return wider
+    return given
 
 
 def to_spark_json(schema: pa.Schema) -> str:

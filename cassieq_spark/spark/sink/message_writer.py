@@ -27,9 +27,9 @@ from cassieq_spark.producer.partitioned import publish_all, read_lasts, write_me
 from cassieq_spark.producer.publisher import Written
 from cassieq_spark.queues import read_queue
 from cassieq_spark.schemas.assign import assign
-from cassieq_spark.schemas.canonical import all_nullable
+from cassieq_spark.schemas.canonical import all_nullable, checked
 from cassieq_spark.schemas.ddl import schema_of
-from cassieq_spark.schemas.files import parse_spark_fields, parse_spark_json
+from cassieq_spark.schemas.files import parse_written_fields
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.settings.writing import BY_BATCH, PUBLISH
 from cassieq_spark.spark.checkpoint import Plan, read_plan
@@ -120,7 +120,7 @@ class _Writing(Shipped):
         except NotFoundError:
             if not self._options.create_queue:
                 raise
-        wanted = parse_spark_json(StructType(self._own()).jsonValue())
+        wanted = checked(arrow_schema(self._own()))
         with suppress(ExistsError):
             # As in Spark's tables: a column without nulls now may have some in a later write.
             Client.from_store(store).create_queue(name, schema=all_nullable(wanted))
@@ -284,7 +284,7 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
 
 def arrow_schema(fields: Sequence[StructField]) -> pa.Schema:
     """The Arrow types with which Spark hands over columns."""
-    return parse_spark_fields(StructType(list(fields)).jsonValue())
+    return parse_written_fields(StructType(list(fields)).jsonValue())
 
 
 def _batch_of_task() -> SinkBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -101,6 +102,29 @@ def test_nulls_of_no_type_within_other_values_become_nulls_of_the_queues_types(
         "d": {"x": None},
         "e": None,
     }
+
+
+def test_intervals_and_texts_of_other_types_become_those_of_the_queue(
+    make: Callable[..., QueueOnSpark],
+):
+    queue = make("a interval day to second, b string, c string, d array<interval day to second>")
+    conf = queue.spark.conf
+    conf.set("spark.sql.preserveCharVarcharTypeInfo", "true")
+    try:
+        rows = queue.spark.range(1).selectExpr(
+            "interval '2' hour as a",
+            "cast('x' as varchar(3)) as b",
+            "cast('y' as char(3)) as c",
+            "array(interval '1:30' minute to second) as d",
+        )
+
+        queue.publish(rows)
+    finally:
+        conf.unset("spark.sql.preserveCharVarcharTypeInfo")
+
+    (row,) = queue.browse().collect()
+    lengths = timedelta(hours=2), [timedelta(minutes=1, seconds=30)]
+    assert (row.a, row.b, row.c.rstrip(), row.d) == (lengths[0], "x", "y", lengths[1])
 
 
 def test_a_stream_brings_the_rows_from_queue_to_queue(make: Callable[..., QueueOnSpark]):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -10,7 +11,7 @@ import pytest
 from cassieq_spark.errors import MessageError, OptionError, SchemaError
 from cassieq_spark.schemas.assign import arrow_batches, assign
 from cassieq_spark.schemas.ddl import parse_ddl
-from cassieq_spark.schemas.files import parse_spark_fields, parse_spark_json
+from cassieq_spark.schemas.files import parse_spark_fields, parse_spark_json, parse_written_fields
 
 TRIPS = parse_ddl(
     "vendor string not null, fare decimal(10,2), "
@@ -299,4 +300,25 @@ def test_columns_of_a_data_frame_may_be_of_type_void():
 
     assign(schema.empty_table(), parse_ddl("a int, b array<int>, c map<int,int>, d struct<e:int>"))
     with pytest.raises(OptionError, match="'a' is of type void"):
+        parse_spark_json(given)
+
+
+@pytest.mark.parametrize(
+    ("type_", "wider"),
+    [
+        ("interval day", "interval day to second"),
+        ("interval hour to second", "interval day to second"),
+        ("char(5)", "string"),
+        ("varchar(5)", "string"),
+    ],
+)
+def test_types_of_a_data_frame_are_read_as_those_they_fit_into(type_: str, wider: str):
+    element = {"type": "array", "elementType": type_, "containsNull": True}
+    fields = [{"name": "a", "type": type_}, {"name": "b", "type": element}]
+    given = {"type": "struct", "fields": fields}
+
+    assert parse_written_fields(given) == parse_ddl(f"a {wider}, b array<{wider}>")
+    with pytest.raises(
+        OptionError, match=f"'a' is of type {re.escape(type_)}, which no queue has"
+    ):
         parse_spark_json(given)
