@@ -1664,8 +1664,8 @@ MUTANTS = (
         "a DataFrame says where a dead letter came from",
         "redrive",
         "arrow/chunks.py",
-        "        if has_names and (takes_reserved or not _any_reserved(names)):\n",
-        "        if has_names:\n",
+        "        if has_names and (takes_reserved or not _any_reserved(names)) and not twice:\n",
+        "        if has_names and not twice:\n",
         ("test_bad_messages_property.py",),
     ),
     Mutant(
