@@ -708,7 +708,7 @@ MUTANTS = (
         "groups/changes.py",
         "when=tuple(dict.fromkeys([*first.when, *new])))",
         "when=tuple(new))",
-        tests=("test_rounds_property.py", "../unit/groups/test_rounds.py"),
+        tests=("../unit/groups/test_rounds.py",),
     ),
     Mutant(
         "a round is conditioned on what it writes itself",
@@ -716,7 +716,7 @@ MUTANTS = (
         "groups/changes.py",
         "new = [each for each in then.when if each.column not in first.values]",
         "new = [*then.when]",
-        tests=("test_rounds_property.py",),
+        tests=("../unit/groups/test_rounds.py",),
     ),
     Mutant(
         "a waiting row that a round adds and leases stays",
@@ -724,7 +724,7 @@ MUTANTS = (
         "groups/changes.py",
         "            del merged[_written(op)]\n",
         "            pass\n",
-        tests=("test_rounds_property.py",),
+        tests=("../unit/groups/test_rounds.py",),
     ),
     Mutant(
         "what is waiting later than the rows that were read counts as the last of them",
