@@ -14,11 +14,22 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
+from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.decide import Publication
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import PendingBlock, block_time
 from cassieq_spark.store.decoded import decoded, demand
-from cassieq_spark.store.protocol import Insert, Row, RowKey, Slice, Value
+from cassieq_spark.store.protocol import (
+    CLOCKS_APART,
+    Insert,
+    Row,
+    RowKey,
+    ServerNow,
+    Slice,
+    Update,
+    Value,
+    When,
+)
 
 #: Programs repeat a put within minutes, or within hours after an outage.
 KEY_LIFETIME = timedelta(days=1)
@@ -26,6 +37,10 @@ KEY_LIFETIME = timedelta(days=1)
 DEAD_LETTER_LIFETIME = timedelta(days=30)
 #: If a redrive breaks off, only the next redrive or purge of dead letters takes it up.
 REDRIVE_LIFETIME = timedelta(days=365)
+
+#: Cassandra takes no time to live above 20 years.
+_MOST_BEHIND = timedelta(days=3650)
+_SECOND = timedelta(seconds=1)
 
 
 class Mark(IntEnum):
@@ -102,16 +117,24 @@ def used_of(row: Row) -> Used:
     return Used(Mark(values["batch_id"]), values["fingerprint"])
 
 
-def mark(once: Once, mark: Mark) -> Insert:
-    """Mark a name, unless it is marked already."""
+def mark(once: Once, mark: Mark, *, longer: timedelta = timedelta(0)) -> Insert:
+    """Mark a name, unless it is marked already.
+
+    Args:
+        longer: How much longer than its lifetime the mark lives by the server's clock.
+    """
     values: dict[str, Value] = {"batch_id": int(mark)}
     if once.fingerprint is not None:
         values["fingerprint"] = once.fingerprint
-    return Insert(once_key(once.name), values, if_absent=True, ttl=once.lifetime)
+    return Insert(once_key(once.name), values, if_absent=True, ttl=once.lifetime + longer)
 
 
 def claim(
-    publication: Publication, once: Once, pending: Sequence[PendingBlock], now: datetime
+    publication: Publication,
+    once: Once,
+    pending: Sequence[PendingBlock],
+    now: datetime,
+    fence: datetime,
 ) -> Publication | TooLate:
     """Let a publication mark its name, unless the attempt is too old. Pure.
 
@@ -121,15 +144,30 @@ def claim(
     and an attempt that began half a lifetime ago is refused here; the other half is for clocks
     that differ. This publication may be applied however late: `next` must not have moved.
 
+    A mark expires by the clock of the server that coordinates the LWT. If that clock is behind,
+    the mark lives longer by so much. The LWT is conditioned on that clock, as another server than
+    the one that was read may coordinate it.
+
     Args:
         once: The name, which was not marked at ``now``.
         pending: The blocks of the publication.
         now: The server's clock when head and name were read.
+        fence: The fence of the head.
     """
-    begun_at = min(once.begun_at, *(block_time(each.block) for each in pending))
-    if now - begun_at > once.lifetime / 2:
-        return TooLate(begun_at, once.lifetime / 2)
-    return replace(publication, ops=(*publication.ops, mark(once, Mark.PUBLISHED)))
+    began = [once.begun_at, *(block_time(each.block) for each in pending)]
+    if now - min(began) > once.lifetime / 2:
+        return TooLate(min(began), once.lifetime / 2)
+    behind = max(began) - now
+    longer = timedelta(0)
+    if behind > CLOCKS_APART:
+        longer = timedelta(seconds=-(-min(behind, _MOST_BEHIND) // _SECOND))
+    no_further = When("fence", "<", ServerNow(fence - (now - CLOCKS_APART)))
+    head, *others = publication.ops
+    if not isinstance(head, Update):
+        raise InvariantError(f"a publication begins with {head}, not with the head")
+    head = replace(head, when=(*head.when, no_further))
+    marked = mark(once, Mark.PUBLISHED, longer=longer)
+    return replace(publication, ops=(head, *others, marked))
 
 
 def once_key(name: str) -> RowKey:

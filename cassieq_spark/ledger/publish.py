@@ -196,7 +196,7 @@ class _Publishing:
         decision = decide_publish(head, self.pending, batch=None, last=None, now=sure_now)
         if not isinstance(decision, Publication):
             return decision
-        return claim(decision, batch, self.pending, now)
+        return claim(decision, batch, self.pending, now, head.fence)
 
     def _apply(self, decision: Publication) -> bool:
         try:

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from cassieq_spark import backoff
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
+from cassieq_spark.errors import NotAppliedError
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.once import KEY_LIFETIME, Once
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.producer.blocks import write_block
@@ -56,6 +58,7 @@ class World:
         )
         self.group = make_group(self.store, self.queue.queue_id)
         self.published = 0
+        self.names: set[str] = set()
         self.acked: set[int] = set()
         self.rejected: set[int] = set()
 
@@ -65,6 +68,20 @@ class World:
         written = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
         publish(Ledger(self.store, self.queue.queue_id), [written])
         self.published += count
+
+    def put_once(self, name: str) -> None:
+        """Publish a message under a key, unless it was; a server that is ahead may refuse it."""
+        batch = pa.record_batch({"value": pa.array(["once"])})
+        once = Once(f"key:{name}", KEY_LIFETIME, self.clock.now)
+        written = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
+        try:
+            done = publish(Ledger(self.store, self.queue.queue_id), [written], batch=once)
+        except NotAppliedError:
+            assert self.clock.ahead > KEY_LIFETIME / 2
+            return
+        assert (done.monotons is None) == (name in self.names), "a key was forgotten"
+        self.published += done.monotons is not None
+        self.names.add(name)
 
     def lease(self, limit: int | None = None) -> list[tuple[UUID, list[int]]]:
         head = Ledger(self.store, self.queue.queue_id).read_head()
@@ -125,6 +142,7 @@ AHEAD = st.sampled_from([timedelta(0), timedelta(0), timedelta(0), MONTH, MONTH,
 PASSES = st.sampled_from([timedelta(0), SECOND, 2 * LEASE])
 STEPS = st.one_of(
     st.tuples(st.just("publish"), st.integers(1, 5)),
+    st.tuples(st.just("put once"), st.sampled_from("ab")),
     st.tuples(
         st.just("consume"),
         st.integers(1, 6),
@@ -136,6 +154,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(st.tuples(STEPS, AHEAD, PASSES), max_size=15))
+@example([(("put once", "a"), -MONTH, timedelta(0)), (("put once", "a"), timedelta(0), SECOND)])
 @example(
     [
         (("publish", 1), MONTH, timedelta(0)),
@@ -155,6 +174,8 @@ def test_whatever_clocks_say_for_a_while_all_of_it_is_delivered_in_the_end(
             match step:
                 case ("publish", int(count)):
                     world.publish(count)
+                case ("put once", str(name)):
+                    world.put_once(name)
                 case ("consume", int(limit), str(fate), timedelta() as delay):
                     world.consume(limit, fate, delay)
                 case ("repair", tuple(which)):

@@ -91,6 +91,18 @@ class ClockContract:
         assert not store.cas(ledger, [Update(HEAD, {"next": 1}, (long_ahead,))])
         assert store.cas(ledger, [Update(HEAD, {"next": 1}, (not_that_long,))])
 
+    def test_a_column_may_have_two_conditions(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        long_ago = datetime(1970, 1, 1, tzinfo=UTC)
+        put(store, ledger, HEAD, fence=long_ago)
+        since = datetime.now(UTC) - long_ago
+        below = When("fence", "<", datetime(2000, 1, 1, tzinfo=UTC))
+        clock_is_ahead = When("fence", "<", ServerNow(-since - HOUR))
+        clock_is_right = When("fence", "<", ServerNow(-since + HOUR))
+
+        assert not store.cas(ledger, [Update(HEAD, {"next": 1}, (below, clock_is_ahead))])
+        assert store.cas(ledger, [Update(HEAD, {"next": 1}, (below, clock_is_right))])
+
     def test_an_update_may_write_the_servers_time(self, store: Store) -> None:
         ledger = fresh_ledger()
         put(store, ledger, HEAD, fence=ServerNow(-HOUR))

@@ -22,6 +22,7 @@ from tests.support.faults import FakeClock, make_block_id
 QUEUE = QueueId("q@1")
 LIFE = timedelta(hours=24)
 MOMENT = timedelta(milliseconds=1)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 #: By the server's clock a row may vanish up to a second early.
 SECOND = timedelta(seconds=1)
 
@@ -102,6 +103,43 @@ def test_who_began_so_long_ago_that_the_name_may_be_forgotten_is_refused(scene: 
         )
 
     assert scene.count == 1
+
+
+@pytest.mark.parametrize("behind", [3 * MINUTE, 13 * HOUR, 25 * HOUR, 30 * LIFE])
+def test_a_name_is_remembered_for_its_time_by_right_clocks_if_the_server_is_behind(
+    scene: Scene, behind: timedelta
+):
+    scene.clock.ahead = -behind
+    assert scene.attempt(scene.clock.now)
+    scene.clock.ahead = timedelta(0)
+
+    for _ in range(2):
+        scene.clock.advance(LIFE / 2 - SECOND)
+        assert not scene.attempt()
+    scene.clock.advance(3 * SECOND)
+    assert scene.attempt()
+    assert scene.count == 2
+
+
+@pytest.mark.parametrize("is_behind", [3 * MINUTE, 25 * HOUR])
+def test_nothing_is_published_by_a_server_that_is_further_behind_than_the_one_that_was_read(
+    scene: Scene, is_behind: timedelta
+):
+    """It would forget the name too early. Here it is read next, and is the same for the LWT."""
+    scene.store.interrupt(lambda: setattr(scene.clock, "ahead", -is_behind), after=1)
+
+    assert scene.attempt(scene.clock.now)
+    scene.clock.ahead = timedelta(0)
+    scene.clock.advance(LIFE - SECOND)
+    assert not scene.attempt()
+    assert scene.count == 1
+
+
+def test_a_writer_that_is_ahead_keeps_the_name_longer(scene: Scene):
+    assert scene.attempt(scene.clock.now + 30 * 365 * LIFE, scene.clock.now)
+    scene.clock.advance(LIFE)
+
+    assert not scene.attempt()
 
 
 @pytest.mark.parametrize("stalls_before_call", range(2))
