@@ -163,9 +163,18 @@ class TypedRows(_Rows):
 Rows = PlainRows | TypedRows
 
 
-def rows_of(queue: QueueDefinition, *, receipt_prefix: str | None = None) -> Rows:
-    """Rows with all columns of a queue's messages, and with receipts if their prefix is given."""
-    columns = None if queue.schema is None else schema_of(queue.schema)
+def rows_of(
+    queue: QueueDefinition,
+    *,
+    receipt_prefix: str | None = None,
+    columns: pa.Schema | None = None,
+) -> Rows:
+    """Rows with all columns of a queue's messages, and with receipts if their prefix is given.
+
+    If ``columns`` are given, the rows have these instead of those of the schema of the queue.
+    """
+    if columns is None and queue.schema is not None:
+        columns = schema_of(queue.schema)
     return _rows_of(queue, columns, receipt_prefix)
 
 

@@ -212,6 +212,12 @@ def redrive(  # noqa: PLR0913 (one per option)
         bool,
         typer.Option("--across-accounts", help="Send them also to queues of other accounts."),
     ] = False,
+    drop_columns: Annotated[
+        bool,
+        typer.Option(
+            "--drop-columns", help="Leave out values of columns and fields that the target lacks."
+        ),
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -244,6 +250,7 @@ def redrive(  # noqa: PLR0913 (one per option)
                 rate=rate,
                 force=force,
                 across_accounts=across_accounts,
+                drop_columns=drop_columns,
                 wait=wait,
                 watch=watch,
             )

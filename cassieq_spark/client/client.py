@@ -874,6 +874,7 @@ class Client:
         to: str | None = None,
         force: bool = False,
         across_accounts: bool = False,
+        drop_columns: bool = False,
     ) -> RedriveReport:
         """Publish dead letters again, each once, and settle them. Three LWTs for each thousand.
 
@@ -883,18 +884,30 @@ class Client:
             force: Publish them even if the queue has other groups, which get them once more.
             across_accounts: Allow queues of another account of the gateway, whose names differ up
                 to the first colon.
+            drop_columns: Leave out values of columns, and of fields, that the target lacks.
 
         Raises:
             OptionError: ``to`` is the queue that they are in, or of another account.
             QueueStateError: A queue does not exist, or has other groups.
+            MessageError: A value does not fit its column of the target; or, without
+                ``drop_columns``, has no column there. Its thousand, and those that follow, are
+                dead letters as before.
         """
         _check_survey(found)
         if to is not None:
             validate_name("queue", to)
         check_flag("force", force)
         check_flag("across_accounts", across_accounts)
+        check_flag("drop_columns", drop_columns)
         with self._calls:
-            return redrive(self._store, found, to=to, force=force, across_accounts=across_accounts)
+            return redrive(
+                self._store,
+                found,
+                to=to,
+                force=force,
+                across_accounts=across_accounts,
+                drop_columns=drop_columns,
+            )
 
     def purge_dead_letters(self, found: Survey) -> PurgeReport:
         """Settle dead letters for good; the repair deletes them. One LWT for some thousands."""

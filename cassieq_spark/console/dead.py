@@ -176,6 +176,7 @@ def _plan_redrive(call: PageCall) -> ChangePlan:
             MOST_LETTERS,
             *(["--to", to] if to else []),
             *(["--force"] if force else []),
+            *(["--drop-columns"] if flag("drop_columns", call) else []),
         ),
         about=found.queue.queue_id,
         figures=figures,
@@ -189,7 +190,10 @@ def _plan_redrive(call: PageCall) -> ChangePlan:
 
 def _redrive(call: PageCall, client: Client) -> str:
     report = client.redrive(
-        _letters(call), to=call.asked("to").strip() or None, force=flag("force", call)
+        _letters(call),
+        to=call.asked("to").strip() or None,
+        force=flag("force", call),
+        drop_columns=flag("drop_columns", call),
     )
     each = ", ".join(f"{count:,} to queue {name}" for name, count in report.redriven.items())
     missed = f" {report.missed:,} were left out: another run has or had them." * bool(

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from cassieq_spark.arrow.framing import HEADERS, STORED
-from cassieq_spark.arrow.typed_framing import EXTRA
+from cassieq_spark.arrow.typed_framing import EXTRA, HEADERS_COLUMN
 from cassieq_spark.errors import SchemaError
+from cassieq_spark.fetch.read import Destination
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
-from cassieq_spark.schemas.evolution import dead_letter_schema, present
+from cassieq_spark.schemas.evolution import dead_letter_schema
 
 #: The headers of each message.
 Headers = Sequence[Sequence[tuple[str, str | None]]]
@@ -45,27 +46,31 @@ def check_same_kind(source: QueueDefinition, target: QueueDefinition) -> None:
         )
 
 
-def copies_of(
-    batch: pa.RecordBatch, headers: Headers, source: QueueDefinition, target: QueueDefinition
-) -> pa.RecordBatch:
-    """Messages with other headers, as `write_block` takes them for another queue.
+def destination(
+    source: QueueDefinition, target: QueueDefinition, *, no_column: str | None
+) -> Destination | None:
+    """Into which columns messages are decoded, to be copied; None if they are bytes.
+
+    Args:
+        target: The queue that they are to go to; with a schema if ``source`` has one.
+        no_column: See `Destination`.
+    """
+    if source.schema is None or target.schema is None:
+        return None
+    misfit = f"widen that column of queue {target.name!r} first"
+    return Destination(schema_of(target.schema), misfit, no_column)
+
+
+def with_headers(batch: pa.RecordBatch, headers: Headers) -> pa.RecordBatch:
+    """Messages with other headers, as `write_block` takes them.
 
     Args:
         batch: The messages, as `fetch.Decoder` returns them.
         headers: The new headers of each message.
-        target: The queue that they are to go to; with a schema if ``source`` has one.
-
-    Raises:
-        MessageError: A value does not fit its column of the other queue, or has no column there.
     """
-    column = pa.array(headers, HEADERS)
-    if source.schema is None or target.schema is None:
-        return batch.set_column(batch.schema.get_field_index("headers"), "headers", column)
-    advice = f"widen that column of queue {target.name!r} first"
-    rows = present(batch, schema_of(source.schema), schema_of(target.schema), advice=advice)
-    key, headers_name = EXTRA.names
-    arrays = [*rows.columns, batch.column(key), column]
-    return pa.RecordBatch.from_arrays(arrays, [*rows.schema.names, key, headers_name])
+    name = next(name for name in (HEADERS_COLUMN, "headers") if name in batch.schema.names)
+    at = batch.schema.get_field_index(name)
+    return batch.set_column(at, name, pa.array(headers, HEADERS))
 
 
 def letter_of_bytes(

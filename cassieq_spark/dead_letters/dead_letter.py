@@ -19,7 +19,12 @@ import pyarrow as pa
 
 from cassieq_spark.arguments import RESERVED
 from cassieq_spark.arrow.typed_chunks import form_of
-from cassieq_spark.dead_letters.copies import check_takes_all, copies_of, letter_of_bytes
+from cassieq_spark.dead_letters.copies import (
+    check_takes_all,
+    destination,
+    letter_of_bytes,
+    with_headers,
+)
 from cassieq_spark.dead_letters.letters import UNREADABLE
 from cassieq_spark.errors import CassieqError, ContentionError, InvariantError, QueueStateError
 from cassieq_spark.fetch.find import Piece, find_pieces
@@ -182,7 +187,12 @@ class _Copies:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         queue, dead = self.queue, self.dead
-        decoder = Decoder(self.store, queue, whole=True)
+        no_column = (
+            f"their dead-letter queue has no such column: add it (cassieq queue alter "
+            f"{self.target.name} --schema), and drop it again later"
+        )
+        into = destination(queue, self.target, no_column=no_column)
+        decoder = Decoder(self.store, queue, whole=True, into=into)
         pieces = find_pieces(
             Ledger(self.store, queue.queue_id), dead.monotons, deliveries=dead.deliveries
         )
@@ -201,7 +211,7 @@ class _Copies:
             list((dict(given or ()) | self._about(piece, monoton)).items())
             for monoton, given in enumerate(batch.column(names.headers).to_pylist(), first)
         ]
-        return copies_of(batch, headers, self.queue, self.target)
+        return with_headers(batch, headers)
 
     def _unreadable(self, piece: Piece, first: int, count: int, damage: Damage) -> pa.RecordBatch:
         data = damage.chunk.data

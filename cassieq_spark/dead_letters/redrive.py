@@ -25,7 +25,7 @@ from cassieq_spark.dead_letters.claims import (
     release_claim,
     token_for,
 )
-from cassieq_spark.dead_letters.copies import check_same_kind, copies_of
+from cassieq_spark.dead_letters.copies import check_same_kind, destination, with_headers
 from cassieq_spark.dead_letters.letters import DeadLetterGroup, redriven_headers
 from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, read_messages, unwatched
 from cassieq_spark.errors import CassieqError, OptionError, QueueStateError
@@ -129,6 +129,7 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     rate: float | None = None,
     force: bool = False,
     across_accounts: bool = False,
+    drop_columns: bool = False,
     wait: Wait | None = None,
     clock: Callable[[], float] = time.monotonic,
     watch: Watch = unwatched,
@@ -140,12 +141,15 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
 
     Args:
         to, force, across_accounts: See `read_routes`.
+        drop_columns: Whether to leave out values of columns and fields that the target lacks.
         rate: Most messages per second; None for no limit.
         wait: Waits before each batch, or stops the run.
 
     Raises:
         OptionError, QueueStateError: See `read_routes`; nothing is changed.
         OptionError: The rate is not above 0.
+        MessageError: A value does not fit its column of the target; or, without ``drop_columns``,
+            has no column there. Its batch and those that follow are not redriven.
         ContentionError: Lost to others again and again.
     """
     if rate is not None and rate <= 0:
@@ -154,7 +158,7 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     group = open_admin_group(Ledger(store, found.queue.queue_id), is_needed=bool(routes))
     if group is None:
         return RedriveReport({}, 0, is_stopped=False)
-    run = _Run(store, found.queue, group)
+    run = _Run(store, found.queue, group, drop_columns)
     wait = wait or threading.Event().wait
     size = BATCH if rate is None else max(1, min(BATCH, int(rate)))
     total = sum(route.monotons.count for route in routes)
@@ -183,6 +187,7 @@ class _Run:
     store: Store
     queue: QueueDefinition
     group: ConsumerGroup
+    drop_columns: bool
 
     def redrive(self, target: QueueDefinition, part: Ranges) -> int:
         """Redrive a batch, except messages that others hold; returns how many.
@@ -238,15 +243,19 @@ class _Run:
 
     def _write(self, target: QueueDefinition, claimed: Claim) -> PendingBlock:
         """Write copies of the messages of a claim. They are not visible yet."""
-        batches = read_messages(self.store, self.queue, claimed.monotons)
+        refused = (
+            f"queue {target.name!r} has no such column: add it (cassieq queue alter {target.name} "
+            "--schema), send the messages to another queue (--to), or leave these values out "
+            "(--drop-columns)"
+        )
+        into = destination(self.queue, target, no_column=None if self.drop_columns else refused)
+        batches = read_messages(self.store, self.queue, claimed.monotons, into=into)
         # With the new header, a message may exceed the limit.
         options = SinkOptions(queue=target.name, max_message_bytes=sys.maxsize)
         copies = (
-            copies_of(
+            with_headers(
                 stored_of(rows),
                 list(map(redriven_headers, metadata_of(rows, "headers").to_pylist())),
-                self.queue,
-                target,
             )
             for rows in batches
         )

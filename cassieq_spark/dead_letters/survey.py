@@ -23,7 +23,7 @@ from cassieq_spark.dead_letters.letters import (
 from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import NotFoundError, QueueStateError, UnreadableError
 from cassieq_spark.fetch.find import find_pieces
-from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
+from cassieq_spark.fetch.read import Destination, OnUnreadable, Unreadable, fetch
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
@@ -208,18 +208,20 @@ def _read_letters(
             yield from (DeadLetter(each, reason=reason) for each in range(part.start, part.stop))
 
 
-def read_messages(
+def read_messages(  # noqa: PLR0913 (as `fetch`)
     store: Store,
     queue: QueueDefinition,
     monotons: Ranges,
     rows: Rows | None = None,
     on_unreadable: OnUnreadable | None = None,
+    *,
+    into: Destination | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read messages in order. About one read for each bucket that has some of them.
 
     Args:
         rows: See `fetch`; with monotons.
-        on_unreadable: See `fetch`, also for what is raised.
+        on_unreadable, into: See `fetch`, also for what is raised.
     """
     run = bridged(monotons, queue.chunk_size)
     pieces = find_pieces(Ledger(store, queue.queue_id), run, deliveries=None)
@@ -232,7 +234,8 @@ def read_messages(
                 raise UnreadableError(f"queue {queue.queue_id}: messages {wanted} are {reason}")
             on_unreadable(wanted, reason)
 
-    for batch in fetch(store, queue, pieces, rows, on_unreadable=tell, whole=rows is None):
+    whole = rows is None
+    for batch in fetch(store, queue, pieces, rows, on_unreadable=tell, whole=whole, into=into):
         mask = []
         for monoton in metadata_of(batch, "monoton").to_pylist():
             while part is not None and part.stop <= monoton:

@@ -12,12 +12,12 @@ import pyarrow as pa
 from cassieq_spark.arrow import chunks, typed_chunks
 from cassieq_spark.arrow.rows import Rows, rows_of
 from cassieq_spark.arrow.typed_framing import EXTRA
-from cassieq_spark.errors import LeaseLostError, SchemaChangedError, UnreadableError
+from cassieq_spark.errors import LeaseLostError, MessageError, SchemaChangedError, UnreadableError
 from cassieq_spark.fetch.find import Piece, bucket_slices
 from cassieq_spark.model import BucketSlice, Chunk, QueueDefinition, Range, Ranges
 from cassieq_spark.queues import read_record
 from cassieq_spark.schemas.ddl import schema_of
-from cassieq_spark.schemas.evolution import present
+from cassieq_spark.schemas.evolution import present, without_place
 from cassieq_spark.store.protocol import Store
 
 #: Batches of fewer messages and fewer bytes are joined, as each batch costs Spark some 0.1 ms, as
@@ -26,6 +26,22 @@ SMALL_COUNT, SMALL_BYTES = 200, 1 << 20
 
 #: Is told of messages that can't be read: their monotons, and why.
 OnUnreadable = Callable[[Range, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The columns that messages are decoded into, to be copied to a queue with a schema.
+
+    Attributes:
+        columns: Those of the queue that the copies go to.
+        misfit: What to do about a value that does not fit its column, for errors.
+        no_column: What to do about a value that has no column there, for errors; None: such values
+            are left out.
+    """
+
+    columns: pa.Schema
+    misfit: str
+    no_column: str | None
 
 
 class Unreadable:
@@ -63,9 +79,10 @@ class Decoder:
         with_extras: Whether the keys and headers of its messages are wanted as well.
         whole: Whether a version that is newer than the definition is an error, so that no column
             is left out unnoticed: of a copy, or for a reader that can take the new definition.
+        into: The columns of a copy, instead of ``columns``, from whichever version wrote them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (as `fetch`)
         self,
         store: Store,
         queue: QueueDefinition,
@@ -73,14 +90,18 @@ class Decoder:
         columns: pa.Schema | None = None,
         with_extras: bool = True,
         whole: bool = False,
+        into: Destination | None = None,
     ) -> None:
         self.store = store
+        self._into = into
         self._whole = whole
         self.queue = queue
         self._schemas = queue.schemas
         if queue.schema is None:
             self._columns = None
             return
+        if into is not None:
+            columns = into.columns
         self._columns = schema_of(queue.schema) if columns is None else columns
         self._extras = list(EXTRA) if with_extras else []
         self._schema = pa.schema([*self._columns, *self._extras])
@@ -96,13 +117,30 @@ class Decoder:
         Raises:
             UnreadableError: The chunk is no frame, or does not match its row.
             MessageError: A newer version of the schema wrote a value that does not fit the type
-                that its column has here.
+                that its column has here; or a value has no column in a copy.
             SchemaChangedError: A newer version wrote it, and it is wanted whole.
         """
         if self._columns is None:
             return chunks.decode(chunk, offsets)
+        if self._into is not None:
+            return self._copied(chunk, offsets, self._into)
         version, found = typed_chunks.decode(chunk, offsets, self._schema_of, self._wanted)
         rows = present(found, schema_of(self._schemas[version - 1]), self._columns)
+        return self._with_extras(rows, found)
+
+    def _copied(self, chunk: Chunk, offsets: Range, into: Destination) -> pa.RecordBatch:
+        # All columns that were written, also those that the queue has dropped since.
+        version, found = typed_chunks.decode(chunk, offsets, self._schema_of)
+        written = schema_of(self._schemas[version - 1])
+        if into.no_column is not None and (lost := without_place(found, written, into.columns)):
+            names = ", ".join(map(repr, lost))[:300]
+            raise MessageError(
+                f"queue {self.queue.name!r}: messages have values of {names}; {into.no_column}"
+            )
+        rows = present(found, written, into.columns, advice=into.misfit)
+        return self._with_extras(rows, found)
+
+    def _with_extras(self, rows: pa.RecordBatch, found: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [*rows.columns, *(found.column(field.name) for field in self._extras)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -132,6 +170,7 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
     *,
     on_unreadable: OnUnreadable | None = None,
     whole: bool = False,
+    into: Destination | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read messages, piece after piece, a bounded amount ahead. One read for each bucket.
 
@@ -142,15 +181,22 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
         rows: The columns of the rows; None: all.
         on_unreadable: Is told of messages that can't be read, which are left out. None: an error.
         whole: See `Decoder`.
+        into: See `Decoder`; the columns of the rows are these.
 
     Raises:
         LeaseLostError: Messages are not in the store any more.
         UnreadableError: Messages can't be read, and there is no ``on_unreadable``.
         MessageError, SchemaChangedError: See `Decoder.decode`.
     """
-    rows = rows_of(queue) if rows is None else rows
+    if rows is None:
+        rows = rows_of(queue, columns=None if into is None else into.columns)
     decoder = Decoder(
-        store, queue, columns=rows.columns, with_extras=rows.with_metadata, whole=whole
+        store,
+        queue,
+        columns=rows.columns,
+        with_extras=rows.with_metadata,
+        whole=whole,
+        into=into,
     )
     batches = (
         batch

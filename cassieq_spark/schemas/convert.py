@@ -5,7 +5,7 @@ Columns are converted as a whole. Only if one does not fit, the row and the valu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any
@@ -88,6 +88,27 @@ def converted(
         return _convert(column, field, field.name, exact)
     except _Misfit:
         raise MessageError(_located(column, field, exact, first_row) + advice) from None
+
+
+def left_out(column: pa.Array, target: pa.DataType, path: str) -> Iterator[str]:
+    """The paths of fields that `converted` leaves out of a column, although they have values.
+
+    Args:
+        column: A stored column, which a safe change of a schema turns into one of this type.
+        target: The type that it is to have.
+        path: The path of the column.
+    """
+    if not of.is_nested(target) or target.id != column.type.id or target == column.type:
+        return
+    values = column if of.is_struct(target) else as_list(column).flatten()
+    children = [values] if of.is_list(target) else values.flatten()
+    wanted = {part.name.lower(): part.type for part in parts(target)}
+    for part, child in zip(parts(column.type), children, strict=True):
+        inner, type_ = joined(path, part.name), wanted.get(part.name.lower())
+        if type_ is not None:
+            yield from left_out(child, type_, inner)
+        elif child.null_count < len(child):
+            yield inner
 
 
 def without_dictionary(column: pa.Array | pa.ChunkedArray, name: str) -> Any:

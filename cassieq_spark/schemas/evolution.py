@@ -17,8 +17,15 @@ import pyarrow as pa
 from pyarrow import types as of
 
 from cassieq_spark.errors import InvariantError, MessageError, SchemaError
-from cassieq_spark.schemas.canonical import comment_of, joined, parts, type_name
-from cassieq_spark.schemas.convert import converted
+from cassieq_spark.schemas.canonical import (
+    array_of,
+    comment_of,
+    joined,
+    map_of,
+    parts,
+    type_name,
+)
+from cassieq_spark.schemas.convert import converted, left_out
 from cassieq_spark.schemas.ddl import ddl_type
 
 #: The digits before the point that a decimal needs for an integer of each type.
@@ -116,7 +123,7 @@ def dead_letter_schema(source: pa.Schema, before: Sequence[pa.Schema]) -> pa.Sch
 
     Returns:
         The last version, if the messages fit it already; else the columns of ``source``, and then
-        the other columns of the dead-letter queue.
+        the other columns of the dead-letter queue; of structs, likewise the fields.
 
     Raises:
         SchemaError: The dead-letter queue can't be changed so.
@@ -129,9 +136,34 @@ def dead_letter_schema(source: pa.Schema, before: Sequence[pa.Schema]) -> pa.Sch
         changes = check_change([pa.schema(nullable)], last)
         if all(change.kind is not ChangeKind.DROPPED for change in changes):
             return last
-    wanted = pa.schema([*nullable, *(field for field in last if field.name not in source.names)])
+    wanted = pa.schema(_with_all_of(nullable, list(last)))
     check_change(before, wanted)
     return wanted
+
+
+def _with_all_of(new: list[pa.Field], old: list[pa.Field]) -> list[pa.Field]:
+    """Fields, and what others have beside them, also within structs."""
+    others = {field.name: field for field in old}
+    both = [
+        field.with_type(_with_all_fields(field.type, others.pop(field.name).type))
+        if field.name in others
+        else field
+        for field in new
+    ]
+    return [*both, *others.values()]
+
+
+def _with_all_fields(new: pa.DataType, old: pa.DataType) -> pa.DataType:
+    if new == old or not of.is_nested(new) or new.id != old.id:
+        return new
+    if of.is_struct(new):
+        return pa.struct(_with_all_of(list(new), list(old)))
+    # The fields of a map's key never change.
+    inner, inner_before = parts(new)[-1], parts(old)[-1]
+    type_ = _with_all_fields(inner.type, inner_before.type)
+    if of.is_list(new):
+        return array_of(type_, nullable=inner.nullable)
+    return map_of(new.key_type, type_, path="", nullable=inner.nullable)
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
@@ -190,6 +222,24 @@ def present(
         column = batch.column(index)
         columns.append(converted(column, field, exact=True, advice=f"; {advice}"))
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def without_place(batch: pa.RecordBatch, written: pa.Schema, wanted: pa.Schema) -> list[str]:
+    """The paths of columns and fields that `present` leaves out, although they have values.
+
+    Args:
+        batch: All columns of ``written``.
+        written: The version by which they were written.
+        wanted: The columns that they are to be turned into.
+    """
+    paths = list[str]()
+    for field in written:
+        column, at = batch.column(field.name), wanted.get_field_index(field.name)
+        if at >= 0:
+            paths += left_out(column, wanted.field(at).type, field.name)
+        elif column.null_count < len(column):
+            paths.append(field.name)
+    return paths
 
 
 def _missing(field: pa.Field, count: int, advice: str) -> pa.Array:

@@ -112,6 +112,7 @@ class Scene:
         self.good: dict[str, Any] = {
             "action": Action("release"),
             "across_accounts": True,
+            "drop_columns": True,
             "by": SECOND,
             "dead_letter_queue": "d",
             "delay": SECOND,

@@ -21,7 +21,7 @@ from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues import alter_queue, create_queue, read_queue
 from cassieq_spark.schemas.canonical import checked
 from cassieq_spark.schemas.ddl import to_ddl
-from cassieq_spark.schemas.evolution import present
+from cassieq_spark.schemas.evolution import present, without_place
 from cassieq_spark.schemas.to_rows import to_dicts, to_json
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
@@ -143,6 +143,51 @@ def test_each_version_reads_what_all_versions_have_put(
                 read_by(store, definition)
         else:
             assert sorted(shown(read_by(store, definition))) == sorted(shown(expected))
+
+
+@few
+@given(st.data(), histories())
+def test_no_value_of_a_dead_letter_is_lost_whatever_columns_are_dropped_and_come_back(
+    data: st.DataObject, versions: list[pa.Schema]
+):
+    """Each queue may have another version of the columns at each step."""
+    client = client_of(versions[0], 2)
+    store, history = client._store, iter(versions)
+    current = next(history)
+    last = versions[-1]
+
+    def alter() -> pa.Schema:
+        """Perhaps to the next version."""
+        nonlocal current
+        following = next(history, None) if data.draw(st.booleans()) else None
+        if following is not None:
+            alter_queue(store, "q", schema=to_ddl(following))
+            current = following
+        return current
+
+    put_by = alter()
+    batch = data.draw(batches(put_by, min_size=1, max_size=3))
+    as_a_table(client, batch)
+    alter()
+    client.reject(*client.receive("q", "g", max=100), reason="no")
+    client.receive("q", "g")
+    # Back come the columns that it was written with, which no reader needs to know.
+    assert len(client.peek("d", max=100)) == batch.num_rows, "its dead-letter queue has them"
+    alter()
+    for version in history:
+        alter_queue(store, "q", schema=to_ddl(version))
+    lost = without_place(batch, batch.schema, last)
+
+    found = client.dead_letters("q")
+    if lost:
+        with pytest.raises(MessageError, match="has no such column"):
+            client.redrive(found)
+        assert client.dead_letters("q") == found
+    client.redrive(found, drop_columns=bool(lost))
+
+    again = client.receive("q", "g", max=100)
+    expected = shown(presented([batch], last))
+    assert shown([each.value for each in again]) == expected
 
 
 @few

@@ -463,7 +463,12 @@ class HttpQueue:
         return self._ask("GET", "/dead", answers.survey_of, query=query)
 
     def redrive(
-        self, found: HttpSurvey, *, to: str | None = None, force: bool = False
+        self,
+        found: HttpSurvey,
+        *,
+        to: str | None = None,
+        force: bool = False,
+        drop_columns: bool = False,
     ) -> RedriveReport:
         """Publish dead letters again, each once, and settle them; see `Client.redrive`.
 
@@ -474,6 +479,7 @@ class HttpQueue:
                 letters again, and redrive those.
         """
         query = _force(force)
+        query["dropColumns"] = "true" if check_flag("drop_columns", drop_columns) else "false"
         if to is not None:
             query["to"] = check_text("to", to)
         body = _selection(found)

@@ -308,7 +308,11 @@ async def redrive(call: Call) -> Response:
     # The dead-letter queue itself may be of another account, or of none.
     with _in_steps():
         report = await call.gateway.client.redrive(
-            found, to=to, force=call.query.force, across_accounts=True
+            found,
+            to=to,
+            force=call.query.force,
+            across_accounts=True,
+            drop_columns=call.query.drop_columns,
         )
     for queue in report.redriven:
         call.gateway.coalescer.wake(queue)
@@ -422,7 +426,8 @@ def _period(seconds: int | None) -> timedelta | None:
 
 
 async def _survey(call: Call) -> Survey:
-    criteria = call.query.model_dump(exclude={"to", "force"})
+    # A redrive has other parameters as well.
+    criteria = call.query.model_dump(include=set(DeadLetterParameters.model_fields))
     return await call.gateway.client.dead_letters(call.queue, **criteria)
 
 

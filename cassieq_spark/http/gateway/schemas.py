@@ -293,6 +293,9 @@ class RedriveParameters(DeadLetterParameters):
 
     to: str | None = Field(None, description="Target queue; by default each one's origin.")
     force: bool = Field(False, description="Also if other groups get them again.")
+    drop_columns: bool = Field(
+        False, description="Leave out values of columns and fields that the target lacks."
+    )
 
 
 class KeyOptions(Payload):
