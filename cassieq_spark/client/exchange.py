@@ -225,9 +225,11 @@ class Exchange(StaysHere):
         One LWT and two reads for each lease, and a read of the queue. For any thread.
 
         Raises:
+            MessageError: They are no messages that were received.
             NotFoundError: There is no such queue or group.
             StoreError: Cassandra failed. What was not given back is due when its lease ends.
         """
+        check_many("messages", messages, "messages that were received")
         with self._calls:
             settle_all(
                 self._member.store,

@@ -258,7 +258,7 @@ def skip_published(
         )
         return
     if fail_on_changed and PlanIdentity.of(last.fingerprint) is not None:
-        raise BatchChangedError(_other_plan(queue_id, batch, last))
+        _refuse_other_plan(queue_id, batch, last)
     if fail_on_changed:
         raise BatchChangedError(
             f"queue {queue_id}: {batch.sink} has published batch {batch.batch_id} with another "
@@ -284,24 +284,25 @@ def skip_published(
     )
 
 
-def _other_plan(queue_id: QueueId, batch: SinkBatch, last: SinkBatch) -> str:
+def _refuse_other_plan(queue_id: QueueId, batch: SinkBatch, last: SinkBatch) -> NoReturn:
     """Say what it means that a batch is not known to have the plan of the published one."""
-    told = f"queue {queue_id}: {batch.sink} has published batch {batch.batch_id} "
-    advice = (
-        "nothing was published now. If you know that this is a replay of that batch, skip it with "
-        ".option('failOnChangedBatch', 'false')"
-    )
     if PlanIdentity.of(batch.fingerprint) is None:
-        return (
-            f"{told}by a plan of Spark's, and the plan of this one cannot be read, so it may be "
-            f"another batch; {advice}; or give the query's 'checkpointLocation' as an option, as "
-            "a place that this process can read, as it was when the batch was published"
+        raise BatchChangedError(
+            f"queue {queue_id}: {batch.sink} has published batch {batch.batch_id} by a plan of "
+            "Spark's, and the plan of this one cannot be read, so it may be another batch; "
+            "nothing was published now. Give the query's 'checkpointLocation' as an option, as a "
+            "place that this process can read, as it was when the batch was published. Or, if you "
+            "know that this is a replay of that batch, skip it with "
+            ".option('failOnChangedBatch', 'false')"
         )
-    return (
-        f"{told}by another plan ({last.fingerprint}, here {batch.fingerprint}); {advice}. "
-        "Otherwise, the checkpoint was restored from an older copy, or is the copy of one with "
-        "which another query runs: continue with the newest one; or with a new one, which "
-        "publishes its messages again; see docs/recipes.md, Begin with a new checkpoint"
+    raise BatchChangedError(
+        f"queue {queue_id}: {batch.sink} has published batch {batch.batch_id} by another plan "
+        f"({last.fingerprint}, here {batch.fingerprint}); nothing was published now. If you know "
+        "that this is a replay of that batch, skip it with "
+        ".option('failOnChangedBatch', 'false'). Otherwise, the checkpoint was restored from an "
+        "older copy, or is the copy of one with which another query runs: continue with the "
+        "newest one; or with a new one, which publishes its messages again; see docs/recipes.md, "
+        "Begin with a new checkpoint"
     )
 
 

@@ -48,7 +48,7 @@ KEY = "A" * 43 + "="
 # -- a fork ---------------------------------------------------------------------------------------
 
 #: A child that does not end is killed, so that the test fails and does not wait.
-FORKING = """
+FORKING = r"""
     import os, signal, sys, threading
     from cassieq_spark import Client
     from cassieq_spark.store.memory import MemoryStore
