@@ -49,6 +49,16 @@ def copy(  # noqa: PLR0913 (one per option)
             show_default=False,
         ),
     ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(
+            "--idempotency-key",
+            help="Name of the copy into a queue: repeated under it within twelve hours, it "
+            "publishes what is missing, and nothing twice.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -56,7 +66,8 @@ def copy(  # noqa: PLR0913 (one per option)
 
     The name of a file ends in .parquet, .arrow (a stream) or .jsonl. It has the columns of the
     queue, _key and _headers; or value, key and headers, if messages are bytes. Nothing is leased.
-    The rows of a file become visible together, or none does.
+    The rows of a file become visible together, or none does; in a queue with several partitions,
+    those of each partition. If a copy breaks off in between, its error says how to complete it.
 
     Examples:
         cassieq copy orders orders.parquet
@@ -67,8 +78,12 @@ def copy(  # noqa: PLR0913 (one per option)
             "give a queue and a file, whose name ends in .parquet, .arrow or .jsonl, not "
             f"{source!r} and {target!r}"
         )
-    if key is not None and is_file(target):
-        raise OptionError("--key is for copying a file to a queue: leave it out")
+    given = {"--key": key, "--idempotency-key": idempotency_key}
+    for option, value in given.items():
+        if value is not None and is_file(target):
+            raise OptionError(f"{option} is for copying a file to a queue: leave it out")
+    if idempotency_key is not None and not idempotency_key.strip():
+        raise OptionError("--idempotency-key is empty: give a name that no other copy has")
     with closing(open_store(connection)) as store, progress_bar() as watch:
         if is_file(target):
             count = export_queue(
@@ -91,6 +106,7 @@ def copy(  # noqa: PLR0913 (one per option)
                 read_queue(store, target),
                 path,
                 key=key,
+                idempotency_key=idempotency_key,
                 watch=lambda done, total: watch("copying", done, total or done),
             )
     tell(

@@ -17,10 +17,18 @@ from cassieq_spark.arguments import did_you_mean
 from cassieq_spark.arrow.framing import STORED
 from cassieq_spark.arrow.rows import stored_of
 from cassieq_spark.arrow.typed_framing import EXTRA, KEY_COLUMN
-from cassieq_spark.errors import ExistsError, MessageError, OptionError, SchemaError
+from cassieq_spark.errors import (
+    BatchChangedError,
+    CassieqError,
+    ExistsError,
+    MessageError,
+    OptionError,
+    SchemaError,
+)
 from cassieq_spark.fetch.find import Piece, pieces_of
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.once import once_of_key
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.producer.partitioned import publish_all, write_messages
 from cassieq_spark.schemas.canonical import canonical, type_name
@@ -91,15 +99,35 @@ def _stored_in(store: Store, queue: QueueDefinition) -> tuple[Range, list[Piece]
     return monotons, pieces_of(ledger.locate(monotons), Ranges.of(monotons), deliveries=None)
 
 
-def import_file(
-    store: Store, queue: QueueDefinition, path: Path, *, key: str | None = None, watch: Watch
+def import_file(  # noqa: PLR0913 (what to copy, and how, by name)
+    store: Store,
+    queue: QueueDefinition,
+    path: Path,
+    *,
+    key: str | None = None,
+    idempotency_key: str | None = None,
+    watch: Watch,
 ) -> int:
-    """Publish the rows of a file; return their number. An LWT for each partition.
+    """Publish the rows of a file under a name. One LWT per partition, and a read of the name.
 
-    The suffix names the format. All rows of a partition are published, or none. ``key`` is the
-    column of the queue whose values become the keys of the messages, as text or bytes.
+    The suffix names the format. All rows of a partition become visible together, or none. If some
+    partitions have published theirs and others not, a note of the error says under which name the
+    copy is completed.
+
+    Args:
+        store: The store.
+        queue: The queue.
+        path: The file.
+        key: The column of the queue whose values become the keys of the messages, as text or
+            bytes.
+        idempotency_key: The name, see `Client.put_many`; None: one that no other copy has.
+        watch: Is told how many rows are written.
+
+    Returns:
+        How many rows were published; 0 if they were published before under that name.
 
     Raises:
+        BatchChangedError: Something else was published under the name.
         SchemaError: The columns are not those of the queue.
         MessageError: A value does not fit, or a line is not a JSON object.
         OptionError: The file cannot be read; the queue has no such column; the file has keys of
@@ -114,8 +142,19 @@ def import_file(
         check_key(key, schema_of(queue.schema), f"queue {queue.name!r}")
     with _opened(path, queue) as (total, batches):
         rows = batches if key is None else (_keyed(each, key, path) for each in batches)
-        written = write_messages(store, queue, _watched(rows, total, watch))
-    published = publish_all(store, written)
+        name = idempotency_key or str(uuid4())
+        once = once_of_key(name)
+        written = write_messages(store, queue, _watched(rows, total, watch), once)
+    try:
+        published = publish_all(store, written)
+    except BatchChangedError:
+        raise
+    except CassieqError as error:
+        error.add_note(
+            f"To complete the copy, repeat it within twelve hours with --idempotency-key {name}: "
+            "then nothing is published twice"
+        )
+        raise
     return sum(len(each.monotons or ()) for each in published.values())
 
 

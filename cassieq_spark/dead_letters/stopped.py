@@ -145,4 +145,11 @@ def _dead_of_each(
 
 
 def _dead_of(group: ConsumerGroup) -> list[Waiting]:
-    return [each for each in group.read(every_waiting=True).waiting if each.reason is not None]
+    try:
+        state = group.read(every_waiting=True)
+    except QueueStateError:
+        # A purge registers the groups anew; each has a state once somebody reads for it.
+        if group.ledger.read_group(group.name, serial=True) is None:
+            raise
+        return []
+    return [each for each in state.waiting if each.reason is not None]

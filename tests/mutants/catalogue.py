@@ -1108,6 +1108,22 @@ MUTANTS = (
         " > _BUSY_SECONDS:",
         ("../unit/spark/source/test_idle.py",),
     ),
+    Mutant(
+        "a copy of a file has no name",
+        "a copy is completed",
+        "client/files.py",
+        "_watched(rows, total, watch), once)",
+        "_watched(rows, total, watch))",
+        ("../unit/client/test_files.py",),
+    ),
+    Mutant(
+        "a group that nobody has read for does not exist",
+        "groups",
+        "dead_letters/stopped.py",
+        "            raise\n        return []\n",
+        "            raise\n        raise\n",
+        ("../unit/dead_letters/test_stopped.py",),
+    ),
     # -- replays ------------------------------------------------------------------------------
     Mutant(
         "a stream begins although it cannot show all values",

@@ -306,15 +306,15 @@ class ClientMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.schema is not None)
     @rule(
-        desk=EITHER, whats=st.lists(st.integers(0, 20), min_size=1, max_size=2), ages=st.booleans()
+        desk=EITHER, fates=st.lists(st.integers(0, 20), min_size=1, max_size=2), ages=st.booleans()
     )
     def the_schema_changes_between_rounds(
-        self, desk: int, whats: Sequence[int], *, ages: bool
+        self, desk: int, fates: Sequence[int], *, ages: bool
     ) -> None:
         self.put(count=3, delay=timedelta(0), fault=None)
         # What comes next is read ahead.
         self.exchange(client=desk, most=1, which=[], fault=None)
-        for what in whats:
+        for what in fates:
             self.alter(what=what, fault=None)
         if ages:
             self.what_exchanges_know_gets_old()

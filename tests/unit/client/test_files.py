@@ -14,7 +14,16 @@ import pytest
 
 from cassieq_spark import Client, NewMessage
 from cassieq_spark.client.files import export_queue, import_file, schema_of_file
-from cassieq_spark.errors import ExistsError, MessageError, OptionError, SchemaError
+from cassieq_spark.errors import (
+    BatchChangedError,
+    ExistsError,
+    MessageError,
+    OptionError,
+    OutcomeUnknownError,
+    SchemaError,
+)
+from cassieq_spark.producer import partitioned
+from cassieq_spark.producer.publisher import publish_written
 from cassieq_spark.queues import read_queue
 from cassieq_spark.testing.stores import CountingStore
 
@@ -247,3 +256,48 @@ def test_the_index_of_a_frame_is_read_from_a_file_if_it_has_a_name(
         {"fare": 3.5, "trip": 3},
     ]
     assert [each.value for each in client.peek("q1")] == [{"fare": fare} for fare in frame.fare]
+
+
+def test_a_copy_that_breaks_off_between_partitions_is_completed_under_its_name(
+    client: Client, store: CountingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    client.create_queue("parts", partitions=4)
+    file = tmp_path / "x.jsonl"
+    file.write_text("".join(f'{{"value":"{n}","key":"{n}"}}\n' for n in range(40)))
+    queue = read_queue(store, "parts")
+    published = []
+
+    def publish_two(store: Any, written: Any, **how: Any) -> Any:
+        if len(published) == 2:
+            raise OutcomeUnknownError("no answer")
+        published.append(written[0].queue_id)
+        return publish_written(store, written, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(partitioned, "publish_written", publish_two)
+        with pytest.raises(OutcomeUnknownError) as told:
+            import_file(store, queue, file, watch=untold)
+    assert 0 < len(client.peek("parts", max=100)) < 40
+    (note,) = (each for each in told.value.__notes__ if "--idempotency-key" in each)
+    name = note.split("--idempotency-key ")[1].split(":")[0]
+
+    left = import_file(store, queue, file, idempotency_key=name, watch=untold)
+    again = import_file(store, queue, file, idempotency_key=name, watch=untold)
+
+    assert sorted(int(each.value) for each in client.peek("parts", max=100)) == [*range(40)]
+    assert (0 < left < 40, again) == (True, 0)
+    file.write_text('{"value":"another","key":"1"}\n')
+    with pytest.raises(BatchChangedError):
+        import_file(store, queue, file, idempotency_key=name, watch=untold)
+
+
+def test_two_copies_of_a_file_are_two(client: Client, store: CountingStore, tmp_path: Path):
+    client.create_queue("parts")
+    file = tmp_path / "x.jsonl"
+    file.write_text('{"value":"a"}\n')
+    queue = read_queue(store, "parts")
+
+    counts = [import_file(store, queue, file, watch=untold) for _ in range(2)]
+
+    assert counts == [1, 1]
+    assert len(client.peek("parts", max=10)) == 2

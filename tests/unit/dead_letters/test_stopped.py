@@ -506,3 +506,16 @@ def test_bad_arguments_change_nothing(
 
 def test_the_choice_is_kept_and_can_be_altered(stopped: StoppingQueue):
     assert stopped.client.queue("orders").on_dead is OnDead.STOP
+
+
+def test_after_a_purge_a_group_has_not_stopped_although_nobody_has_read_for_it_yet(
+    stopped: StoppingQueue,
+):
+    client = stopped.client
+    client.purge_queue("orders", force=True)
+
+    assert [each.group for each in client.groups("orders")] == ["billing"]
+    assert client.stopped("orders", "billing") == []
+    assert client.resume_group("orders", "billing", "retry") == 0
+    with pytest.raises(QueueStateError, match="does not exist"):
+        client.stopped("orders", "another")
