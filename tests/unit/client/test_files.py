@@ -262,8 +262,9 @@ def test_a_copy_that_breaks_off_between_partitions_is_completed_under_its_name(
     client: Client, store: CountingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     client.create_queue("parts", partitions=4)
-    file = tmp_path / "x.jsonl"
-    file.write_text("".join(f'{{"value":"{n}","key":"{n}"}}\n' for n in range(40)))
+    file = tmp_path / "x.parquet"
+    numbers = [str(n) for n in range(40)]
+    pq.write_table(pa.table({"value": numbers, "key": numbers}), file)
     queue = read_queue(store, "parts")
     published = []
 
@@ -286,15 +287,15 @@ def test_a_copy_that_breaks_off_between_partitions_is_completed_under_its_name(
 
     assert sorted(int(each.value) for each in client.peek("parts", max=100)) == [*range(40)]
     assert (0 < left < 40, again) == (True, 0)
-    file.write_text('{"value":"another","key":"1"}\n')
+    pq.write_table(pa.table({"value": ["another"], "key": ["1"]}), file)
     with pytest.raises(BatchChangedError):
         import_file(store, queue, file, idempotency_key=name, watch=untold)
 
 
 def test_two_copies_of_a_file_are_two(client: Client, store: CountingStore, tmp_path: Path):
     client.create_queue("parts")
-    file = tmp_path / "x.jsonl"
-    file.write_text('{"value":"a"}\n')
+    file = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"value": ["a"]}), file)
     queue = read_queue(store, "parts")
 
     counts = [import_file(store, queue, file, watch=untold) for _ in range(2)]
