@@ -1227,6 +1227,14 @@ MUTANTS = (
         ("../unit/spark/sink/test_message_writer.py",),
     ),
     Mutant(
+        "a replay without rows completes a batch",
+        "all or nothing",
+        "producer/partitioned.py",
+        "    if not parts and is_planned and not is_fresh:\n",
+        "    if False:\n",
+        ("../unit/spark/sink/test_message_writer.py",),
+    ),
+    Mutant(
         "a batch that is there is published in further partitions",
         "published once",
         "producer/partitioned.py",

@@ -259,8 +259,8 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
         checkpoint: str | None = None,
     ) -> None:
         super().__init__(options, schema, overwrite=overwrite)
-        by_plan = options.exactly_once == BY_BATCH and checkpoint is not None
-        plan = read_plan(checkpoint) if by_plan and checkpoint else None
+        by_batch = options.exactly_once == BY_BATCH
+        plan = read_plan(checkpoint) if checkpoint and by_batch else None
         sink = partial(_sink_of_foreach, name=options.txn_app_id)
         self._planned = self._look_up(plan, sink)
 

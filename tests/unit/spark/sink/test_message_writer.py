@@ -294,6 +294,7 @@ def test_a_replay_whose_rows_go_elsewhere_is_skipped_if_all_of_the_batch_is_ther
 
     dealt.run(keyed(KEYS[1][0], KEYS[3][0]), schema=KEYED)
     dealt.run(keyed(KEYS[1][0], KEYS[0][0]), keyed(KEYS[2][1]), schema=KEYED)
+    dealt.run(keyed(), schema=KEYED)
 
     assert sorted(dealt.values()) == sorted(key.encode() for key in (KEYS[0][0], KEYS[2][0]))
 
@@ -317,9 +318,9 @@ def test_a_batch_that_was_published_in_part_is_completed_with_rows_of_the_same_k
     assert sorted(dealt.values()) == sorted([both[0].encode(), b"values"])
 
 
-@pytest.mark.parametrize("keys", [(KEYS[0][0], KEYS[1][0]), (KEYS[0][1], KEYS[0][0])])
+@pytest.mark.parametrize("keys", [(KEYS[0][0], KEYS[1][0]), (KEYS[0][1], KEYS[0][0]), ()])
 def test_a_batch_that_was_published_in_part_is_not_completed_with_other_rows(
-    dealt: Query, keys: tuple[str, str]
+    dealt: Query, keys: tuple[str, ...]
 ):
     """The row of the other partition would be lost, or be there twice."""
     dealt.plan(0)
