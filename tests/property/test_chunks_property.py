@@ -24,6 +24,7 @@ MESSAGES = st.lists(
             | st.lists(
                 st.tuples(st.text(min_size=1, max_size=3), st.none() | st.text(max_size=3)),
                 max_size=2,
+                unique_by=lambda pair: pair[0],
             ),
         }
     ),

@@ -52,7 +52,7 @@ def tables(draw: st.DrawFn, *, extras: bool = True) -> tuple[pa.Schema, pa.Recor
         for row in found:
             row[field.name] = draw(cells(field))
             if field.name == "_headers" and row[field.name]:
-                row[field.name] = [(name or "n", item) for name, item in row[field.name]]
+                row[field.name] = [*{name or "n": item for name, item in row[field.name]}.items()]
     return schema, batch_of(found, whole)
 
 

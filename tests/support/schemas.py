@@ -99,7 +99,7 @@ def _values(type_: pa.DataType) -> st.SearchStrategy[Any]:
         return st.lists(values(parts(type_)[0]), max_size=3)
     if of.is_map(type_):
         key, value = map(values, parts(type_))
-        return st.lists(st.tuples(key, value), max_size=2, unique_by=_identity)
+        return st.lists(st.tuples(key, value), max_size=2, unique_by=identity_of)
     if of.is_integer(type_):
         end = 1 << (type_.bit_width - 1)
         return st.integers(-end, end - 1) | st.integers(-3, 3)
@@ -111,7 +111,7 @@ def _values(type_: pa.DataType) -> st.SearchStrategy[Any]:
     return _ATOMIC_VALUES[type_]
 
 
-def _identity(pair: tuple[Any, Any]) -> str:
+def identity_of(pair: tuple[Any, Any]) -> str:
     """What makes an entry of a map another one: 0.0 and -0.0 are the same key of a dict."""
     return repr(pair[0]).replace("-0.0", "0.0")
 

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 from hypothesis import strategies as st
 
+from tests.support.schemas import identity_of
+
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 FLAT: tuple[pa.DataType, ...] = (
     pa.bool_(),
@@ -63,7 +65,7 @@ def values_of(type_: pa.DataType) -> st.SearchStrategy[Any]:
         return st.lists(cells(type_.value_field), max_size=3)
     if pt.is_map(type_):
         pairs = st.tuples(values_of(type_.key_type), cells(type_.item_field))
-        return st.lists(pairs, max_size=3)
+        return st.lists(pairs, max_size=3, unique_by=identity_of)
     if pt.is_struct(type_):
         return st.fixed_dictionaries({field.name: cells(field) for field in type_.fields})
     return _flat(type_)

@@ -232,11 +232,7 @@ class _Relay:
     def run(self) -> None:
         options = self._target.connection | {"queue": self._source.name, "group": "relay"}
         read = self._target.spark.readStream.format("cassieq").options(**options).load()
-        writer = (
-            read.selectExpr(*self.columns)
-            .writeStream.format("cassieq")
-            .options(**self._target.options)
-        )
+        writer = read.select("value").writeStream.format("cassieq").options(**self._target.options)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         writer.trigger(availableNow=True).start().awaitTermination()
 

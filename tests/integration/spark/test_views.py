@@ -155,7 +155,7 @@ def test_groups_and_stats_show_the_exact_figures(queue: QueueOnSpark):
     stats = queue.browse(view="stats")
 
     assert_df_equality(groups, expected(queue, "groups", (0, "g", 0, 50, 20, 80)))
-    figures = expected(queue, "stats", (0, "g", 0, 100, 80, 30, 0, 0, 0, None, 50, 20))
+    figures = expected(queue, "stats", (0, "g", 0, 100, 80, 30, 0, 0, 0, None, 50, 20, 0, 0))
     age = "oldest_age_seconds"
     assert_df_equality(stats.drop(age), figures.drop(age))
     assert 0 <= stats.first()[age] < 120
@@ -169,7 +169,8 @@ def test_queues_need_no_queue(queue: QueueOnSpark):
 
     definition = queue.definition
     sizes = (definition.bucket_size, definition.chunk_size)
-    settings = (definition.version, "active", *sizes, 60, 0, None, 1, "none", None, None, None)
+    order = ("none", "continue")
+    settings = (definition.version, "active", *sizes, 60, 0, None, 1, *order, None, None, None)
     assert_df_equality(
         mine.drop("created_at"),
         expected(queue, "queues", (*settings, None)).drop("created_at"),

@@ -495,9 +495,9 @@ class History:
             return
         letters = [self.model.letters[each] for each in sorted(self.model.open_letters)]
         if by_http:
-            told = self.by_http.redrive(self.by_http.dead_letters())
+            told = self.by_http.redrive(self.by_http.dead_letters(), drop_columns=True)
         else:
-            told = self.client.redrive(self.client.dead_letters(QUEUE))
+            told = self.client.redrive(self.client.dead_letters(QUEUE), drop_columns=True)
         assert (sum(told.redriven.values()), told.missed) == (len(letters), 0)
         self.model.open_letters.clear()
         expected, touched = [], []

@@ -10,7 +10,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import pytest
+
 from cassieq_spark.consumer.consumer import Consumer, StateCache
+from cassieq_spark.dead_letters import dead_letter
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.errors import OutcomeUnknownError, QueueStateError
 from cassieq_spark.groups import lease as group_lease
@@ -332,7 +335,11 @@ class Readers:
         else:
             action = replace(action, dead_queue_is_gone=False)
         troubles, now = store.unrest, self._model.now
-        dead_letter_messages(store, queue, self._real_group(reader), lease.dead)
+        with pytest.MonkeyPatch.context() as patch:
+            if action.dead_queue_is_gone:
+                # The queue is read anew before each row.
+                patch.setattr(dead_letter, "_definition_now", lambda *_: queue)
+            dead_letter_messages(store, queue, self._real_group(reader), lease.dead)
         if troubles != store.unrest or happened != self._world.happened:
             return
         places = self._group(reader).places
