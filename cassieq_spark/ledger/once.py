@@ -146,7 +146,8 @@ def claim(
 
     A mark expires by the clock of the server that coordinates the LWT. If that clock is behind,
     the mark lives longer by so much. The LWT is conditioned on that clock, as another server than
-    the one that was read may coordinate it.
+    the one that was read may coordinate it, and as the clock may have been set back since the
+    server was started.
 
     Args:
         once: The name, which was not marked at ``now``.
@@ -161,7 +162,7 @@ def claim(
     longer = timedelta(0)
     if behind > CLOCKS_APART:
         longer = timedelta(seconds=-(-min(behind, _MOST_BEHIND) // _SECOND))
-    no_further = When("fence", "<", ServerNow(fence - (now - CLOCKS_APART)))
+    no_further = When("fence", "<", ServerNow(fence - (now - CLOCKS_APART), wall=True))
     head, *others = publication.ops
     if not isinstance(head, Update):
         raise InvariantError(f"a publication begins with {head}, not with the head")

@@ -38,9 +38,16 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class ServerNow:
-    """The coordinator's clock when it carries out the request, in whole ms, plus ``plus``."""
+    """The coordinator's clock when it carries out the request, in whole ms, plus ``plus``.
+
+    Attributes:
+        plus: What is added.
+        wall: The clock by which rows expire. It goes back when somebody sets it back, while the
+            other one stands still until its time has come again, or the server is restarted.
+    """
 
     plus: timedelta = timedelta(0)
+    wall: bool = False
 
 
 #: The values that an operation writes, by column.

@@ -30,6 +30,7 @@ UNIT_TESTS = (
     "unit/consumer",
     "unit/spark/source/test_reader.py",
     "unit/store/test_consistency.py",
+    "unit/store/test_node_clocks.py",
     "unit/store/test_promises.py",
 )
 _FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(\S+)", re.MULTILINE)

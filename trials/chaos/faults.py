@@ -39,6 +39,8 @@ WRONG_BY = timedelta(days=1)
 
 class Victim(StrEnum):
     DRIVER = "driver"
+    #: The Java process of a driver alone: its Python processes go on for a moment.
+    JVM = "jvm"
     EXECUTOR = "executor"
     #: A Python process of an executor.
     WORKER = "worker"
@@ -55,7 +57,7 @@ class How(StrEnum):
     PAUSED = "paused"
     #: A node's wall clock is ahead for a while; then it is set right, and the node restarted.
     AHEAD = "ahead"
-    #: The same, behind.
+    #: The same, behind; it is restarted with the wrong clock, as its time would stand still else.
     BEHIND = "behind"
 
 
@@ -189,6 +191,7 @@ class Striker:
         self._clocks = clocks
         self._find: dict[Victim, Callable[[], Iterable[Group]]] = {
             Victim.DRIVER: lambda: _groups(applications),
+            Victim.JVM: lambda: ([java] for java in _javas(_groups(applications))),
             Victim.READER: lambda: _pythons(_javas(_groups(applications)), _STREAM),
             Victim.EXECUTOR: lambda: ([process] for process in _executors(workers)),
             Victim.WORKER: lambda: _pythons(_executors(workers), _WORKER),
@@ -232,8 +235,13 @@ class Striker:
         """Set a node's clock wrong, then right, and restart the node: it uses the later time."""
         address = self._nodes.contact_points[number]
         self._clocks.set(address, skew)
+        if skew < timedelta(0):
+            self._restart(number)
         _pass(lasts)
         self._clocks.set(address, timedelta(0))
+        self._restart(number)
+
+    def _restart(self, number: int) -> None:
         self._nodes.kill(number)
         self._nodes.start(number)
 

@@ -10,7 +10,7 @@
 | `session.py`     | one session per process                                              |
 | `requests.py`    | repeats requests that are safe to repeat; reads and writes chunks    |
 | `promises.py`    | gets past serial reads by nodes whose clock is ahead                 |
-| `clocks.py`      | the nodes' clocks, as far as this process has seen them              |
+| `clocks.py`      | the nodes' clocks; those that most contradict are asked last        |
 | `mapping.py`     | the driver's errors as ours (pure)                                   |
 | `tls.py`         | encryption, and what to check when it fails                          |
 | `store.py`       | all of this as a `Store`                                             |

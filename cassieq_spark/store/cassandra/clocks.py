@@ -1,18 +1,48 @@
-"""The clocks of Cassandra's nodes, as far as this process has seen them."""
+"""The clocks of Cassandra's nodes, as far as this process has seen them.
+
+A lease, a delay and the due time of a message are counted by the clock of the node that
+coordinates the LWT. If that clock is behind, they are over early for the other nodes: two readers
+may hold a message. Each read tells the clock of its node, at no cost. A node whose clock most
+others contradict is outvoted: other nodes are asked first, until its clock is right again. A node
+that comes up is asked for its clock, as a process may send it LWTs without a read before.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from cassandra.cluster import Session
+from cassandra.policies import HostStateListener, TokenAwarePolicy
+from cassandra.pool import Host
+from cassandra.query import SimpleStatement
+
+from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS
+from cassieq_spark.store.protocol import CLOCKS_APART
+
+logger = logging.getLogger(__name__)
+
+#: Most clocks contradict that of a node.
+NODE_OUTVOTED = "clock.node_outvoted"
 
 #: A clock that was seen longer ago than this may have been set since.
 REMEMBERED = timedelta(minutes=1)
+#: The query that a node answers with its clock, as `NodeClocks.see` wants it.
+CLOCK = "SELECT currentTimestamp(), toTimestamp(now()) FROM system.local"
+#: How long a named node may take to tell its clock: a node that hangs must not hold up a read.
+_CLOCK_SECONDS = 1.0
+#: How many other nodes have to be seen before a clock is judged.
+_WITNESSES = 2
 
 
 class _Seen(NamedTuple):
     """How far a clock is ahead of our monotonic clock, and when that was seen; in seconds."""
 
+    wall: float
     ahead: float
     at: float
 
@@ -25,23 +55,165 @@ class NodeClocks:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
+        self._asked: dict[str, float] = {}
+        self._outvoted: frozenset[str] = frozenset()
 
-    def see(self, address: str, clock: datetime) -> None:
-        """Remember what a node's clock says now."""
+    def see(self, address: str, wall: datetime, clock: datetime) -> None:
+        """Remember what a node's clock says now.
+
+        Args:
+            address: The node.
+            wall: Its wall clock, by which rows expire.
+            clock: What ``now()`` says, which stands still when the wall clock is set back.
+        """
         at = time.monotonic()
-        self._seen[address] = _Seen(clock.timestamp() - at, at)
+        self._seen[address] = _Seen(wall.timestamp() - at, clock.timestamp() - at, at)
 
     def knows_another(self, address: str) -> bool:
         """Whether the clock of any other node was seen lately."""
-        return bool(self._others(address))
+        return bool(self._lately() - {address})
 
     def ahead(self, address: str) -> timedelta:
         """How far a node's clock, which was seen, is ahead of the earliest of all clocks."""
-        ours = time.time() - time.monotonic()
-        earliest = min([ours, *self._others(address)])
-        return timedelta(seconds=self._seen[address].ahead - earliest)
+        others = (self._seen[each].ahead for each in self._lately() - {address})
+        return timedelta(seconds=self._seen[address].ahead - min([_ours(), *others]))
 
-    def _others(self, address: str) -> list[float]:
+    @property
+    def outvoted(self) -> frozenset[str]:
+        """The nodes that are asked last; see `vote`."""
+        return self._outvoted
+
+    def is_doubtful(self, address: str) -> bool:
+        """Whether to `vote`: a node, which was seen, contradicts this process, or was outvoted."""
+        return bool(self._outvoted) or _contradict(self._seen[address], _ours())
+
+    def take_witnesses(self, address: str, nodes: Iterable[str]) -> list[str]:
+        """Which other nodes to ask for their clocks before a vote; each once a minute.
+
+        These are the outvoted nodes, whose clocks may be right again, and so many others that
+        two are known.
+        """
+        lately, now = self._lately(), time.monotonic()
+        due = [
+            each
+            for each in nodes
+            if each not in lately
+            and now - self._asked.get(each, float("-inf")) >= REMEMBERED.total_seconds()
+        ]
+        lacking = max(0, _WITNESSES - len(lately - self._outvoted - {address}))
+        taken = [each for each in due if each in self._outvoted]
+        taken += [each for each in due if each not in self._outvoted][:lacking]
+        self._asked |= dict.fromkeys(taken, now)
+        return taken
+
+    def vote(self) -> frozenset[str]:
+        """Judge the nodes that were seen lately; return those that are outvoted and were not.
+
+        The wall clocks of these nodes and of this process have a vote each. A node is outvoted if
+        more than half of them differ from one of its clocks by more than `CLOCKS_APART`: never by
+        this process alone.
+        """
+        clocks = {each: self._seen[each] for each in self._lately()}
+        before = self._outvoted
+        lost = frozenset(each for each in clocks if _is_outvoted(each, clocks))
+        self._outvoted = lost | (before - clocks.keys())
+        return lost - before
+
+    def _lately(self) -> frozenset[str]:
         since = time.monotonic() - REMEMBERED.total_seconds()
-        seen = list(self._seen.items())
-        return [each.ahead for other, each in seen if other != address and each.at >= since]
+        return frozenset(address for address, each in list(self._seen.items()) if each.at >= since)
+
+
+def judge(driver: Session, clocks: NodeClocks, host: Host) -> bool:
+    """Find out whether a node, whose clock was seen just now, is outvoted, and was not before.
+
+    No request, unless the node contradicts this process, or a node is outvoted: then those of
+    `NodeClocks.take_witnesses`.
+    """
+    if not clocks.is_doubtful(host.address):
+        return False
+    others = {
+        each.address: each
+        for each in driver.cluster.metadata.all_hosts()
+        if each.is_up and each.address != host.address
+    }
+    for address in clocks.take_witnesses(host.address, others):
+        with suppress(*DRIVER_ERRORS):
+            see_clock_of(driver, clocks, others[address])
+    lost = clocks.vote()
+    for address in sorted(lost):
+        logger.warning(
+            "the clock of Cassandra node %s differs by more than %d s from those of most others, "
+            "this machine's among them; other nodes are asked first until it is right: correct it "
+            "(NTP), and restart Cassandra there if it was ahead",
+            address,
+            CLOCKS_APART.total_seconds(),
+            extra={"action": NODE_OUTVOTED, "node": address},
+        )
+    return host.address in lost
+
+
+def see_clock_of(driver: Session, clocks: NodeClocks, host: Host) -> None:
+    """Ask a node for its clock. One read of one row, in memory.
+
+    Raises:
+        DRIVER_ERRORS: It does not answer within a second.
+    """
+    asked = SimpleStatement(CLOCK, is_idempotent=True)
+    answer = driver.execute(asked, timeout=_CLOCK_SECONDS, host=host)
+    clocks.see(host.address, *answer.current_rows[0])
+
+
+class NodesThatComeUp(HostStateListener):  # type: ignore[misc]
+    """Asks each node for its clock that comes up while a session is open."""
+
+    def __init__(self, driver: Session, clocks: NodeClocks) -> None:
+        self._driver, self._clocks = driver, clocks
+
+    def on_up(self, host: Host) -> None:
+        """Ask the node; the driver calls it in a thread for such work."""
+        with suppress(*DRIVER_ERRORS):
+            see_clock_of(self._driver, self._clocks, host)
+            judge(self._driver, self._clocks, host)
+
+    def on_add(self, host: Host) -> None:
+        """The same for a new node."""
+        self.on_up(host)
+
+    def on_down(self, host: Host) -> None:
+        """Nothing."""
+
+    def on_remove(self, host: Host) -> None:
+        """Nothing."""
+
+
+class RightClocksFirst(TokenAwarePolicy):  # type: ignore[misc]
+    """Chooses a replica by token, as its parent does, and nodes that are outvoted last."""
+
+    def __init__(self, child: Any, clocks: NodeClocks, *, shuffle_replicas: bool) -> None:
+        super().__init__(child, shuffle_replicas=shuffle_replicas)
+        self._clocks = clocks
+
+    def make_query_plan(
+        self, working_keyspace: str | None = None, query: Any = None
+    ) -> Iterator[Host]:
+        """The nodes to ask, in order."""
+        plan: Iterator[Host] = super().make_query_plan(working_keyspace, query)
+        outvoted = self._clocks.outvoted
+        # `sorted` keeps the order of nodes that are equal in this.
+        return iter(sorted(plan, key=lambda host: host.address in outvoted)) if outvoted else plan
+
+
+def _ours() -> float:
+    return time.time() - time.monotonic()
+
+
+def _is_outvoted(address: str, clocks: Mapping[str, _Seen]) -> bool:
+    votes = [_ours(), *(each.wall for other, each in clocks.items() if other != address)]
+    against = sum(_contradict(clocks[address], vote) for vote in votes)
+    return against > len(votes) - against + 1
+
+
+def _contradict(node: _Seen, vote: float) -> bool:
+    most = CLOCKS_APART.total_seconds()
+    return abs(node.wall - vote) > most or abs(node.ahead - vote) > most

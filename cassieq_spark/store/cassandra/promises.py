@@ -25,6 +25,7 @@ from cassandra.pool import Host
 from cassandra.query import BoundStatement, SimpleStatement
 
 from cassieq_spark.errors import StoreError
+from cassieq_spark.store.cassandra.clocks import CLOCK, see_clock_of
 from cassieq_spark.store.cassandra.mapping import DRIVER_ERRORS, Request
 from cassieq_spark.store.cassandra.requests import bind, execute
 from cassieq_spark.store.cassandra.session import CAS, READ, SERIAL_READ, SharedSession
@@ -44,9 +45,6 @@ TOLERANCE = timedelta(seconds=1)
 
 #: Of the driver, and of `bind`.
 _ERRORS: tuple[type[BaseException], ...] = (*DRIVER_ERRORS, StoreError)
-#: How long a named node may take to tell its clock.
-_CLOCK_SECONDS = 1.0
-_CLOCK = "SELECT toTimestamp(now()) FROM system.local"
 #: A number that no program writes, and a place for it: a row of no kind, or the only row.
 _NEVER = -1
 _NOWHERE: dict[Table, tuple[RowKey, str]] = {
@@ -104,17 +102,17 @@ def _ask_clock(session: SharedSession, statement: BoundStatement) -> Host:
     """See the clock of the replica that answers first, and that of another node now and then."""
     # With its routing key, it goes to the replicas that the statement would go to.
     asked = SimpleStatement(
-        _CLOCK, is_idempotent=True, routing_key=statement.routing_key, keyspace=statement.keyspace
+        CLOCK, is_idempotent=True, routing_key=statement.routing_key, keyspace=statement.keyspace
     )
     answer = session.driver.execute(asked, execution_profile=READ)
     host: Host = answer.response_future.coordinator_host
-    session.clocks.see(host.address, answer.current_rows[0][0])
+    session.clocks.see(host.address, *answer.current_rows[0])
     if not session.clocks.knows_another(host.address):
         # This process's own clock may be ahead as well.
         others = session.driver.cluster.metadata.all_hosts()
         for other in (each for each in others if each.is_up and each.address != host.address):
             with suppress(*DRIVER_ERRORS):
-                _see_clock_of(session, other)
+                see_clock_of(session.driver, session.clocks, other)
                 break
     return host
 
@@ -130,7 +128,7 @@ def _replace_promise(session: SharedSession, partition: Partition, page: ResultS
     """Replace the promise that a read has left at a node whose clock is ahead, by an LWT there."""
     for host in set(page.response_future.attempted_hosts):
         try:
-            _see_clock_of(session, host)
+            see_clock_of(session.driver, session.clocks, host)
             if _is_ahead(session, host):
                 session.driver.execute(_lwt(session, partition), execution_profile=CAS, host=host)
         except _ERRORS as error:
@@ -143,15 +141,6 @@ def _replace_promise(session: SharedSession, partition: Partition, page: ResultS
                 error,
                 extra={"action": PROMISE_LEFT, "node": host.address},
             )
-
-
-def _see_clock_of(session: SharedSession, host: Host) -> None:
-    asked = SimpleStatement(_CLOCK, is_idempotent=True)
-    # A node that hangs must not hold up the read: its clock is asked again next time.
-    answer = session.driver.execute(
-        asked, timeout=_CLOCK_SECONDS, execution_profile=READ, host=host
-    )
-    session.clocks.see(host.address, answer.current_rows[0][0])
 
 
 def _lwt(session: SharedSession, partition: Partition) -> BoundStatement:

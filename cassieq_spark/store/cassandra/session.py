@@ -21,7 +21,6 @@ from cassandra.policies import (
     ExponentialReconnectionPolicy,
     FallthroughRetryPolicy,
     RetryPolicy,
-    TokenAwarePolicy,
 )
 from cassandra.protocol import ProtocolHandler, ResultMessage
 from cassandra.query import PreparedStatement, tuple_factory
@@ -30,7 +29,11 @@ from cassieq_spark.errors import MissingSchemaError, OptionError
 from cassieq_spark.model import from_millis
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.secret import reveal
-from cassieq_spark.store.cassandra.clocks import NodeClocks
+from cassieq_spark.store.cassandra.clocks import (
+    NodeClocks,
+    NodesThatComeUp,
+    RightClocksFirst,
+)
 from cassieq_spark.store.cassandra.inspection import read_layout
 from cassieq_spark.store.cassandra.mapping import (
     DRIVER_ERRORS,
@@ -85,12 +88,19 @@ class Decoding(ProtocolHandler):  # type: ignore[misc]
 class SharedSession:
     """A session of this process, its prepared statements, and the stores that use it."""
 
-    def __init__(self, options: ConnectionOptions, cluster: Cluster, session: Session) -> None:
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        cluster: Cluster,
+        session: Session,
+        clocks: NodeClocks,
+    ) -> None:
         self.pid = os.getpid()
         self.options = options
         self.driver = session
         self.users: WeakSet[object] = WeakSet()
-        self.clocks = NodeClocks()
+        self.clocks = clocks
+        cluster.register_listener(NodesThatComeUp(session, clocks))
         #: Addresses of nodes whose clock was found to be ahead.
         self.nodes_ahead: set[str] = set()
         self._cluster = cluster
@@ -146,8 +156,14 @@ def leave(shared: SharedSession, user: object) -> None:
     shared.close()
 
 
-def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
+def connect(
+    options: ConnectionOptions, clocks: NodeClocks | None = None
+) -> tuple[Cluster, Session]:
     """Open a session that belongs to the caller, whether the keyspace exists or not.
+
+    Args:
+        options: The cluster.
+        clocks: The clocks of its nodes, as far as the caller sees them.
 
     Raises:
         ConnectError: No node answers, or the credentials are refused.
@@ -155,7 +171,7 @@ def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
     """
     cluster: Cluster | None = None
     try:
-        cluster = _cluster(options)
+        cluster = _cluster(options, clocks or NodeClocks())
         session = cluster.connect()
     except DRIVER_ERRORS as error:
         if cluster is not None:
@@ -168,7 +184,8 @@ def connect(options: ConnectionOptions) -> tuple[Cluster, Session]:
 
 
 def _connect_to_keyspace(options: ConnectionOptions) -> SharedSession:
-    cluster, session = connect(options)
+    clocks = NodeClocks()
+    cluster, session = connect(options, clocks)
     try:
         _check_keyspace(options, cluster, session)
     except (MissingSchemaError, OptionError):
@@ -177,7 +194,7 @@ def _connect_to_keyspace(options: ConnectionOptions) -> SharedSession:
     except DRIVER_ERRORS as error:
         cluster.shutdown()
         raise translate(error, Request.READ, "reading of the keyspace", options) from error
-    return SharedSession(options, cluster, session)
+    return SharedSession(options, cluster, session, clocks)
 
 
 def _check_keyspace(options: ConnectionOptions, cluster: Cluster, session: Session) -> None:
@@ -210,7 +227,7 @@ def _check_replication(options: ConnectionOptions, cluster: Cluster) -> None:
     )
 
 
-def _cluster(options: ConnectionOptions) -> Cluster:
+def _cluster(options: ConnectionOptions, clocks: NodeClocks) -> Cluster:
     credentials = None
     if options.username is not None:
         password = reveal("password", options.password or "")
@@ -220,7 +237,7 @@ def _cluster(options: ConnectionOptions) -> Cluster:
         **encryption(options),
         protocol_version=options.protocol_version,
         auth_provider=credentials,
-        execution_profiles=_profiles(options),
+        execution_profiles=_profiles(options, clocks),
         reconnection_policy=ExponentialReconnectionPolicy(0.5, 10.0),
         connection_class=_connection_class(),
         # Without it each message above 4 KiB waits for the peer's delayed acknowledgement.
@@ -251,7 +268,7 @@ def _connection_class() -> type:
     return type("PatientConnection", (Cluster.connection_class,), attributes)
 
 
-def _profiles(options: ConnectionOptions) -> dict[object, ExecutionProfile]:
+def _profiles(options: ConnectionOptions, clocks: NodeClocks) -> dict[object, ExecutionProfile]:
     levels, chosen = ConsistencyLevel.name_to_value, options.consistency
     plain, serial = levels[chosen.value], levels[chosen.of_conditions]
     seconds = options.request_timeout.total_seconds()
@@ -262,8 +279,10 @@ def _profiles(options: ConnectionOptions) -> dict[object, ExecutionProfile]:
         # An idempotent request is sent to another node, too, if the first node hangs.
         speculation = ConstantSpeculativeExecutionPolicy(seconds / 4, max_attempts=2)
         return ExecutionProfile(
-            load_balancing_policy=TokenAwarePolicy(
-                DCAwareRoundRobinPolicy(options.local_dc or ""), shuffle_replicas=shuffle_replicas
+            load_balancing_policy=RightClocksFirst(
+                DCAwareRoundRobinPolicy(options.local_dc or ""),
+                clocks,
+                shuffle_replicas=shuffle_replicas,
             ),
             retry_policy=RetryPolicy() if idempotent else FallthroughRetryPolicy(),
             speculative_execution_policy=speculation if idempotent else None,

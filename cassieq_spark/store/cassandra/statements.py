@@ -222,7 +222,8 @@ def _term(value: Value | ServerNow) -> tuple[str, Any]:
             # Cassandra refuses durations below a millisecond here; the type must be given.
             milliseconds = value.plus // timedelta(milliseconds=1)
             duration = Duration(months=0, days=0, nanoseconds=milliseconds * _NANOSECONDS)
-            return "toTimestamp(now()) + (duration) ?", duration
+            now = "currentTimestamp()" if value.wall else "toTimestamp(now())"
+            return f"{now} + (duration) ?", duration
         case datetime():
             return "?", to_millis(value)
         case _:

@@ -11,10 +11,12 @@ from typing import Any
 from uuid import UUID
 
 from cassandra.cluster import ResultSet
+from cassandra.pool import Host
 from cassandra.query import BatchStatement, BatchType
 
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, block_timestamp
 from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.store.cassandra.clocks import judge
 from cassieq_spark.store.cassandra.mapping import Request
 from cassieq_spark.store.cassandra.promises import read_serially
 from cassieq_spark.store.cassandra.requests import ChunkReader, Pipeline, bind, execute
@@ -88,7 +90,6 @@ class CassandraStore:
         session, doing = self._session, f"read of {partition}"
         statement = bind(session, selection_of(self._keyspace, partition, which), doing)
         statement.fetch_size = page_rows(which)
-        found: list[tuple[Any, ...]] = []
         read = (
             partial(read_serially, session, partition, statement, doing=doing)
             if serial
@@ -96,10 +97,14 @@ class CassandraStore:
                 execute, session, statement, profile=READ, request=Request.READ, doing=doing
             )
         )
-        for page in _pages(read):
-            found += page.current_rows
+        found, host = _read_all(read)
+        if found:
+            session.clocks.see(host.address, *found[0][-2:])
+            if judge(session.driver, session.clocks, host):
+                # Others are asked first by now, and plans go by the clock of the read.
+                found, _ = _read_all(read)
         columns = columns_of(partition.table)
-        rows = [dict(zip(columns, row[:-1], strict=True)) for row in found]
+        rows = [dict(zip(columns, row[:-2], strict=True)) for row in found]
         return Rows(rows, found[0][-1], datetime.now(UTC)) if found else Rows(rows)
 
     def write_row(
@@ -199,6 +204,13 @@ def page_rows(which: Slice) -> int | None:
     between two pages would be in neither.
     """
     return None if len(which.kinds) > 1 else _PAGE_ROWS
+
+
+def _read_all(read: Callable[..., ResultSet]) -> tuple[list[tuple[Any, ...]], Host]:
+    """All rows, and the node that answered with the first page."""
+    first, *others = _pages(read)
+    rows = first.current_rows + [row for page in others for row in page.current_rows]
+    return rows, first.response_future.coordinator_host
 
 
 def _pages(read: Callable[..., ResultSet]) -> Iterator[ResultSet]:

@@ -91,6 +91,15 @@ class ClockContract:
         assert not store.cas(ledger, [Update(HEAD, {"next": 1}, (long_ahead,))])
         assert store.cas(ledger, [Update(HEAD, {"next": 1}, (not_that_long,))])
 
+    def test_a_condition_may_go_by_the_clock_by_which_rows_expire(self, store: Store) -> None:
+        ledger = fresh_ledger()
+        put(store, ledger, HEAD, fence=ServerNow(HOUR, wall=True))
+        later = When("fence", "<", ServerNow(2 * HOUR, wall=True))
+        now = When("fence", "<", ServerNow(wall=True))
+
+        assert not store.cas(ledger, [Update(HEAD, {"next": 1}, (now,))])
+        assert store.cas(ledger, [Update(HEAD, {"next": 1}, (later,))])
+
     def test_a_column_may_have_two_conditions(self, store: Store) -> None:
         ledger = fresh_ledger()
         long_ago = datetime(1970, 1, 1, tzinfo=UTC)

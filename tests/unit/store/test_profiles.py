@@ -4,6 +4,7 @@ import pytest
 from cassandra import ConsistencyLevel as Level
 
 from cassieq_spark.settings.connection import ConnectionOptions, Consistency
+from cassieq_spark.store.cassandra.clocks import NodeClocks
 from cassieq_spark.store.cassandra.session import (
     BULK,
     BULK_READ,
@@ -22,7 +23,7 @@ from cassieq_spark.store.cassandra.session import (
     ],
 )
 def test_every_request_has_the_level_of_its_kind(consistency: str, plain: int, serial: int):
-    profiles = _profiles(ConnectionOptions(consistency=Consistency(consistency)))
+    profiles = _profiles(ConnectionOptions(consistency=Consistency(consistency)), NodeClocks())
 
     kinds = (BULK, CAS, READ, BULK_READ)
     assert {profiles[name].consistency_level for name in kinds} == {plain}

@@ -60,7 +60,7 @@ class Session:
         self,
         statement: Any,
         *,
-        execution_profile: str,
+        execution_profile: str = READ,
         paging_state: Any = None,
         host: Any = None,
         timeout: float | None = None,
@@ -72,7 +72,7 @@ class Session:
         self.fails(what, node)
         now = datetime.now(UTC) + self._ahead.get(node.address, timedelta(0))
         future = SimpleNamespace(attempted_hosts=[node], coordinator_host=node)
-        return SimpleNamespace(current_rows=[(now,)], response_future=future)
+        return SimpleNamespace(current_rows=[(now, now)], response_future=future)
 
 
 def read(session: Any) -> None:

@@ -50,6 +50,14 @@ def test_an_insert_if_absent_says_so():
     assert text.endswith("VALUES (?, ?, ?, ?) IF NOT EXISTS")
 
 
+def test_a_condition_may_go_by_the_clock_by_which_rows_expire():
+    update = Update(HEAD, {"next": 6}, (When("fence", "<", ServerNow(wall=True)),))
+
+    text, _ = words(update)
+
+    assert text.endswith("IF fence < currentTimestamp() + (duration) ?")
+
+
 def test_an_update_binds_values_then_key_then_conditions():
     update = Update(HEAD, {"next": 6}, (When("next", "=", 5), When("fence", "<", ServerNow())))
 

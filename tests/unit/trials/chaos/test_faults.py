@@ -118,6 +118,24 @@ SOURCE = "pyspark.sql.streaming.python_streaming_source_runner"
 SINK = "pyspark.sql.worker.python_streaming_sink_runner"
 
 
+def test_the_java_of_a_driver_is_struck_without_what_it_has_started(tmp_path: Path):
+    java = tmp_path / "java"
+    java.symlink_to(sys.executable)
+    driver = Program("a", [str(java), "-I", "-c", LIKE_SPARK], log=tmp_path / "a.log")
+    striker = Striker(Cluster(nodes=3), NodeClocks(tmp_path), [driver], [], [])
+    supervise([driver], for_ever=False)
+
+    def is_found() -> bool:
+        groups = [[*group] for group in striker._find[Victim.JVM]()]
+        assert all(len(group) == 1 for group in groups)
+        return any(LIKE_SPARK in java.cmdline() for [java] in groups)
+
+    try:
+        assert wait_until(is_found, SECONDS)
+    finally:
+        driver.kill()
+
+
 def test_only_python_that_works_for_a_stream_is_struck_beside_a_driver(tmp_path: Path):
     java = tmp_path / "java"
     java.symlink_to(sys.executable)
@@ -173,5 +191,8 @@ def test_a_clock_is_wrong_for_a_while_and_its_node_starts_anew_with_the_right_on
     seconds = f"{days * WRONG_BY.total_seconds():+.3f}"
     assert wait_until(lambda: wrong.exists() and wrong.read_text() == seconds, SECONDS)
     striker.wait()
-    assert nodes.done == [("kill", 1, "+0.000"), ("start", 1, "+0.000")]
+    anew = [("kill", 1, "+0.000"), ("start", 1, "+0.000")]
+    # A node whose clock is set back while it runs lets its time stand still.
+    behind = [("kill", 1, seconds), ("start", 1, seconds)] if how is How.BEHIND else []
+    assert nodes.done == [*behind, *anew]
     assert striker.struck == {f"node_{how}": 1}
