@@ -57,10 +57,21 @@ MOST_COMMENT_BYTES = 4096
 #: Where PySpark keeps a field's metadata, as JSON; a queue keeps only the comment in it.
 _METADATA = b"SPARK::metadata::json"
 _NAMES = {type_: name for name, type_ in ATOMIC.items()}
+#: Types of Spark that no queue has, and of what type to write them instead. The first function
+#: is for before the write, the second for after the read.
+INSTEAD_OF_SPARK = {
+    "time": "string, of cast(... as string), and to_time(...) after",
+    "variant": "string, of to_json(...), and parse_json(...) after",
+    "geometry": "binary, of st_asbinary(...), and st_geomfromwkb(...) after",
+    "geography": "binary, of st_asbinary(...), and st_geogfromwkb(...) after",
+    "interval year to month": "int, of cast(... as int), and make_ym_interval(0, ...) after",
+    "interval year": "int, of cast(... as int), and make_ym_interval(...) after",
+    "interval month": "int, of cast(... as int), and make_ym_interval(0, ...) after",
+}
 _INSTEAD = (
     (of.is_null, "void: give the column a type"),
     (of.is_uint64, "decimal(20,0)"),
-    (of.is_time, "bigint, or a string"),
+    (of.is_time, INSTEAD_OF_SPARK["time"]),
     (of.is_interval, "interval day to second"),
     (of.is_union, "a struct with a column for each type"),
     (of.is_run_end_encoded, "its plain type"),
@@ -303,6 +314,8 @@ def canonical_type(type_: pa.DataType, path: str, depth: int = 0) -> pa.DataType
 
 def _canonical_nested(type_: pa.DataType, path: str, depth: int) -> pa.DataType:
     if of.is_struct(type_):
+        if tag := next(filter(None, map(_tag_of_spark, type_)), None):
+            raise refusal(path, tag, INSTEAD_OF_SPARK[tag])
         return struct_of([_canonical_field(field, path, depth) for field in type_], path)
     if of.is_map(type_):
         key = canonical_type(type_.key_type, joined(path, "key"), depth)
@@ -312,6 +325,12 @@ def _canonical_nested(type_: pa.DataType, path: str, depth: int) -> pa.DataType:
         element = canonical_type(type_.value_type, joined(path, "element"), depth)
         return array_of(element, nullable=type_.value_field.nullable)
     raise refusal(path, type_)
+
+
+def _tag_of_spark(field: pa.Field) -> str | None:
+    """The type of Spark that is a struct in Arrow, if this is the field that says so."""
+    known = (field.metadata or {}).items()
+    return next((tag for tag in INSTEAD_OF_SPARK if (tag.encode(), b"true") in known), None)
 
 
 def _canonical_field(field: pa.Field, prefix: str, depth: int) -> pa.Field:

@@ -23,6 +23,7 @@ from cassieq_spark.arguments import shown
 from cassieq_spark.errors import InvariantError, OptionError
 from cassieq_spark.schemas.canonical import (
     ATOMIC,
+    INSTEAD_OF_SPARK,
     SUPPORTED,
     array_of,
     check_depth,
@@ -76,10 +77,6 @@ _INSTEAD = {
     "character": "string",
     "varchar": "string",
     "void": "the type that the column will have",
-    "variant": "string with JSON in it, or a struct",
-    "time": "bigint, or a string",
-    "geometry": "binary",
-    "geography": "binary",
     "text": "string",
     "bool": "boolean",
     "bytes": "binary",
@@ -92,6 +89,7 @@ _INSTEAD = {
     "int64": "bigint",
     "float32": "float",
     "float64": "double",
+    **INSTEAD_OF_SPARK,
 }
 
 
@@ -344,7 +342,7 @@ class _Parser:
             self._at += 1
         name = " ".join(words)
         if name not in ATOMIC:
-            raise refusal(path, name, "interval day to second")
+            raise refusal(path, name, _INSTEAD.get(name, "interval day to second"))
         return ATOMIC[name]
 
     def _numbers(self) -> list[int]:

@@ -55,6 +55,9 @@ _WIDER = (
     (re.compile(r"(char|varchar)\(\d+\)", re.ASCII), "string"),
 )
 
+#: Types whose JSON has what DDL does not: ``geometry(SRID:0)``.
+_SPATIAL = re.compile(r"(geometry|geography)\(.*\)", re.ASCII)
+
 _AVRO_ATOMIC = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -227,6 +230,7 @@ def _spark_type(given: object, path: str, depth: int) -> pa.DataType:
             return pa.null()
         if (type_ := ATOMIC.get(_OF_SPARK.get(given, given))) is not None:
             return type_
+        given = _SPATIAL.sub(r"\1", given)
         # The parser of DDL refuses all other names, and says what to use instead.
         parse_ddl(f"`{path.replace('`', '``')}` {given}")
         raise refusal(path, given)

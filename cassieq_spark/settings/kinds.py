@@ -120,11 +120,32 @@ def _parse_text(text: str) -> str:
     return text
 
 
+#: A name in a list of names: in backquotes, each backquote in it doubled, or up to a comma.
+_NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`\s*(?=,|\Z)|([^`,\s][^,]*))")
+
+
 def _parse_names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise ValueError(text)
-    return names
+    names = []
+    at = -1
+    while at < len(text):
+        match = _NAME.match(text, at + 1)
+        if match is None and (rest := text[at + 1 :].strip()).startswith("`"):
+            raise OptionError(
+                f"{rest[:60]!r} begins with a name in backquotes that does not end before a "
+                "comma or the end: write `a,b` for the name a,b, and `` for a backquote in it"
+            )
+        if match is None:
+            raise ValueError(text)
+        quoted, plain = match.groups()
+        names.append(plain.strip() if quoted is None else quoted.replace("``", "`"))
+        at = match.end()
+    return tuple(names)
+
+
+def _show_names(names: tuple[str, ...]) -> str:
+    """Write names as `_parse_names` reads them, in backquotes only where they are needed."""
+    is_plain = re.compile(r"[^`,\s](?:[^,]*[^,\s])?").fullmatch
+    return ",".join(n if is_plain(n) else "`" + n.replace("`", "``") + "`" for n in names)
 
 
 def _show_largest(units: dict[str, int], value: int) -> str:
@@ -146,7 +167,11 @@ def _within(least: int, value: int, most: int) -> int:
 
 
 TEXT: Kind[str] = Kind("text", _parse_text)
-NAMES: Kind[tuple[str, ...]] = Kind("names with commas between them", _parse_names, ",".join)
+NAMES: Kind[tuple[str, ...]] = Kind(
+    "names with commas between them; a name that has one is in backquotes",
+    _parse_names,
+    _show_names,
+)
 BOOLEAN: Kind[bool] = Kind(
     "true or false",
     lambda text: choice("false", "true").parse(text) == "true",

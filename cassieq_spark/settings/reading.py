@@ -181,7 +181,7 @@ class SourceOptions(RoleOptions):
         NAMES,
         None,
         "Of a queue with a schema: the columns to read, as in `vendor,fare`. The others are not "
-        "even decompressed.",
+        "even decompressed. As in Spark SQL, backquotes inside of backquotes are doubled.",
         without="all of them",
         only_for=(STREAM, BATCH),
     )

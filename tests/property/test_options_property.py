@@ -28,6 +28,7 @@ from cassieq_spark.settings.kinds import (
     size,
     whole_number,
 )
+from cassieq_spark.settings.kinds import NAMES as COLUMNS
 from cassieq_spark.settings.position import POSITION
 
 Role = type[SinkOptions] | type[SourceOptions]
@@ -55,6 +56,12 @@ KINDS_AND_VALUES: list[tuple[Kind[Any], st.SearchStrategy[Any]]] = [
     (HOSTS, st.lists(st.from_regex(r"[a-z0-9.-]+(:[1-9][0-9]{3})?", fullmatch=True), min_size=1)),
     (CONSISTENCY, st.sampled_from(Consistency)),
     (KEYSPACE, st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)),
+    (
+        COLUMNS,
+        st.lists(
+            st.text(st.sampled_from("ab,` \n"), min_size=1) | st.text(min_size=1), min_size=1
+        ),
+    ),
     (SECONDS, st.integers(1, 2**31 - 1).map(lambda n: timedelta(seconds=n))),
     (TEXT, st.text(min_size=1).filter(str.strip)),
     (choice("lz4", "zstd", "none"), st.sampled_from(["lz4", "zstd", "none"])),

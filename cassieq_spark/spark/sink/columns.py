@@ -29,6 +29,8 @@ class _Column:
     example: str
 
 
+#: Strings with a collation or a length, also inside of other types.
+_OTHER_TEXT = re.compile(r"string collate \w+|(?:var)?char\(\d+\)", re.ASCII)
 _TEXT = ("string", "binary")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _SPANS = ("interval day", "interval hour", "interval minute", "interval second")
@@ -212,7 +214,7 @@ def _problem(name: str, type_: str, columns: Mapping[str, _Column]) -> str | Non
         otherwise = "put it into 'value', or drop it" if "value" in columns else "drop it"
         return f"unknown column {name!r}; {did_you_mean(name, columns, otherwise)}"
     # Collations and the lengths of varchar and char do not matter: Arrow has plain strings.
-    plain = "string" if type_.startswith(("string collate ", "varchar(", "char(")) else type_
+    plain = _OTHER_TEXT.sub("string", type_)
     column = columns[name]
     if plain in column.types or plain.startswith(tuple(it for it in column.types if " " in it)):
         return None

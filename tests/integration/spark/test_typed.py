@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
-from cassieq_spark.queues import alter_queue, create_queue, read_queue
+from cassieq_spark import Client
+from cassieq_spark.client.files import export_queue, import_file
+from cassieq_spark.http.gateway.formats import write_lines
+from cassieq_spark.http.gateway.tables import read_table, write_table
+from cassieq_spark.queues import alter_queue, create_queue, delete_queue, read_queue
+from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
+from tests.support.arrow_streams import stream_of
 from tests.support.spark_session import QueueOnSpark, queue_on_spark
 
 TRIPS = (
     "vendor string not null, fare decimal(10,2), picked_up timestamp, "
     "stops array<struct<zone:int,at:timestamp>>"
 )
+POINT = "X'0101000000000000000000F03F0000000000000040'"
 #: A column of each type, and a value of it.
 EVERY = {
     "boolean": "id % 2 = 0",
@@ -41,6 +51,18 @@ EVERY = {
     "array<string>": "array(cast(id as string), null)",
     "map<string,int>": "map('a', cast(id as int), 'b', null)",
     "struct<x:int,y:array<double>>": "named_struct('x', cast(id as int), 'y', array(id / 2))",
+}
+
+#: Values of types that no queue has, and what their errors say.
+REFUSED = {
+    """parse_json('{"a":1}')""": r"variant,.* use string, of to_json",
+    "array(parse_json('1'))": r"variant,.* use string, of to_json",
+    "interval '1-2' year to month": r"interval year to month,.* use int, of cast",
+    "interval '3' year": r"interval year,.* use int, of cast",
+    "named_struct('x', interval '3' month)": r"interval month,.* use int, of cast",
+    "time'12:00:00'": r"time\(6\),.* use string, of cast",
+    f"st_geomfromwkb({POINT})": r"geometry,.* use binary, of st_asbinary",
+    f"st_geogfromwkb({POINT})": r"geography,.* use binary, of st_asbinary",
 }
 
 
@@ -76,14 +98,148 @@ def trips(spark: SparkSession, count: int) -> DataFrame:
     )
 
 
-def test_every_type_and_null_comes_back_as_it_was(make: Callable[..., QueueOnSpark]):
+def by_stream(first: QueueOnSpark, second: QueueOnSpark) -> None:
+    writer = first.stream("g").writeStream.format("cassieq").options(**second.options)
+    writer = writer.option("checkpointLocation", str(first.folder / "copy"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def by_a_write_that_creates_the_queue(first: QueueOnSpark, second: QueueOnSpark) -> None:
+    delete_queue(second.store, second.definition.name)
+    second.publish(first.browse(), createQueue="true")
+
+
+def by_dicts_of_the_client(first: QueueOnSpark, second: QueueOnSpark) -> None:
+    with Client.from_store(first.store) as client:
+        messages = client.receive(first.definition.name, "g", max=1_000)
+        client.put_many(second.definition.name, [message.value for message in messages])
+
+
+def by_tables_of_the_client(first: QueueOnSpark, second: QueueOnSpark) -> None:
+    with Client.from_store(first.store) as client:
+        table = client.receive_table(first.definition.name, "g", max=1_000)
+        client.put_many(second.definition.name, table.drop_columns(["_metadata"]))
+
+
+def by_json_lines(first: QueueOnSpark, second: QueueOnSpark) -> None:
+    with Client.from_store(first.store) as client:
+        lines = write_lines(client.receive(first.definition.name, "g", max=1_000)).splitlines()
+        values = [json.loads(line)["message"] for line in lines]
+        client.put_many(second.definition.name, values)
+
+
+def by_arrow_over_http(first: QueueOnSpark, second: QueueOnSpark) -> None:
+    columns = schema_of(str(second.definition.schema))
+    with Client.from_store(first.store) as client:
+        body = write_table(client.receive(first.definition.name, "g", max=1_000), columns)
+        table = pa.ipc.open_stream(body).read_all().drop_columns(["_metadata"])
+        sent, _ = read_table(stream_of(table), columns, 1_000, 1 << 20)
+        client.put_many(second.definition.name, sent)
+
+
+def by_a_file(first: QueueOnSpark, second: QueueOnSpark, name: str) -> None:
+    file, store = first.folder / name, first.store
+    export_queue(store, first.definition, file, force=False, watch=lambda *_: None)
+    import_file(store, second.definition, file, watch=lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        by_stream,
+        by_a_write_that_creates_the_queue,
+        by_dicts_of_the_client,
+        by_tables_of_the_client,
+        by_json_lines,
+        by_arrow_over_http,
+        *(partial(by_a_file, name=name) for name in ("x.parquet", "x.arrow", "x.jsonl")),
+    ],
+)
+def test_every_type_and_null_comes_back_as_it_was_by_every_way(
+    make: Callable[..., QueueOnSpark], way: Callable[[QueueOnSpark, QueueOnSpark], None]
+):
     schema = ", ".join(f"c{number} {type_}" for number, type_ in enumerate(EVERY))
-    queue = make(f"id bigint not null, {schema}")
-    rows = every_type(queue.spark, 1_000)
+    first, second = (make(f"id bigint not null, {schema}") for _ in range(2))
+    rows = every_type(first.spark, 1_000)
+    first.publish(rows)
 
-    queue.publish(rows)
+    way(first, second)
 
-    assert_df_equality(queue.browse().orderBy("id"), rows.orderBy("id"), ignore_nullable=True)
+    assert_df_equality(second.browse().orderBy("id"), rows.orderBy("id"), ignore_nullable=True)
+
+
+def started(rows: DataFrame, queue: QueueOnSpark, options: dict[str, str]) -> None:
+    """Write rows, or start a query that writes them."""
+    if rows.isStreaming:
+        writer = rows.writeStream.format("cassieq").options(**options)
+        query = writer.option("checkpointLocation", str(queue.folder / "refused")).start()
+        query.awaitTermination()
+    else:
+        rows.write.format("cassieq").options(**options).mode("append").save()
+
+
+@pytest.mark.parametrize("value", REFUSED)
+@pytest.mark.parametrize("way", ["queue", "createQueue", "stream"])
+def test_a_type_that_no_queue_has_is_refused_with_its_name_and_what_to_write_instead(
+    make: Callable[..., QueueOnSpark], way: str, value: str
+):
+    queue = make("c string")
+    options = queue.options
+    if way == "createQueue":
+        options = options | {"queue": f"{queue.definition.name}-made", "createQueue": "true"}
+    spark = queue.spark
+    numbers = spark.readStream.format("rate").load() if way == "stream" else spark.range(1)
+    rows = numbers.selectExpr(f"{value} as c")
+
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    try:
+        with pytest.raises(PySparkException, match=f"column 'c.* is of type {REFUSED[value]}"):
+            started(rows, queue, options)
+    finally:
+        spark.conf.unset("spark.sql.timeType.enabled")
+
+    assert queue.stats().next == 0
+
+
+def test_what_is_to_be_written_instead_comes_back_as_the_type_that_was_refused(
+    make: Callable[..., QueueOnSpark],
+):
+    queue = make("a string, b int, c int, d binary, e binary, f string")
+    queue.publish(
+        queue.spark.range(1).selectExpr(
+            """to_json(parse_json('{"x":1}')) as a""",
+            "cast(interval '1-2' year to month as int) as b",
+            "cast(interval '3' year as int) as c",
+            f"st_asbinary(st_geomfromwkb({POINT})) as d",
+            f"st_asbinary(st_geogfromwkb({POINT})) as e",
+            "cast(time'12:34:56.789' as string) as f",
+        )
+    )
+
+    rows = queue.browse().selectExpr(
+        "variant_get(parse_json(a), '$.x', 'int') = 1",
+        "make_ym_interval(0, b) = interval '1-2' year to month",
+        "make_ym_interval(c) = interval '3' year",
+        f"st_asbinary(st_geomfromwkb(d)) = {POINT}",
+        f"st_asbinary(st_geogfromwkb(e)) = {POINT}",
+        "f = '12:34:56.789'",
+    )
+
+    assert list(rows.first()) == [True] * 6
+
+
+def test_headers_may_have_collations(make: Callable[..., QueueOnSpark]):
+    queue = make("a string")
+
+    queue.publish(
+        queue.spark.range(1).selectExpr(
+            "'x' collate unicode_ci as a",
+            "map('k' collate unicode_ci, 'v' collate utf8_lcase) as _headers",
+        )
+    )
+
+    (row,) = queue.browse(includeMetadata="true").collect()
+    assert (row.a, row._metadata.headers) == ("x", {"k": "v"})
 
 
 def test_nulls_of_no_type_within_other_values_become_nulls_of_the_queues_types(
@@ -208,6 +364,17 @@ def test_rows_that_can_replace_nothing_are_refused_before_a_task_starts(
         writer.mode("append").save()
 
 
+def test_columns_whose_names_have_commas_are_read_by_their_names(
+    make: Callable[..., QueueOnSpark],
+):
+    queue = make("`a,b` int, `c``,` int, d int")
+    queue.publish(queue.spark.sql("select 1 as `a,b`, 2 as `c``,`, 3 as d"))
+
+    (row,) = queue.browse(columns="d, `c``,`,`a,b`").collect()
+
+    assert row.asDict() == {"d": 3, "c`,": 2, "a,b": 1}
+
+
 @pytest.mark.parametrize("options", [{"columns": "fare, VENDOR"}, {}])
 def test_only_the_columns_that_are_asked_for_are_read(
     make: Callable[..., QueueOnSpark], options: dict[str, str]
@@ -267,6 +434,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_visible(
     [
         ({"columns": "fair"}, "has no column 'fair'; did you mean 'fare'"),
         ({"columns": "fare,fare"}, "a column is named twice"),
+        ({"columns": "fare,`vendor"}, "option 'columns': '`vendor' begins with a name in backquo"),
         ({"includeHeaders": "true"}, "has a schema; headers are in includeMetadata"),
     ],
 )

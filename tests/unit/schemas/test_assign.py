@@ -6,10 +6,43 @@ from decimal import Decimal
 
 import pandas as pd
 import pyarrow as pa
+import pyspark.sql.types
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CalendarIntervalType,
+    CharType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    GeographyType,
+    GeometryType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    TimeType,
+    VarcharType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from cassieq_spark.errors import MessageError, OptionError, SchemaError
 from cassieq_spark.schemas.assign import arrow_batches, assign
+from cassieq_spark.schemas.canonical import canonical
 from cassieq_spark.schemas.ddl import parse_ddl
 from cassieq_spark.schemas.files import parse_spark_fields, parse_spark_json, parse_written_fields
 
@@ -322,3 +355,75 @@ def test_types_of_a_data_frame_are_read_as_those_they_fit_into(type_: str, wider
         OptionError, match=f"'a' is of type {re.escape(type_)}, which no queue has"
     ):
         parse_spark_json(given)
+
+
+#: Spark's types that can't be columns of a queue, and how their refusal ends.
+_REFUSED = [
+    (VariantType(), "variant, which no queue has: use string, of to_json"),
+    (YearMonthIntervalType(), "interval year to month, which no queue has: use int, of cast"),
+    (YearMonthIntervalType(0, 0), "interval year, which no queue has: use int, of cast"),
+    (YearMonthIntervalType(1, 1), "interval month, which no queue has: use int, of cast"),
+    (CalendarIntervalType(), "interval, which no queue has: use interval day to second"),
+    (TimeType(), "time(6), which no queue has: use string, of cast"),
+    (GeometryType(0), "geometry, which no queue has: use binary, of st_asbinary"),
+    (GeometryType("ANY"), "geometry, which no queue has: use binary, of st_asbinary"),
+    (GeographyType(4326), "geography, which no queue has: use binary, of st_asbinary"),
+    (GeographyType("ANY"), "geography, which no queue has: use binary, of st_asbinary"),
+]
+
+
+@pytest.mark.parametrize(("type_", "told"), _REFUSED)
+def test_types_of_a_data_frame_that_no_queue_has_are_refused_with_what_to_write_instead(
+    type_: DataType, told: str
+):
+    inside = StructType([StructField("b", ArrayType(type_))])
+    for schema, path in (
+        (StructType([StructField("a", type_)]), "a"),
+        (StructType([StructField("a", inside)]), "a.b.element"),
+    ):
+        with pytest.raises(OptionError, match=re.escape(f"column '{path}' is of type {told}")):
+            parse_written_fields(schema.jsonValue())
+        with pytest.raises(OptionError, match=re.escape(f"column '{path}' is of type {told}")):
+            parse_spark_json(schema.jsonValue())
+
+
+@pytest.mark.parametrize("type_", [VariantType(), GeometryType(0), GeographyType(4326)])
+def test_types_that_are_structs_in_arrow_are_no_structs_of_a_queue(type_: DataType):
+    given = to_arrow_schema(StructType([StructField("a", ArrayType(type_))]))
+
+    with pytest.raises(OptionError, match=f"'a.element' is of type {type_.typeName()}, which no"):
+        canonical(given)
+
+
+def test_each_type_of_spark_is_a_column_or_is_refused():
+    abstract = {"AnsiInterval", "AnyTime", "Atomic", "Data", "Datetime", "Fractional"}
+    abstract |= {"Integral", "Numeric", "Spatial", "UserDefined"}
+    concrete = {
+        name.removesuffix("Type")
+        for name, kind in vars(pyspark.sql.types).items()
+        if name.endswith("Type") and isinstance(kind, type) and issubclass(kind, DataType)
+    } - abstract
+    refused = {type(type_).__name__.removesuffix("Type") for type_, _ in _REFUSED}
+    taken = parse_written_fields(_TAKEN.jsonValue())
+
+    assert {type(field.dataType).__name__.removesuffix("Type") for field in _TAKEN} == (
+        concrete - refused
+    )
+    assert len(taken) == len(_TAKEN)
+
+
+_TAKEN = StructType(
+    [
+        StructField(f"c{number}", type_)
+        for number, type_ in enumerate(
+            [
+                *(NullType(), BooleanType(), ByteType(), ShortType(), IntegerType(), LongType()),
+                *(FloatType(), DoubleType(), DecimalType(5, 2), StringType("UNICODE_CI")),
+                *(CharType(3), VarcharType(3), BinaryType(), DateType(), TimestampType()),
+                *(TimestampNTZType(), DayTimeIntervalType(1, 2), ArrayType(LongType())),
+                MapType(StringType("UTF8_LCASE"), LongType()),
+                StructType([StructField("x", LongType())]),
+            ]
+        )
+    ]
+)

@@ -133,7 +133,7 @@ def test_avro_types_that_no_queue_has_are_refused(type_: object, told: str):
     [
         ("varchar(3)", r"column 'a' is of type varchar\(3\), which no queue has: use string"),
         ("decimal(40,2)", "precision from 1 to 38"),
-        ("interval year", "use interval day to second"),
+        ("interval year", "use int, of cast"),
         ("nonsense", "'nonsense', which is no type"),
         ({"type": "udt", "class": "Vector"}, r"Vector \(user-defined\)"),
         ({"type": "array", "elementType": "void"}, "column 'a.element' is of type void"),

@@ -25,6 +25,11 @@ def refusal(*fields: tuple[str, str]) -> str:
         [("key", "binary"), ("value", "string"), ("headers", "map<string,string>")],
         [("value", "string collate UTF8_LCASE"), ("key", "varchar(10)")],
         [("key", "char(2)"), ("value", "binary")],
+        [
+            ("value", "string"),
+            ("headers", "map<string collate UNICODE_CI,string collate UTF8_LCASE>"),
+        ],
+        [("value", "string"), ("headers", "map<varchar(3),char(2)>")],
     ],
 )
 def test_what_fits_is_accepted(fields: list[tuple[str, str]]):
