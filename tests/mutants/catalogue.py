@@ -1211,6 +1211,22 @@ MUTANTS = (
         ("../unit/spark/sink/test_message_writer.py",),
     ),
     Mutant(
+        "a batch that its sink refuses before a task runs counts as delivered",
+        "I8",
+        "spark/sink/message_writer.py",
+        "                self._give_back(plan)",
+        "                pass",
+        ("../unit/spark/sink/test_message_writer.py",),
+    ),
+    Mutant(
+        "a refused batch that is published in part is given back",
+        "published once",
+        "spark/sink/message_writer.py",
+        "if Standing.PUBLISHED not in {standing_of(batch, last) for last in lasts}:",
+        "if lasts is not None:",
+        ("../unit/spark/sink/test_message_writer.py",),
+    ),
+    Mutant(
         "a batch without a plan is not compared with a replay that has one",
         "I4",
         "spark/sink/message_writer.py",

@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from os.path import normpath
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -67,7 +68,8 @@ def hunt(
         mutant: What they are to find.
         original: The tree to mutate a copy of.
         seed: Of the tests.
-        within: Processor time for the unit tests, and again for the state machines.
+        within: Processor time for each stage: the nearest unit tests, all others, the state
+            machines.
         by_units: Whether unit tests come first; if not, a state machine has to find it alone.
     """
     with TemporaryDirectory(prefix="mutant-") as folder:
@@ -75,11 +77,10 @@ def hunt(
         mutant.apply(root)
         begun = time.monotonic()
         try:
-            tests = _nearest_first(mutant)
-            done = run(root, tests, "dev", seed=seed, within=within) if by_units else None
-            if done is None or done.returncode != _TESTS_FAILED:
-                tests = [f"property/{name}" for name in mutant.tests]
-                done = run(root, tests, "mutants", seed=seed, within=within)
+            for profile, tests in _stages(mutant, by_units=by_units):
+                done = run(root, tests, profile, seed=seed, within=within)
+                if done.returncode == _TESTS_FAILED:
+                    break
         except subprocess.TimeoutExpired:
             return Outcome(mutant, time.monotonic() - begun, None, "")
         seconds = time.monotonic() - begun
@@ -92,10 +93,19 @@ def hunt(
     return Outcome(mutant, seconds, failed[1], _in_short(whys[-1]) if whys else "")
 
 
-def _nearest_first(mutant: Mutant) -> list[str]:
-    """Begin with the unit tests of the folder that is mutated, if it has some."""
-    own = f"unit/{mutant.file.partition('/')[0]}"
-    return sorted(UNIT_TESTS, key=lambda name: not name.startswith(own))
+def _stages(mutant: Mutant, *, by_units: bool) -> Iterator[tuple[str, Sequence[str]]]:
+    """Profiles of Hypothesis, and the tests to run with them: those first that fail soonest.
+
+    These are the unit tests that the mutant names, and those of the folder that it is in.
+    """
+    if by_units:
+        own = f"unit/{mutant.file.partition('/')[0]}"
+        near = [normpath(f"property/{name}") for name in mutant.tests if name.startswith("..")]
+        near += [name for name in UNIT_TESTS if name.startswith(own)]
+        if near:
+            yield "dev", near
+        yield "dev", [name for name in UNIT_TESTS if name not in near]
+    yield "mutants", [f"property/{name}" for name in mutant.tests]
 
 
 def _in_short(why: str) -> str:

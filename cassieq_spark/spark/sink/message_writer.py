@@ -18,7 +18,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructField, StructType
 
 from cassieq_spark.client import Client
-from cassieq_spark.errors import ExistsError, InvariantError, NotFoundError, OptionError
+from cassieq_spark.errors import (
+    CassieqError,
+    ExistsError,
+    InvariantError,
+    NotFoundError,
+    OptionError,
+)
 from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
 from cassieq_spark.ledger.publish import check_order, skip_published
 from cassieq_spark.model import QueueDefinition, SinkBatch
@@ -40,6 +46,7 @@ from cassieq_spark.spark.sink.query import (
     QUERY_ID,
     check_task_messages,
     check_trigger,
+    give_back_unseen,
     keep_sources_whole,
     query_and_batch,
 )
@@ -146,8 +153,7 @@ class _Writing(Shipped):
         if plan is None or plan.batch_id < 0:
             return None
         store, queue = self._store(), self._queue
-        identity = PlanIdentity(plan.digest)
-        batch = SinkBatch(sink(plan.query), plan.batch_id, str(identity))
+        batch = _batch_of_plan(plan, sink)
         queue_ids = [each.queue_id for each in queue.by_partition]
         lasts = read_lasts(store, queue_ids, batch.sink)
         for queue_id, last in lasts.items():
@@ -226,14 +232,30 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
             )
         if options.txn_app_id is not None:
             raise OptionError(f"option 'txnAppId' is for batch writes: {once}")
-        super().__init__(options, schema, overwrite=overwrite, only_commits=only_commits)
-        self._planned = self._look_up(plan, _sink_of_query)
+        try:
+            super().__init__(options, schema, overwrite=overwrite, only_commits=only_commits)
+            self._planned = self._look_up(plan, _sink_of_query)
+        except CassieqError:
+            if plan is not None:
+                self._give_back(plan)
+            raise
         if plan and self._planned and self._planned.is_published:
             keep_sources_whole(self._store(), plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """On an executor: write the messages of a task as blocks."""
         return self._write(iterator, _batch_of_task(), self._planned)
+
+    def _give_back(self, plan: Plan) -> None:
+        """Give back the messages of a batch that is refused, unless some of it is published."""
+        with suppress(CassieqError):
+            store = self._store()
+            queue = read_queue(store, self._options.queue)
+            batch = _batch_of_plan(plan, _sink_of_query)
+            queue_ids = [each.queue_id for each in queue.by_partition]
+            lasts = read_lasts(store, queue_ids, batch.sink).values()
+            if Standing.PUBLISHED not in {standing_of(batch, last) for last in lasts}:
+                give_back_unseen(store, plan)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the micro-batch visible. One LWT."""
@@ -285,6 +307,10 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
 def arrow_schema(fields: Sequence[StructField]) -> pa.Schema:
     """The Arrow types with which Spark hands over columns."""
     return parse_written_fields(StructType(list(fields)).jsonValue())
+
+
+def _batch_of_plan(plan: Plan, sink: Callable[[str], str]) -> SinkBatch:
+    return SinkBatch(sink(plan.query), plan.batch_id, str(PlanIdentity(plan.digest)))
 
 
 def _batch_of_task() -> SinkBatch:

@@ -15,6 +15,7 @@ from pyspark import TaskContext
 
 from cassieq_spark.errors import CassieqError, OptionError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.spark.checkpoint import Plan
 from cassieq_spark.spark.source.offsets import leases_of
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 #: A batch that its sink has published could not be marked in the group that it came from.
 NOT_KEPT_WHOLE = "replay.not_kept_whole"
+#: The messages of a batch that its sink refused could not be given back uncounted.
+NOT_GIVEN_BACK = "batch.not_given_back"
 
 #: Names of the local properties with the ids of query and batch.
 QUERY_ID = "sql.streaming.queryId"
@@ -89,6 +92,36 @@ def keep_sources_whole(store: Store, plan: Plan) -> None:
                     lease,
                     error,
                     extra={"action": NOT_KEPT_WHOLE, "queue": queue_id, "group": name},
+                )
+
+
+def give_back_unseen(store: Store, plan: Plan) -> None:
+    """Give back what the sources of a query have leased for a batch that its sink refuses.
+
+    No task has run, so nobody has seen the messages, and the delivery is not counted: a query that
+    is started again and again with a wrong checkpoint kills none. Of another keyspace's queues,
+    the reader gives the messages back, counted. One LWT and three reads per lease of the plan.
+    What fails is logged.
+
+    Args:
+        store: The store of the sink.
+        plan: The plan of the batch, of which nothing is published.
+    """
+    for values in plan.offsets():
+        for queue_id, name, lease in leases_of(values):
+            group = ConsumerGroup(Ledger(store, queue_id), name)
+            try:
+                for slot in group.read().held_by(lease):
+                    unseen = Settlement(unread=slot.monotons)
+                    group.settle(lease, unseen, deliveries=slot.deliveries)
+            except CassieqError as error:
+                logger.warning(
+                    "%s: could not give back the batch of lease %s, which nobody has seen, so its "
+                    "delivery counts: %s",
+                    group,
+                    lease,
+                    error,
+                    extra={"action": NOT_GIVEN_BACK, "queue": queue_id, "group": name},
                 )
 
 

@@ -20,7 +20,7 @@ KEPT, REWOUND, COPIED = Checkpoint.KEPT, Checkpoint.REWOUND, Checkpoint.COPIED
     [
         Cell("queue", "all columns", Moment.AFTER, 4, KEPT),
         Cell("queue", "uuid", Moment.HALF, 1, COPIED),
-        Cell("queue", "dedup", Moment.AFTER, 1, REWOUND),
+        Cell("queue", "all columns", Moment.AFTER, 2, REWOUND),
         Cell("queue", "shuffle", Moment.BEFORE, 1, KEPT),
         Cell("files", "time", Moment.HALF, 1, KEPT),
         Cell("rate", "uuid", Moment.AFTER, 1, COPIED),

@@ -376,3 +376,70 @@ def test_a_source_in_another_keyspace_is_told_of(
     assert planned_query.values() == [b"a"]
     told = [each for each in caplog.records if each.action == query.NOT_KEPT_WHOLE]  # type: ignore[attr-defined]
     assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    "refusal", [BatchChangedError, BatchOrderError, SchemaError], ids=lambda each: each.__name__
+)
+def test_what_a_refused_batch_has_leased_is_given_back_uncounted(
+    planned_query: Query, store: CountingStore, refusal: type[Exception]
+):
+    """However often a supervisor starts the query again with a wrong checkpoint."""
+    planned_query.plan(1)
+    planned_query.run(rows("a"))
+    source = create_queue(store, "source", max_deliveries=2)
+    with Client.from_store(store) as client:
+        client.put_many("source", [str(number) for number in range(20)])
+    batch = {BatchChangedError: 1, BatchOrderError: 0, SchemaError: 2}[refusal]
+    schema = StructType().add("values", BinaryType()) if refusal is SchemaError else VALUES
+    (planned_query.folder / "offsets" / "1").unlink()
+
+    for _ in range(4):
+        reader = QueueReader(
+            store, source, "g", starting="earliest", request=LeaseRequest(lease=LEASE)
+        )
+        end = reader.next_batch(initial_offset("source", "g"), limit=10)
+        planned_query.plan(batch, end)
+        with pytest.raises(refusal):
+            planned_query.writer(schema)
+
+    with Client.from_store(store) as client:
+        taken = client.receive("source", "g", max=20)
+    assert [(each.value, each.delivery_count) for each in taken] == [
+        (str(number).encode(), 1) for number in range(20)
+    ]
+
+
+def test_what_is_published_in_part_is_not_given_back(dealt: Query, store: CountingStore):
+    """Its replay has to be the same batch, once the cause of the refusal is gone."""
+    source = create_queue(store, "source")
+    with Client.from_store(store) as client:
+        client.put_many("source", [str(number) for number in range(20)])
+    reader = QueueReader(
+        store, source, "g", starting="earliest", request=LeaseRequest(lease=LEASE)
+    )
+    dealt.plan(0, reader.next_batch(initial_offset("source", "g"), limit=10))
+    publish_half(dealt, keyed(KEYS[0][0], KEYS[2][0]), partition=0)
+
+    with pytest.raises(SchemaError):
+        dealt.writer(StructType().add("values", BinaryType()))
+
+    with Client.from_store(store) as client:
+        assert [each.value for each in client.receive("source", "g", max=20)] == [
+            str(number).encode() for number in range(10, 20)
+        ]
+
+
+def test_a_source_in_another_keyspace_gives_back_itself(
+    planned_query: Query, caplog: pytest.LogCaptureFixture
+):
+    planned_query.plan(0)
+    planned_query.run(rows("a"))
+    lease = {"group": "g", "lease": str(UUID(int=1)), "queue_id": "elsewhere@1", "v": 1}
+    planned_query.plan(0, lease)
+
+    with pytest.raises(BatchChangedError):
+        planned_query.writer()
+
+    told = [each for each in caplog.records if each.action == query.NOT_GIVEN_BACK]  # type: ignore[attr-defined]
+    assert len(told) == 1
