@@ -48,13 +48,26 @@ from cassieq_spark.arrow.typed_numbers import (
     offsets_of,
     values_of,
 )
-from cassieq_spark.schemas.canonical import INTERVAL, MOST_LEVELS, TIMESTAMP, TIMESTAMP_NTZ
+from cassieq_spark.schemas.canonical import (
+    INTERVAL,
+    MOST_LEVELS,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+)
 
 _NOT_ASCII = 0x8080808080808080
 _LENGTHS = (0, (1 << 31) - 1)
 _FIRST_DAY, _LAST_DAY = ((each - date(1970, 1, 1)).days for each in (date.min, date.max))
 _DAY = 86_400_000_000
 _INSTANTS = (_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
+_BOUNDS = {
+    pa.date32(): (_FIRST_DAY, _LAST_DAY),
+    TIMESTAMP: _INSTANTS,
+    TIMESTAMP_NTZ: _INSTANTS,
+    # In nanoseconds, though times are whole microseconds.
+    TIME: (0, 1000 * _DAY - 1),
+}
 
 
 class TypeNode:
@@ -208,7 +221,7 @@ class _Plain(TypeNode):
 
 
 class _Integers(TypeNode):
-    """Integers, dates, instants and durations.
+    """Integers, dates, instants, times and durations.
 
     Args:
         type_: The type.
@@ -486,10 +499,9 @@ def _flat_node(type_: pa.DataType, *, nullable: bool) -> TypeNode:
         return _Plain(type_, nullable=nullable)
     if pt.is_signed_integer(type_) or type_ == INTERVAL:
         return _Integers(type_, nullable=nullable)
-    if type_ == pa.date32():
-        return _Integers(type_, nullable=nullable, bounds=(_FIRST_DAY, _LAST_DAY))
-    if type_ in {TIMESTAMP, TIMESTAMP_NTZ}:
-        return _Integers(type_, nullable=nullable, bounds=_INSTANTS, has_steps=True)
+    if (bounds := _BOUNDS.get(type_)) is not None:
+        has_steps = type_ != pa.date32()
+        return _Integers(type_, nullable=nullable, bounds=bounds, has_steps=has_steps)
     if pt.is_decimal128(type_):
         return _Decimals(type_, nullable=nullable)
     raise TypeError(f"the type {type_} can't be stored")

@@ -220,6 +220,7 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (lambda type_: of.is_timestamp(type_) and type_.tz is not None, "timestamp"),
     (of.is_timestamp, "timestamp_ntz"),
     (of.is_duration, "interval"),
+    (of.is_time, "time"),
 )
 _NUMBERS = {"integer", "float", "decimal"}
 #: Which kind may become which other one, beside numbers. Spark allows more, but those depend on a

@@ -3,7 +3,7 @@
 They are the types that PySpark's ``toArrow`` gives. Another Arrow type counts as one of them if
 that type has all of its values, or if values that it lacks are found later: a ``large_string``
 counts as a string, a ``uint32`` as a bigint, a ``timestamp[ns]`` as a timestamp of whole
-microseconds.
+microseconds. Spark's times have nanoseconds in Arrow; those of a queue are whole microseconds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from cassieq_spark.schemas.pandas_index import plain_schema
 TIMESTAMP = pa.timestamp("us", "UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 INTERVAL = pa.duration("us")
+#: As Spark has times of day, though of whole microseconds.
+TIME = pa.time64("ns")
 
 #: The types without parts and parameters, under the names that Spark prints.
 ATOMIC: dict[str, pa.DataType] = {
@@ -39,6 +41,7 @@ ATOMIC: dict[str, pa.DataType] = {
     "timestamp": TIMESTAMP,
     "timestamp_ntz": TIMESTAMP_NTZ,
     "interval day to second": INTERVAL,
+    "time(6)": TIME,
 }
 SUPPORTED = (
     ", ".join(ATOMIC) + ", decimal(precision,scale), array<...>, map<...,...> and struct<...>"
@@ -60,7 +63,6 @@ _NAMES = {type_: name for name, type_ in ATOMIC.items()}
 #: Types of Spark that no queue has, and of what type to write them instead. The first function
 #: is for before the write, the second for after the read.
 INSTEAD_OF_SPARK = {
-    "time": "string, of cast(... as string), and to_time(...) after",
     "variant": "string, of to_json(...), and parse_json(...) after",
     "geometry": "binary, of st_asbinary(...), and st_geomfromwkb(...) after",
     "geography": "binary, of st_asbinary(...), and st_geogfromwkb(...) after",
@@ -71,7 +73,6 @@ INSTEAD_OF_SPARK = {
 _INSTEAD = (
     (of.is_null, "void: give the column a type"),
     (of.is_uint64, "decimal(20,0)"),
-    (of.is_time, INSTEAD_OF_SPARK["time"]),
     (of.is_interval, "interval day to second"),
     (of.is_union, "a struct with a column for each type"),
     (of.is_run_end_encoded, "its plain type"),
@@ -90,6 +91,7 @@ _SAME: tuple[tuple[Any, pa.DataType], ...] = (
     (of.is_fixed_size_binary, pa.binary()),
     (of.is_date64, pa.date32()),
     (of.is_duration, INTERVAL),
+    (of.is_time, TIME),
 )
 
 

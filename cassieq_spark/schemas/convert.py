@@ -17,6 +17,7 @@ from pyarrow import types as of
 from cassieq_spark.errors import MessageError
 from cassieq_spark.schemas.canonical import (
     MOST_PRECISION,
+    TIME,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     canonical_type,
@@ -30,11 +31,21 @@ _STRING = pa.string()
 #: The instants and dates of the years 1 to 9999, which Spark documents and Python has.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY = 86_400_000_000
+_NANOSECONDS = 1000
 _INSTANTS = (pa.int64(), _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
 _RANGES = {
     pa.date32(): (pa.int32(), _FIRST_DAY, _LAST_DAY),
     TIMESTAMP: _INSTANTS,
     TIMESTAMP_NTZ: _INSTANTS,
+    TIME: (pa.int64(), 0, 1000 * _DAY - 1),
+}
+_YEARS = ", which has the years 1 to 9999"
+#: What a type lacks that other programs have.
+_LIMITS = {
+    pa.date32(): _YEARS,
+    TIMESTAMP: _YEARS,
+    TIMESTAMP_NTZ: _YEARS,
+    TIME: ", which has whole microseconds of a day",
 }
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _LONGEST_SHOWN = 60
@@ -160,9 +171,9 @@ def _located(
         return f"{where}: {of_value.problem} of type {target}"
     if value.null_count:
         return f"{where}: it is null, and must be a value of type {target}"
-    years = ", which has the years 1 to 9999" if part.type in _RANGES else ""
+    limits = _LIMITS.get(part.type, "")
     given = type_name(value.type)
-    return f"{where}: {_shown(value)} of type {given} does not fit type {target}{years}"
+    return f"{where}: {_shown(value)} of type {given} does not fit type {target}{limits}"
 
 
 def _misfit(array: pa.Array, field: pa.Field, exact: bool) -> _Misfit | None:
@@ -368,9 +379,15 @@ def _any(flags: pa.Array) -> bool:
 
 
 def _is_outside(array: pa.Array) -> bool:
-    """Whether a date or an instant is before the year 1 or after 9999."""
+    """Whether a date or an instant is before the year 1 or after 9999, or a time is none."""
     if array.type not in _RANGES:
         return False
     plain, first, last = _RANGES[array.type]
-    limits = pc.min_max(array.view(plain)).as_py()
-    return limits["min"] is not None and (limits["min"] < first or limits["max"] > last)
+    numbers = array.view(plain)
+    limits = pc.min_max(numbers).as_py()
+    if limits["min"] is not None and (limits["min"] < first or limits["max"] > last):
+        return True
+    if array.type != TIME:
+        return False
+    whole = pc.multiply(pc.divide(numbers, _NANOSECONDS), _NANOSECONDS)
+    return _any(pc.not_equal(whole, numbers))

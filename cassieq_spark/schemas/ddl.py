@@ -25,6 +25,7 @@ from cassieq_spark.schemas.canonical import (
     ATOMIC,
     INSTEAD_OF_SPARK,
     SUPPORTED,
+    TIME,
     array_of,
     check_depth,
     check_field_count,
@@ -281,6 +282,8 @@ class _Parser:
             return self._interval(path)
         if word == "timestamp":
             return ATOMIC[self._timestamp()]
+        if word == "time":
+            return self._time()
         name = _ALIASES.get(word, word)
         numbers = self._numbers()
         if word in _DECIMALS and len(numbers) <= 2:  # noqa: PLR2004 - precision and scale
@@ -304,13 +307,21 @@ class _Parser:
                 raise refusal(path, f"string collate {collation}", "string, without a collation")
         return ATOMIC[name]
 
-    def _timestamp(self) -> str:
+    def _microseconds(self) -> None:
+        """Skip a precision of six digits, the only one that timestamps and times have."""
         if self._skip("("):
-            # Spark's timestamps have microseconds, so this is the only precision.
             if self._next.text != "6":
-                self._fail("expected 6, the only precision of timestamps")
+                self._fail("expected 6, the only precision of timestamps and times")
             self._at += 1
             self._expect(")")
+
+    def _time(self) -> pa.DataType:
+        self._microseconds()
+        self._skip_words("without", "time", "zone")
+        return TIME
+
+    def _timestamp(self) -> str:
+        self._microseconds()
         if self._skip_words("without", "time", "zone"):
             return "timestamp_ntz"
         self._skip_words("with", "local", "time", "zone")

@@ -15,6 +15,7 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.schemas.canonical import (
     ATOMIC,
     INTERVAL,
+    TIME,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     array_of,
@@ -52,6 +53,7 @@ _WIDER = (
         re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?"),
         "interval day to second",
     ),
+    (re.compile(r"time\(\d\)", re.ASCII), "time(6)"),
     (re.compile(r"(char|varchar)\(\d+\)", re.ASCII), "string"),
 )
 
@@ -73,11 +75,11 @@ _AVRO_LOGICAL = {
     ("long", "timestamp-micros"): TIMESTAMP,
     ("long", "local-timestamp-millis"): TIMESTAMP_NTZ,
     ("long", "local-timestamp-micros"): TIMESTAMP_NTZ,
+    ("int", "time-millis"): TIME,
+    ("long", "time-micros"): TIME,
     ("string", "uuid"): pa.string(),
 }
 _AVRO_REFUSED = {
-    "time-millis": "bigint, or a string",
-    "time-micros": "bigint, or a string",
     "timestamp-nanos": "timestamp-micros",
     "local-timestamp-nanos": "local-timestamp-micros",
     "duration": "long, as a number of microseconds",
@@ -155,8 +157,8 @@ def parse_spark_fields(given: dict[str, Any]) -> pa.Schema:
 def parse_written_fields(given: dict[str, Any]) -> pa.Schema:
     """Read the columns of a DataFrame that is written, from Spark's JSON, as Arrow has them.
 
-    Intervals of some of the fields from day to second, CHAR and VARCHAR are the types that they
-    fit into by Spark's store assignment, in which Spark hands over their values.
+    Intervals of some of the fields from day to second, TIME, CHAR and VARCHAR are the types that
+    they fit into by Spark's store assignment, in which Spark hands over their values.
 
     Raises:
         OptionError: It is something else, or has a type that no queue can have.

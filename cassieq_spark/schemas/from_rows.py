@@ -3,7 +3,7 @@
 Dicts and JSON take the values that `assign` takes, and refuse others with the same errors. In JSON
 
 - timestamps are texts in ISO 8601, with an offset or ``Z``; `timestamp_ntz` has neither;
-- dates are ``2026-11-22``, intervals ISO 8601 as well: ``PT1.5S``;
+- dates are ``2026-11-22``, times ``12:00:00.5``, intervals ISO 8601 as well: ``PT1.5S``;
 - decimals are texts; numbers are read too;
 - binary is Base64;
 - floats that JSON lacks are ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``;
@@ -17,7 +17,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.schemas.assign import match
 from cassieq_spark.schemas.canonical import (
     INTERVAL,
+    TIME,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     joined,
@@ -56,6 +57,7 @@ _INSTANT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?)(?:[.,](\d{1,9}))?([Zz]|[+-]\d\d:?\d\d)?",
     re.ASCII,
 )
+_TIME = re.compile(r"(\d\d:\d\d(?::\d\d)?)(?:[.,](\d{1,9}))?", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _LENGTH = re.compile(
     r"([+-])?P(?:(\d{1,9})D)?(?:T(?:(\d{1,10})H)?(?:(\d{1,12})M)?"
@@ -426,6 +428,12 @@ def _timestamp_ntz(value: datetime) -> datetime:
     return _NAIVE_EPOCH + _plain(value - _NAIVE_EPOCH)
 
 
+def _time(value: time) -> time:
+    if value.tzinfo is not None:
+        raise _HintError(": it must have no time zone, e.g. value.replace(tzinfo=None)")
+    return time(value.hour, value.minute, value.second, value.microsecond)
+
+
 def _interval(value: timedelta) -> timedelta:
     length = _plain(value)
     if abs(length // _MICROSECOND) > _LONGEST_INTERVAL:
@@ -466,10 +474,17 @@ def _instant_text(value: Any, *, zoned: bool) -> datetime:
     match_ = _INSTANT.fullmatch(value) if isinstance(value, str) else None
     if match_ is None or bool(match_[4]) is not zoned:
         raise _HintError(f", e.g. '2026-11-22T12:00:00.5{'Z' if zoned else ''}'")
-    day, time, fraction, zone = match_.groups()
-    at = datetime.fromisoformat(f"{day}T{time}{(zone or '').upper()}")
+    day, clock, fraction, zone = match_.groups()
+    at = datetime.fromisoformat(f"{day}T{clock}{(zone or '').upper()}")
     at = at.replace(microsecond=_microseconds(fraction))
     return at.astimezone(UTC) if zoned else at
+
+
+def _time_text(value: Any) -> time:
+    match_ = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if match_ is None:
+        raise _HintError(", e.g. '12:00:00.5'")
+    return time.fromisoformat(match_[1]).replace(microsecond=_microseconds(match_[2]))
 
 
 def _interval_text(value: Any) -> timedelta:
@@ -503,6 +518,7 @@ _PYTHON: dict[pa.DataType, tuple[tuple[type, ...], Callable[[Any], Any]]] = {
     TIMESTAMP: ((datetime,), _timestamp),
     TIMESTAMP_NTZ: ((datetime,), _timestamp_ntz),
     INTERVAL: ((timedelta,), _interval),
+    TIME: ((time,), _time),
 }
 #: For types whose values JSON writes as texts.
 _JSON: dict[pa.DataType, _Reader] = {
@@ -511,4 +527,5 @@ _JSON: dict[pa.DataType, _Reader] = {
     TIMESTAMP: partial(_instant_text, zoned=True),
     TIMESTAMP_NTZ: partial(_instant_text, zoned=False),
     INTERVAL: _interval_text,
+    TIME: _time_text,
 }

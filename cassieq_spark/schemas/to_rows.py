@@ -6,7 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Iterable
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import types as of
 
 from cassieq_spark.errors import UnreadableError
-from cassieq_spark.schemas.canonical import INTERVAL, TIMESTAMP, TIMESTAMP_NTZ, parts
+from cassieq_spark.schemas.canonical import INTERVAL, TIME, TIMESTAMP, TIMESTAMP_NTZ, parts
 
 #: Turns a value of a column's type into another one.
 _Change = Callable[[Any], Any]
@@ -142,6 +142,7 @@ def _json_value(type_: pa.DataType) -> _Change | None:
         TIMESTAMP: _instant,
         TIMESTAMP_NTZ: _instant,
         INTERVAL: _interval,
+        TIME: time.isoformat,
     }
     return changes.get(type_)
 
@@ -179,4 +180,5 @@ _BY_KIND: tuple[tuple[type, _Change], ...] = (
     (datetime, _instant),
     (date, date.isoformat),
     (timedelta, _interval),
+    (time, time.isoformat),
 )

@@ -2382,6 +2382,22 @@ MUTANTS = (
         ("../property/test_options_property.py",),
     ),
     Mutant(
+        "nanoseconds of times are stored, which Python does not see",
+        "schema",
+        "schemas/convert.py",
+        "    return _any(pc.not_equal(whole, numbers))\n",
+        "    return False\n",
+        ("../unit/schemas/test_assign.py",),
+    ),
+    Mutant(
+        "times of another day are stored",
+        "schema",
+        "schemas/convert.py",
+        "    TIME: (pa.int64(), 0, 1000 * _DAY - 1),\n",
+        "    TIME: (pa.int64(), -1000, 1000 * _DAY),\n",
+        ("../unit/schemas/test_assign.py",),
+    ),
+    Mutant(
         "an entry of a dictionary that no row has must fit",
         "schema",
         "schemas/convert.py",

@@ -152,6 +152,7 @@ def _other(data: st.DataObject, type_: pa.DataType) -> pa.DataType:
         pa.int8(): [pa.int16(), pa.int64()],
         pa.int32(): [pa.int64()],
         ATOMIC["timestamp"]: [pa.timestamp("us", "Europe/Berlin")],
+        ATOMIC["time(6)"]: [pa.time64("us")],
     }
     if of.is_struct(type_):
         return pa.struct([pa.field(part.name, _other(data, part.type)) for part in type_])

@@ -125,6 +125,7 @@ _ATOMIC_VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.date32(): st.dates(),
     ATOMIC["timestamp"]: st.datetimes(timezones=st.just(UTC)),
     ATOMIC["timestamp_ntz"]: st.datetimes(),
+    ATOMIC["time(6)"]: st.times(),
     ATOMIC["interval day to second"]: st.integers(-(2**62), 2**62).map(
         lambda count: timedelta(microseconds=count)
     ),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 import pandas as pd
@@ -184,6 +184,9 @@ def test_rows_are_counted_over_chunks():
         ("a timestamp_ntz", pa.array([date(2026, 1, 2)]), datetime(2026, 1, 2)),  # noqa: DTZ001
         ("a timestamp", pa.array([NOON]).cast(pa.timestamp("ns", "Asia/Tokyo")), NOON),
         ("a int", pa.array([None]), None),
+        ("a time", pa.array([45_000], pa.time32("s")), time(12, 30)),
+        ("a time", pa.array([45_000_000_001], pa.time64("us")), time(12, 30, 0, 1)),
+        ("a time", pa.array([45_000_000_001_000], pa.time64("ns")), time(12, 30, 0, 1)),
         ("a string", pa.array(["x"]).dictionary_encode(), "x"),
         ("a array<int>", pa.array([[1, 2]], pa.list_(pa.int8(), 2)), [1, 2]),
         ("a array<int>", pa.array([[1, 2]], pa.list_view(pa.int8())), [1, 2]),
@@ -214,6 +217,10 @@ def test_a_value_becomes_one_of_another_type_if_nothing_is_lost(ddl, given, expe
         ("a date", pa.array([2**30], pa.date32())),
         ("a array<date>", pa.array([[2**30]], pa.list_(pa.date32()))),
         ("a bigint", pa.array([2**63], pa.uint64())),
+        ("a time", pa.array([1], pa.time64("ns"))),
+        ("a time", pa.array([86_400_000_000_000], pa.int64()).view(pa.time64("ns"))),
+        ("a time", pa.array([-1000], pa.int64()).view(pa.time64("ns"))),
+        ("a array<time>", pa.array([[1]], pa.list_(pa.time64("ns")))),
     ],
 )
 def test_and_does_not_fit_if_something_is(ddl, given):
@@ -343,6 +350,8 @@ def test_columns_of_a_data_frame_may_be_of_type_void():
         ("interval hour to second", "interval day to second"),
         ("char(5)", "string"),
         ("varchar(5)", "string"),
+        ("time(0)", "time(6)"),
+        ("time(9)", "time(6)"),
     ],
 )
 def test_types_of_a_data_frame_are_read_as_those_they_fit_into(type_: str, wider: str):
@@ -352,7 +361,7 @@ def test_types_of_a_data_frame_are_read_as_those_they_fit_into(type_: str, wider
 
     assert parse_written_fields(given) == parse_ddl(f"a {wider}, b array<{wider}>")
     with pytest.raises(
-        OptionError, match=f"'a' is of type {re.escape(type_)}, which no queue has"
+        OptionError, match=f"'a' is of type {re.escape(type_)}, which no queue has|found '[09]'"
     ):
         parse_spark_json(given)
 
@@ -364,7 +373,6 @@ _REFUSED = [
     (YearMonthIntervalType(0, 0), "interval year, which no queue has: use int, of cast"),
     (YearMonthIntervalType(1, 1), "interval month, which no queue has: use int, of cast"),
     (CalendarIntervalType(), "interval, which no queue has: use interval day to second"),
-    (TimeType(), "time(6), which no queue has: use string, of cast"),
     (GeometryType(0), "geometry, which no queue has: use binary, of st_asbinary"),
     (GeometryType("ANY"), "geometry, which no queue has: use binary, of st_asbinary"),
     (GeographyType(4326), "geography, which no queue has: use binary, of st_asbinary"),
@@ -420,7 +428,12 @@ _TAKEN = StructType(
                 *(NullType(), BooleanType(), ByteType(), ShortType(), IntegerType(), LongType()),
                 *(FloatType(), DoubleType(), DecimalType(5, 2), StringType("UNICODE_CI")),
                 *(CharType(3), VarcharType(3), BinaryType(), DateType(), TimestampType()),
-                *(TimestampNTZType(), DayTimeIntervalType(1, 2), ArrayType(LongType())),
+                *(
+                    TimestampNTZType(),
+                    TimeType(9),
+                    DayTimeIntervalType(1, 2),
+                    ArrayType(LongType()),
+                ),
                 MapType(StringType("UTF8_LCASE"), LongType()),
                 StructType([StructField("x", LongType())]),
             ]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import UserDict
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 
 import numpy as np
@@ -18,6 +18,7 @@ from cassieq_spark.schemas.to_rows import to_dicts, to_json
 ALL = parse_ddl(
     "flag boolean, small tinyint, large bigint, x double, price decimal(10,2), name string, "
     "data binary, day date, at timestamp, local timestamp_ntz, took interval day to second, "
+    "opens time(6), "
     "stops array<struct<zone:int,names:map<string,date>>>, counts map<int,float>"
 )
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -33,6 +34,7 @@ ROW = {
     "at": NOON.replace(microsecond=500_000),
     "local": NOON.replace(tzinfo=None),
     "took": timedelta(days=-1, microseconds=1),
+    "opens": time(8, 30, 0, 7),
     "stops": [{"zone": 1, "names": {"a": date(2026, 1, 1)}}, None],
     "counts": {1: 0.5, 2: None},
 }
@@ -48,6 +50,7 @@ IN_JSON = {
     "at": "2026-11-22T12:00:00.500000Z",
     "local": "2026-11-22T12:00:00",
     "took": "-PT86399.999999S",
+    "opens": "08:30:00.000007",
     "stops": [{"zone": 1, "names": {"a": "2026-01-01"}}, None],
     "counts": [{"key": 1, "value": 0.5}, {"key": 2, "value": None}],
 }
@@ -134,6 +137,8 @@ def test_a_value_of_another_kind_is_taken_if_nothing_is_lost(ddl, given, expecte
         ),
         ("a timestamp_ntz", NOON, "it must have no time zone"),
         ("a interval day to second", timedelta.max, "does not fit"),
+        ("a time", time(8, tzinfo=UTC), "it must have no time zone"),
+        ("a time", NOON, "does not fit type time"),
         ("a array<int>", "abc", "does not fit type array<int>"),
         ("a array<int not null>", [1, None], "column 'a.element', row 1 .*: it is null"),
         ("a map<string,int>", {None: 1}, "column 'a.key', row 1 .*: it is null"),
@@ -204,6 +209,8 @@ def test_rows_are_many(rows):
         ("a timestamp", '"2026-11-22T14:00:00+02:00"', NOON),
         ("a timestamp", '"2026-11-22 12:00:00.000000000z"', NOON),
         ("a timestamp_ntz", '"2026-11-22T12:00"', NOON.replace(tzinfo=None)),
+        ("a time", '"08:30"', time(8, 30)),
+        ("a time", '"08:30:00.500000000"', time(8, 30, 0, 500_000)),
         ("a interval day to second", '"P1DT2H3M4.5S"', timedelta(1, 4.5, 0, 0, 3, 2)),
         ("a map<string,int>", '[{"key": "x", "value": 1}]', {"x": 1}),
     ],
@@ -236,6 +243,11 @@ def test_json_is_read_without_loss(ddl, text, expected):
         ("a timestamp", "1", "does not fit type timestamp"),
         ("a timestamp_ntz", '"2026-11-22T12:00:00Z"', "e.g. '2026-11-22T12:00:00.5'"),
         ("a interval day to second", '"PT"', "e.g. 'PT1.5S'"),
+        ("a time", '"8:30"', "e.g. '12:00:00.5'"),
+        ("a time", '"08:30Z"', "e.g. '12:00:00.5'"),
+        ("a time", '"24:00:00"', "does not fit type time"),
+        ("a time", '"08:30:00.0000001"', "which has microseconds"),
+        ("a time", "5", "e.g. '12:00:00.5'"),
         ("a interval day to second", '"P1Y"', "e.g. 'PT1.5S'"),
         ("a interval day to second", '"P999999999DT9999999999H"', "does not fit"),
     ],
