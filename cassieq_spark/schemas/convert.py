@@ -186,6 +186,9 @@ def _misfit(array: pa.Array, field: pa.Field, exact: bool) -> _Misfit | None:
 
 def _shown(value: pa.Array) -> str:
     """The only value of an array, shortened."""
+    if of.is_time(value.type):
+        # Python lacks nanoseconds, and takes a time of another day for one of this.
+        return str(value.cast(_STRING)[0])
     try:
         python = value[0].as_py()
         text = ascii(python) if isinstance(python, str) else str(python)

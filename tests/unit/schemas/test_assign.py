@@ -156,6 +156,15 @@ def test_a_value_that_does_not_fit_is_named_with_its_row(columns: dict[str, obje
         assign(pa.table(columns), TRIPS)
 
 
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(1, "00:00:00.000000001 of type"), (86_400_000_000_000, "out of range: 86400000000000> of")],
+)
+def test_a_time_that_does_not_fit_is_shown_with_all_of_its_digits(count: int, told: str):
+    with pytest.raises(MessageError, match=f"{told} .*, which has whole microseconds of a day"):
+        assigned("a time", a=pa.array([count], pa.int64()).view(pa.time64("ns")))
+
+
 def test_rows_are_counted_over_chunks():
     chunks = pa.chunked_array([[1, 2], [3], [4, 2**40, 5]])
 
