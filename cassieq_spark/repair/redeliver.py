@@ -248,8 +248,8 @@ def _overdue(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[
     else:
         yield (
             f"{count} message(s) of group {group!r} have been due for up to {since}, and no "
-            "reader takes them; start a reader, or delete the group: cassieq group delete "
-            f"{queue.name} {group}"
+            "reader takes them, unless its retryBackoff is longer; start a reader, or delete the "
+            f"group: cassieq group delete {queue.name} {group}"
         )
 
 
