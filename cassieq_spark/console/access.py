@@ -171,7 +171,7 @@ class Access:
             is_ours = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
         else:
             # The scheme may be another one behind a proxy.
-            is_ours = urlsplit(origin).netloc == request.headers.get("host", "")
+            is_ours = _netloc(origin) == request.headers.get("host", "")
         if not is_ours:
             raise ConsoleRefusedError(
                 f"this form comes from {origin or 'another site'}, and not from a page of this "
@@ -293,3 +293,11 @@ def own_path(given: str, root: str) -> str:
 
 def _path(request: Request) -> str:
     return request.scope.get("root_path") or "/"
+
+
+def _netloc(origin: str) -> str | None:
+    """Host and port of an origin; None if it is no URL."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None

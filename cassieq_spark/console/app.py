@@ -135,12 +135,12 @@ class Console:
             ],
             exception_handlers={HTTPException: self._no_page},
         )
+        # It would redirect to the host that the request names.
+        app.router.redirect_slashes = False
         self._app = SafeAnswers(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        if scope["type"] == "http":
-            self.watcher.start()
         await self._app(scope, receive, send)
 
     def close(self) -> None:
@@ -154,6 +154,8 @@ class Console:
                 session = self.access.session_of(request)
                 if session is None:
                     return self._ask_for_key(request)
+                # Not for strangers: it reads Cassandra from then on.
+                self.watcher.start()
                 call = PageCall(self, request, session)
                 if request.method != "POST":
                     return await self._handle(page, call)

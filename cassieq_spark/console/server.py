@@ -65,6 +65,8 @@ def serve(
         log_level="error",
         access_log=False,
         server_header=False,
+        # Anybody could write another address into the log of what was changed.
+        proxy_headers=False,
         timeout_graceful_shutdown=_GRACE,
     )
     config.limiter = ConnectionLimiter(_LIMITS)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from cassieq_spark.errors import NEW_CHECKPOINT, InvariantError, QueueStateError
-from cassieq_spark.model import LedgerBlock, PendingBlock, QueueId, Range, SinkBatch
+from cassieq_spark.model import LedgerBlock, PendingBlock, QueueId, Range, SinkBatch, validate_name
 from cassieq_spark.store.decoded import decoded, demand, demand_counts
 from cassieq_spark.store.protocol import (
     Insert,
@@ -289,7 +289,9 @@ def group_of(row: Row) -> Group:
     """Decode a group row."""
     values: Any = row
     demand_counts(row, "starts_at", "groups_version")
-    return Group(values["name"], values["starts_at"], values["groups_version"])
+    # Names stand in commands to copy, and complete those that are being typed.
+    name = validate_name("group", values["name"])
+    return Group(name, values["starts_at"], values["groups_version"])
 
 
 def group_values(starts_at: int, registered_as: int) -> Values:
@@ -318,7 +320,7 @@ def seek_pin_of(row: Row) -> SeekPin:
     """Decode a seek pin row."""
     values: Any = row
     demand_counts(row, "starts_at")
-    return SeekPin(values["position"], values["name"], values["starts_at"])
+    return SeekPin(values["position"], validate_name("group", values["name"]), values["starts_at"])
 
 
 def seek_pin_values(position: int) -> Values:

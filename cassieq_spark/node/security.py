@@ -80,6 +80,7 @@ class Security:
             certificate = keytool("-exportcert", "-rfc", "-alias", "ca")
             # Java would choose between two keys; and nobody can sign others with this CA.
             keytool("-delete", "-alias", "ca")
+            keys.chmod(0o600)
             self._write(self.ca, certificate)
         return NodeTls(identity=keys, ca=self.ca, password=password_file.read_text())
 

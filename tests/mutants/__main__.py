@@ -21,7 +21,7 @@ from tests.mutants.mutant import PACKAGE, ROOT, Mutant
 
 _WIDTH = 160
 #: Processor time that all of the tests take at the most, when nothing is wrong.
-_OF_ALL = timedelta(minutes=10)
+_OF_ALL = timedelta(minutes=20)
 
 
 def main(arguments: Sequence[str]) -> int:

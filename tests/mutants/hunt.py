@@ -16,7 +16,7 @@ from os.path import normpath
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.mutants.mutant import PACKAGE, Mutant
+from tests.mutants.mutant import PACKAGE, ROOT, Mutant
 
 _COPIED = (PACKAGE, "tests")
 _LEFT_OUT = shutil.ignore_patterns("integration", ".hypothesis")
@@ -101,7 +101,9 @@ def _stages(mutant: Mutant, *, by_units: bool) -> Iterator[tuple[str, Sequence[s
     if by_units:
         own = f"unit/{mutant.file.partition('/')[0]}"
         near = [normpath(f"property/{name}") for name in mutant.tests if name.startswith("..")]
-        near += [name for name in UNIT_TESTS if name.startswith(own)]
+        near += [name for name in UNIT_TESTS if name.startswith(own)] or (
+            [own] if (ROOT / "tests" / own).is_dir() else []
+        )
         if near:
             yield "dev", near
         yield "dev", [name for name in UNIT_TESTS if name not in near]

@@ -122,6 +122,11 @@ def check_account(name: str) -> str:
     return name
 
 
+def is_account(name: str) -> bool:
+    """Whether an account can have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def full_name(account: str, queue: str) -> str:
     """The name of an account's queue, as Spark and the client know it.
 

@@ -42,6 +42,8 @@ _QUEUE_PATH = re.compile(
 _Handler = Callable[[Request], Awaitable[Response]]
 _DESCRIPTION = openapi.description(ENDPOINTS)
 _REASONS = {404: "not found", 405: "method not allowed"}
+#: Of a path in the log and in answers.
+_LONGEST_PATH = 1_000
 
 
 def make_app(
@@ -80,12 +82,14 @@ def make_app(
             _route("GET", "/openapi.json", _describe),
             _route("GET", "/swagger.json", _describe),
             *openapi.routes(),
-            *([Mount("/console", console)] if console else []),
+            *([Route("/console", _console), Mount("/console", console)] if console else []),
         ],
         middleware=[cors] if origins else [],
         exception_handlers={HTTPException: _no_route},
         lifespan=lifespan,
     )
+    # It would redirect to the host that the request names, before any check.
+    app.router.redirect_slashes = False
     # CORS adds headers to every answer, so it needs the whole stack.
     return app if origins else _Shortcut(app, serving)
 
@@ -194,17 +198,18 @@ def _names(path: Mapping[str, str]) -> dict[str, str]:
 def _log(request: Request, endpoint: Endpoint, status: int, took: float) -> None:
     if not logger.isEnabledFor(logging.INFO):
         return
-    # Without the query, which has receipts and signatures.
+    # Without the query, which has receipts and signatures; and a stranger's may be of any length.
+    path = request.scope["path"][:_LONGEST_PATH]
     logger.info(
         "%s %s %d",
         request.method,
-        request.scope["path"],
+        path,
         status,
         extra={
             "action": REQUEST,
             "operation": endpoint.operation,
             "method": request.method,
-            "path": request.scope["path"],
+            "path": path,
             "status": status,
             "duration_ms": round(took * 1000, 1),
             "client": request.client.host if request.client else None,
@@ -218,6 +223,11 @@ async def _health(_: Request) -> Response:
     return JSONResponse({"status": "alive"})
 
 
+async def _console(_: Request) -> Response:
+    """To its first page, relative to what the request names."""
+    return Response(status_code=307, headers={"Location": "console/"})
+
+
 async def _describe(_: Request) -> Response:
     return JSONResponse(_DESCRIPTION)
 
@@ -228,4 +238,4 @@ async def _no_route(request: Request, error: Exception) -> Response:
     headers = dict(getattr(error, "headers", None) or {})
     reason = _REASONS.get(status, "not served")
     refused = RefusedError(f"{reason}; see /openapi.json", status, headers)
-    return answer_to(refused, "none", {"path": request.scope["path"]})
+    return answer_to(refused, "none", {"path": request.scope["path"][:_LONGEST_PATH]})

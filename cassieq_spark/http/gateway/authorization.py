@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http.accounts import Account, AccountKey, Accounts, Permission, Right
+from cassieq_spark.http.accounts.account import is_account
 from cassieq_spark.http.accounts.signing import (
     BODY_DIGEST,
     NONCE,
@@ -215,6 +216,8 @@ class Authorizer:
         self._kept.pop(account, None)
 
     async def _look_up(self, name: str) -> Account | None:
+        if not is_account(name):
+            return None
         kept = self._kept.get(name)
         now = time.monotonic()
         if kept is None or kept[0] < now:

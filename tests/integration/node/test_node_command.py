@@ -62,6 +62,7 @@ def test_a_node_with_a_log_in_and_tls_is_used_by_the_commands_and_keeps_its_data
     assert "the address comes from --contact-points" in unheard
     assert received == "hello\n"
     assert (again["username"], again["ca_file"]) == ("admin", node["ca_file"])
+    assert stat.S_IMODE((data / "security" / "node.p12").stat().st_mode) == 0o600
     for name in ("password_file", "ca_file"):
         mode = Path(node[name]).stat().st_mode
         assert stat.S_IMODE(mode) == 0o600, name

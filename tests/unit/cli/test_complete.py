@@ -12,8 +12,13 @@ from typer.main import get_command
 
 from cassieq_spark.cli import app, complete
 from cassieq_spark.client import Client
+from cassieq_spark.errors import InvariantError
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import group_key, group_values
+from cassieq_spark.model import QueueId
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Insert, partition_of_ledger
 
 PROGRAM = get_command(app)
 
@@ -104,3 +109,19 @@ def test_without_a_cluster_it_is_silent(tmp_path: Path):
     )
 
     assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("name", ["$(touch pwned)", "b;ls", "b\x1b[2J", "b\nbilling"])
+def test_a_name_that_no_group_can_have_is_not_completed(
+    seen: list[ConnectionOptions], monkeypatch: pytest.MonkeyPatch, name: str
+):
+    """Whoever may write to the table can store it, and the shell would carry it out."""
+    del seen
+    store = complete.open_store(ConnectionOptions())
+    ledger = partition_of_ledger(QueueId("orders@1"))
+    assert store.cas(ledger, [Insert(group_key(name), group_values(0, 1), if_absent=True)])
+    monkeypatch.setenv("COMP_WORDS", "cassieq group seek orders ")
+
+    assert completed("group seek orders ") == []
+    with pytest.raises(InvariantError, match="we write no such row"):
+        Ledger(store, QueueId("orders@1")).read_groups()

@@ -292,3 +292,30 @@ def test_a_default_port_is_left_out_of_a_name():
 def test_without_a_key_no_key_is_right():
     assert not Access(None).is_key("")
     assert not Access(None).is_key("None")
+
+
+@pytest.mark.parametrize("path", ["/login", "/logout", "/theme"])
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "//", "\\\\x"])
+def test_an_origin_that_is_no_url_is_another_one(guarded: Visitor, path: str, origin: str):
+    assert guarded.post(path, {"key": KEY}, origin=origin).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/login/", "/queues/orders/", "/repair/", "//evil.example/"])
+def test_nobody_is_sent_to_the_host_that_a_request_names(guarded: Visitor, path: str):
+    answer = guarded.get(path, host="127.0.0.1:8081")
+
+    assert "evil.example" not in answer.headers.get("location", "").partition("?")[0]
+    assert not answer.headers.get("location", "").startswith("http")
+
+
+def test_strangers_do_not_let_the_console_read_cassandra(guarded: Visitor):
+    begun: list[bool] = []
+    guarded.console.watcher.start = lambda: begun.append(True)  # type: ignore[method-assign]
+
+    for path in PATHS:
+        guarded.get(path)
+    assert begun == []
+
+    log_in(guarded)
+    guarded.get("/")
+    assert begun

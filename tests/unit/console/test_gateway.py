@@ -53,7 +53,12 @@ def test_it_asks_for_the_admin_key_and_then_shows_the_queues(administrator: Visi
     words = words_of(administrator.page("/console/"))
 
     assert "orders billing 16" in words
-    assert administrator.get("/console").headers["location"].endswith("/console/")
+    assert administrator.get("/console").headers["location"] == "console/"
+    for path in ("/console/login/", "/health/", "/api/v1/accounts/acme/queues/"):
+        assert administrator.get(path, host="evil.example").headers.get("location") in {
+            None,
+            "/console/login?to=%2Fconsole%2Flogin%2F",
+        }
 
 
 def test_every_link_and_form_of_its_pages_stays_below_it(administrator: Visitor):

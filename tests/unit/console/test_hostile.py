@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 
 import cassieq_spark.console
 from cassieq_spark.client import Client
-from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.registration import ensure_group
-from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import group_key, group_values
 from cassieq_spark.producer.new_message import NewMessage
 from cassieq_spark.repair.report import QueueReport, Report
 from cassieq_spark.repair.runs import Recorder
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Insert, partition_of_ledger
 from tests.unit.console.visitor import Visitor, visiting
 
 MARK = "hostile-mark"
@@ -113,13 +112,15 @@ def hostile() -> Iterator[Visitor]:
     """A console of a store in which everything is hostile that can be."""
     store = MemoryStore()
     client = Client.from_store(store)
-    queue = client.create_queue("plain")
+    client.create_queue("plain")
     client.put_many("plain", [NewMessage(evil, evil, {evil: evil, "b": EVIL[0]}) for evil in EVIL])
     for evil in EVIL:
         (message,) = client.receive("plain", "workers")
         client.reject(message, reason=evil)
         # No reader makes such a group; somebody who may write to the tables does.
-        ensure_group(ConsumerGroup(Ledger(store, queue.queue_id), evil), starting="earliest")
+        spoilt = client.create_queue(f"spoilt-{EVIL.index(evil)}")
+        row = Insert(group_key(evil), group_values(0, 1), if_absent=True)
+        assert store.cas(partition_of_ledger(spoilt.queue_id), [row])
     names = ["`" + evil.replace("`", "``") + "`" for evil in EVIL]
     columns = ", ".join(f"{name} string" for name in names)
     client.create_queue("typed", schema=columns)

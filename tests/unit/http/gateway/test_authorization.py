@@ -13,10 +13,12 @@ from cassieq_spark.http.accounts import Accounts, Right, Secrets, sign_request
 from cassieq_spark.http.gateway.authorization import Authorizer, Grant, Replays, check_body
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.stores import CountingStore
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 SKEW = 60 * SECOND
+SECRET = "0123456789-abcdefghijklmnopqrstu"
 PATH = "/api/v1/accounts/acme/queues/orders/messages"
 
 
@@ -32,7 +34,7 @@ class Door:
     """An account, and what lets it in; the clock stands still."""
 
     def __init__(self) -> None:
-        accounts = Accounts(MemoryStore(), Secrets(("0123456789-abcdefghijklmnopqrstu",)))
+        accounts = Accounts(MemoryStore(), Secrets((SECRET,)))
         self.key = str(accounts.create("acme").keys[0].key)
         self.now = NOON
         self.authorizer = Authorizer(accounts, SKEW, clock=lambda: self.now)
@@ -176,3 +178,16 @@ def test_signatures_are_remembered_as_long_as_they_are_good_and_no_longer():
     much_later = NOON + SKEW + 3 * SECOND
     assert replays.is_new("d", much_later, much_later)
     assert replays.is_new("e", much_later, much_later)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 32_000, "a b", "../acme", "acme\n", "\U0001f600"])
+def test_of_a_name_that_no_account_can_have_nothing_is_read_or_kept(door: Door, name: str):
+    counting = CountingStore(door.authorizer._accounts._store)
+    authorizer = Authorizer(Accounts(counting, Secrets((SECRET,))), SKEW)
+    request = Request({"type": "http", "headers": [], "query_string": b""})
+
+    with pytest.raises(RefusedError):
+        asyncio.run(authorizer.check(request, name, "orders", Right.PUT_MESSAGE))
+
+    assert authorizer._kept == {}
+    assert counting.read_count == 0
