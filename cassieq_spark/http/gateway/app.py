@@ -42,6 +42,9 @@ _QUEUE_PATH = re.compile(
 _Handler = Callable[[Request], Awaitable[Response]]
 _DESCRIPTION = openapi.description(ENDPOINTS)
 _REASONS = {404: "not found", 405: "method not allowed"}
+#: Headers of each answer of an endpoint. No cache may keep it, also where a signed URL stands for
+#: a key; and a browser may not take the bytes of strangers for a page.
+_PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 #: Of a path in the log and in answers.
 _LONGEST_PATH = 1_000
 
@@ -141,6 +144,7 @@ class _Serving:
                 if isinstance(error, RefusedError) and error.quota is not None:
                     gateway.metrics.refused(error.quota)
                 response = answer_to(error, endpoint.operation, _names(request.path_params))
+            response.headers.update(_PRIVATE)
             took = time.perf_counter() - began
             gateway.metrics.answered(endpoint.operation, response.status_code, took)
             _log(request, endpoint, response.status_code, took)

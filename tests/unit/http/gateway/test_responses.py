@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from cassieq_spark.client import StoredMessage
 from cassieq_spark.http.gateway import responses
 from cassieq_spark.http.gateway.admission import Admission
+from cassieq_spark.http.gateway.requests import ENDPOINTS, Endpoint
 from cassieq_spark.http.gateway.responses import (
     LargeResponse,
     answer_with,
@@ -20,6 +22,8 @@ from cassieq_spark.http.gateway.responses import (
 )
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.settings.gateway import Limits
+from cassieq_spark.store.memory import MemoryStore
+from tests.support.gateway import InProcess
 
 MIB = 1 << 20
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -126,3 +130,25 @@ def test_objects_are_utf_8():
 
 async def _nothing() -> Any:
     raise AssertionError
+
+
+@pytest.fixture(scope="module")
+def answering() -> Iterator[InProcess]:
+    with InProcess(MemoryStore()) as queues:
+        queues.queue("orders")
+        yield queues
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda each: f"{each.method} {each.path}")
+def test_no_cache_may_keep_an_answer_and_no_browser_guess_what_it_is(
+    endpoint: Endpoint, answering: InProcess
+):
+    path = endpoint.path.format_map(defaultdict(lambda: "x", account="acme", queue="orders"))
+
+    for key in ("wrong", answering.key):
+        request = answering._http.request(
+            endpoint.method, path, headers={"Authorization": f"Key {key}"}
+        )
+        answer = answering._runner.run(request)
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-content-type-options"] == "nosniff"
