@@ -72,6 +72,7 @@ lint: $(STAMP) ## Format, style, layers, spelling, project file, workflows
 	$(BIN)/codespell
 	$(BIN)/validate-pyproject pyproject.toml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --quiet --offline --min-severity medium .github/workflows
 
 .PHONY: types
 types: $(STAMP) ## Types, strictly

@@ -17,6 +17,7 @@ from tests.docs.pages import ROOT
 
 FOLDER = ROOT / ".github" / "workflows"
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yml")}
+PINNED = re.compile(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}")
 TARGETS = re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
@@ -66,6 +67,25 @@ def test_only_the_job_that_needs_a_right_has_it():
     }
 
     assert rights == {"publish": {"id-token": "write"}, "site": {"contents": "write"}}
+
+
+def test_what_others_have_written_is_named_by_its_digest():
+    """A branch or a tag may be moved; a step beside it would run what it then is."""
+    for name, workflow in WORKFLOWS.items():
+        for job in workflow["jobs"].values():
+            for used in [job.get("uses"), *(step.get("uses") for step in job.get("steps", ()))]:
+                assert used is None or used.startswith("./") or PINNED.fullmatch(used), name
+
+
+def test_no_step_leaves_a_token_for_those_behind_it():
+    for workflow in WORKFLOWS.values():
+        for job in workflow["jobs"].values():
+            for step in job.get("steps", ()):
+                if step.get("uses", "").startswith("actions/checkout@"):
+                    assert step["with"]["persist-credentials"] is False
+    *before, last = WORKFLOWS["release"]["jobs"]["site"]["steps"]
+    assert "github.token" not in str(before)
+    assert "make" not in last["run"]
 
 
 @pytest.mark.parametrize("version", ["9.9.9", f"{cassieq_spark.__version__}1", ""])
