@@ -134,43 +134,62 @@ _ATOMIC_VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 @st.composite
 def histories(draw: Callable[..., Any], *, most: int = 4) -> list[pa.Schema]:
-    """Versions of a schema, of which each is safe after those before it."""
-    fresh = iter(_LETTERS)
+    """Versions of a schema, each safe after those before it; what was dropped may come back."""
     first = draw(schemas(st.sampled_from([digit * 4 for digit in "0123456789"]), depth=2))
     versions = [first]
+    change = _Change(draw)
     for _ in range(draw(st.integers(1, most - 1))):
-        versions.append(pa.schema(_changed(draw, list(versions[-1]), fresh)))
+        versions.append(pa.schema(change.fields(list(versions[-1]), ())))
     return versions
 
 
-def _changed(draw: Callable[..., Any], fields: list[pa.Field], fresh: Any) -> list[pa.Field]:
-    kept = []
-    for field in fields:
-        # Something has to be left.
-        may_go = field.nullable and len(fields) > 1 and (kept or field is not fields[-1])
-        if may_go and draw(st.integers(0, 3)) == 0:
-            continue
-        kept.append(_changed_field(draw, field, fresh))
-    kept = kept or [_changed_field(draw, fields[-1], fresh)]
-    if draw(st.booleans()) and (name := next(fresh, None)):
-        kept.insert(draw(st.integers(0, len(kept))), pa.field(name, draw(types(NAMES, 1))))
-    return kept
+class _Change:
+    """Makes version after version of one schema.
 
+    Args:
+        draw: What chooses.
+    """
 
-def _changed_field(draw: Callable[..., Any], field: pa.Field, fresh: Any) -> pa.Field:
-    nullable = field.nullable or draw(st.booleans())
-    return pa.field(field.name, _changed_type(draw, field.type, fresh), nullable)
+    def __init__(self, draw: Callable[..., Any]) -> None:
+        self._draw = draw
+        self._fresh = iter(_LETTERS)
+        #: What was dropped, by the path of what it was in: it may come back.
+        self._gone: dict[tuple[str, ...], list[pa.Field]] = {}
 
+    def fields(self, fields: list[pa.Field], path: tuple[str, ...]) -> list[pa.Field]:
+        gone = self._gone.setdefault(path, [])
+        back = [field for field in gone if self._draw(st.booleans())]
+        kept, dropped = [], []
+        for field in fields:
+            # Something has to be left.
+            may_go = field.nullable and len(fields) > 1 and (kept or field is not fields[-1])
+            if may_go and self._draw(st.integers(0, 3)) == 0:
+                dropped.append(field)
+            else:
+                kept.append(self._field(field, path))
+        for field in back:
+            gone.remove(field)
+            again = self._field(field, path).with_nullable(True)
+            kept.insert(self._draw(st.integers(0, len(kept))), again)
+        gone += dropped
+        if self._draw(st.booleans()) and (name := next(self._fresh, None)):
+            added = pa.field(name, self._draw(types(NAMES, 1)))
+            kept.insert(self._draw(st.integers(0, len(kept))), added)
+        return kept
 
-def _changed_type(draw: Callable[..., Any], type_: pa.DataType, fresh: Any) -> pa.DataType:
-    if of.is_struct(type_):
-        return pa.struct(_changed(draw, list(type_), fresh))
-    if of.is_list(type_):
-        return pa.list_(_changed_field(draw, parts(type_)[0], fresh))
-    if of.is_map(type_):
-        key, value = parts(type_)
-        return pa.map_(_widened(draw, key), _changed_field(draw, value, fresh))
-    return _wider_type(draw, type_)
+    def _field(self, field: pa.Field, path: tuple[str, ...]) -> pa.Field:
+        nullable = field.nullable or self._draw(st.booleans())
+        return pa.field(field.name, self._type(field.type, (*path, field.name)), nullable)
+
+    def _type(self, type_: pa.DataType, path: tuple[str, ...]) -> pa.DataType:
+        if of.is_struct(type_):
+            return pa.struct(self.fields(list(type_), path))
+        if of.is_list(type_):
+            return pa.list_(self._field(parts(type_)[0], path))
+        if of.is_map(type_):
+            key, value = parts(type_)
+            return pa.map_(_widened(self._draw, key), self._field(value, path))
+        return _wider_type(self._draw, type_)
 
 
 def _widened(draw: Callable[..., Any], field: pa.Field) -> pa.Field:
