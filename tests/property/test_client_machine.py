@@ -19,6 +19,7 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.consumer import consumer as consumer_module
+from cassieq_spark.errors import BatchChangedError
 from cassieq_spark.queues import alter_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Slice, partition_of_group
@@ -36,6 +37,8 @@ DURATIONS = st.sampled_from([MOMENT, LEASE, 2 * LEASE])
 DELAYS = st.just(timedelta(0)) | DURATIONS
 SOME = st.lists(st.integers(0, 100), min_size=1, max_size=4)
 FAULTS = st.none() | st.sampled_from(Fault)
+#: Idempotency keys.
+NAMES = st.sampled_from("ab")
 #: What no queue takes, in what is put between good messages.
 BAD = st.sampled_from(
     [
@@ -98,6 +101,8 @@ class ClientMachine(RuleBasedStateMachine):
         self.clients = (self.client, Client.from_store(self.store))
         self.desks = [each.exchange("q", "g") for each in self.clients]
         self.gateway = InlineGateway(self.client)
+        # Idempotency keys: the first message that each has put, and how many.
+        self.names: dict[str, tuple[int, int]] = {}
         # For each exchange, and the gateway: the version of the schema that it knows at least.
         self.known = [0, 0, 0]
         self.most_filled = 0
@@ -137,6 +142,28 @@ class ClientMachine(RuleBasedStateMachine):
                 futures.append(producer.put(value))
         assert [each.result(0) for each in futures] == list(range(first, first + count))
         self._is_put(values)
+
+    @rule(name=NAMES, count=st.integers(1, 3), same=st.booleans(), fault=FAULTS)
+    def put_under_a_key(self, name: str, count: int, fault: Fault | None, *, same: bool) -> None:
+        """For the first time, or again with the same content, or with another one."""
+        at = len(self.values)
+        self.store.fault = fault
+        if name not in self.names:
+            values = [self._value(number) for number in range(at, at + count)]
+            monotons = self.client.put_many("q", values, idempotency_key=name)
+            assert monotons is not None
+            assert (monotons.start, monotons.stop) == (at, at + count)
+            self.names[name] = (at, count)
+            self._is_put(values)
+        elif not same:
+            other = [self._value(at)] * count
+            with pytest.raises(BatchChangedError):
+                self.client.put_many("q", other, idempotency_key=name)
+        elif self.schema is None or self.written_by[self.names[name][0]] == self.schema.now:
+            first, of_key = self.names[name]
+            values = [self.values[number] for number in range(first, first + of_key)]
+            assert self.client.put_many("q", values, idempotency_key=name) is None
+        self.store.fault = None
 
     @rule(bad=BAD)
     def put_what_no_queue_takes(self, bad: dict[str, Any]) -> None:
