@@ -2878,7 +2878,7 @@ MUTANTS = (
         "a clock that is ahead",
         "store/cassandra/clocks.py",
         "min([_ours(), *others])",
-        "_ours()",
+        "min([_ours()])",
     ),
     Mutant(
         "a node whose clock most contradict is asked like the others",

@@ -69,14 +69,23 @@ class NodeClocks:
         at = time.monotonic()
         self._seen[address] = _Seen(wall.timestamp() - at, clock.timestamp() - at, at)
 
+    def forget(self, address: str) -> None:
+        """Forget a node, which is no longer part of the cluster."""
+        self._seen.pop(address, None)
+        self._outvoted -= {address}
+
     def knows_another(self, address: str) -> bool:
         """Whether the clock of any other node was seen lately."""
         return bool(self._lately() - {address})
 
     def ahead(self, address: str) -> timedelta:
-        """How far a node's clock, which was seen, is ahead of the earliest of all clocks."""
-        others = (self._seen[each].ahead for each in self._lately() - {address})
-        return timedelta(seconds=self._seen[address].ahead - min([_ours(), *others]))
+        """How far a node's clock is ahead of the earliest of all; zero if it was not seen."""
+        seen, since = dict(self._seen), self._since()
+        others = (
+            each.ahead for name, each in seen.items() if name != address and each.at >= since
+        )
+        earliest = min([_ours(), *others])
+        return timedelta(seconds=seen[address].ahead - earliest if address in seen else 0)
 
     @property
     def outvoted(self) -> frozenset[str]:
@@ -85,7 +94,8 @@ class NodeClocks:
 
     def is_doubtful(self, address: str) -> bool:
         """Whether to `vote`: a node, which was seen, contradicts this process, or was outvoted."""
-        return bool(self._outvoted) or _contradict(self._seen[address], _ours())
+        seen = self._seen.get(address)
+        return seen is not None and (bool(self._outvoted) or _contradict(seen, _ours()))
 
     def take_witnesses(self, address: str, nodes: Iterable[str]) -> list[str]:
         """Which other nodes to ask for their clocks before a vote; each once a minute.
@@ -113,15 +123,19 @@ class NodeClocks:
         more than half of them differ from one of its clocks by more than `CLOCKS_APART`: never by
         this process alone.
         """
-        clocks = {each: self._seen[each] for each in self._lately()}
+        since = self._since()
+        clocks = {each: seen for each, seen in list(self._seen.items()) if seen.at >= since}
         before = self._outvoted
         lost = frozenset(each for each in clocks if _is_outvoted(each, clocks))
         self._outvoted = lost | (before - clocks.keys())
         return lost - before
 
     def _lately(self) -> frozenset[str]:
-        since = time.monotonic() - REMEMBERED.total_seconds()
+        since = self._since()
         return frozenset(address for address, each in list(self._seen.items()) if each.at >= since)
+
+    def _since(self) -> float:
+        return time.monotonic() - REMEMBERED.total_seconds()
 
 
 def judge(driver: Session, clocks: NodeClocks, host: Host) -> bool:
@@ -184,7 +198,8 @@ class NodesThatComeUp(HostStateListener):  # type: ignore[misc]
         """Nothing."""
 
     def on_remove(self, host: Host) -> None:
-        """Nothing."""
+        """Forget the node."""
+        self._clocks.forget(host.address)
 
 
 class RightClocksFirst(TokenAwarePolicy):  # type: ignore[misc]

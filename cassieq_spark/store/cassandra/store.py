@@ -16,7 +16,7 @@ from cassandra.query import BatchStatement, BatchType
 
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, block_timestamp
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store.cassandra.clocks import judge
+from cassieq_spark.store.cassandra.clocks import NodeClocks, judge
 from cassieq_spark.store.cassandra.mapping import Request
 from cassieq_spark.store.cassandra.promises import read_serially
 from cassieq_spark.store.cassandra.requests import ChunkReader, Pipeline, bind, execute
@@ -97,15 +97,13 @@ class CassandraStore:
                 execute, session, statement, profile=READ, request=Request.READ, doing=doing
             )
         )
-        found, host = _read_all(read)
-        if found:
-            session.clocks.see(host.address, *found[0][-2:])
-            if judge(session.driver, session.clocks, host):
-                # Others are asked first by now, and plans go by the clock of the read.
-                found, _ = _read_all(read)
+        found, here, host = _read_all(session.clocks, read)
+        if host is not None and judge(session.driver, session.clocks, host):
+            # Others are asked first by now, and plans go by the clock of the read.
+            found, here, _ = _read_all(session.clocks, read)
         columns = columns_of(partition.table)
         rows = [dict(zip(columns, row[:-2], strict=True)) for row in found]
-        return Rows(rows, found[0][-1], datetime.now(UTC)) if found else Rows(rows)
+        return Rows(rows, found[0][-1], here) if found else Rows(rows)
 
     def write_row(
         self,
@@ -206,11 +204,18 @@ def page_rows(which: Slice) -> int | None:
     return None if len(which.kinds) > 1 else _PAGE_ROWS
 
 
-def _read_all(read: Callable[..., ResultSet]) -> tuple[list[tuple[Any, ...]], Host]:
-    """All rows, and the node that answered with the first page."""
-    first, *others = _pages(read)
-    rows = first.current_rows + [row for page in others for row in page.current_rows]
-    return rows, first.response_future.coordinator_host
+def _read_all(
+    clocks: NodeClocks, read: Callable[..., ResultSet]
+) -> tuple[list[tuple[Any, ...]], datetime | None, Host | None]:
+    """All rows; when the first of them came by our clock, and from which node."""
+    found: list[tuple[Any, ...]] = []
+    here, host = None, None
+    for page in _pages(read):
+        if not found and page.current_rows:
+            here, host = datetime.now(UTC), page.response_future.coordinator_host
+            clocks.see(host.address, *page.current_rows[0][-2:])
+        found += page.current_rows
+    return found, here, host
 
 
 def _pages(read: Callable[..., ResultSet]) -> Iterator[ResultSet]:

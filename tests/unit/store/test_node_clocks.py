@@ -226,6 +226,10 @@ def test_a_node_that_comes_up_is_asked_for_its_clock(cluster: Cluster):
 
     cluster.hangs = {C}
     listener.on_up(cluster.host(C))
+    assert cluster.clocks.outvoted == {A}
+
+    listener.on_remove(cluster.host(A))
+    assert cluster.clocks.outvoted == frozenset()
 
 
 def test_an_outvoted_node_is_warned_of_once(cluster: Cluster, caplog: pytest.LogCaptureFixture):
