@@ -2891,8 +2891,8 @@ MUTANTS = (
         "what a node whose clock most contradict has read is used",
         "a clock that is behind",
         "store/cassandra/store.py",
-        "if judge(session.driver, session.clocks, host):",
-        "if judge(session.driver, session.clocks, host) and False:",
+        "if host is not None and judge(session.driver, session.clocks, host):",
+        "if host is not None and judge(session.driver, session.clocks, host) and False:",
     ),
     Mutant(
         "a node is outvoted by this process alone",
