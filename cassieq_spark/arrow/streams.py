@@ -23,7 +23,7 @@ _VERSION_5 = 4
 #: Fields of the tables Message, DictionaryBatch and RecordBatch, by their place.
 _VERSION, _HEADER, _CUSTOM = 0, 2, 4
 _DATA = 1
-_LENGTH, _BUFFERS, _COMPRESSION = 0, 2, 3
+_LENGTH, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
 #: The bytes of the decompressed length, before those of a compressed buffer; -1: not compressed.
 _PREFIX, _NOT_COMPRESSED = 8, -1
 
@@ -36,12 +36,14 @@ class Declared:
         schema: Its columns.
         rows: The rows of all its batches.
         size: The bytes of all its buffers, decompressed, including those of dictionaries.
+        values: The values of all its columns, and of what is inside of them; some take no byte.
         messages: How many batches and dictionaries it has.
     """
 
     schema: pa.Schema
     rows: int
     size: int
+    values: int
     messages: int
 
 
@@ -83,7 +85,7 @@ def declared(stream: pa.Buffer | bytes) -> Declared:
         ValueError: It is no IPC stream, or its metadata is too large.
         pyarrow.ArrowException: The same, found by Arrow.
     """
-    rows = size = count = 0
+    rows = size = values = count = 0
     messages = _messages(stream)
     first = next(messages, None)
     if first is None or first.type != "schema":
@@ -94,12 +96,12 @@ def declared(stream: pa.Buffer | bytes) -> Declared:
         if message.type not in {_BATCH, _DICTIONARY}:
             raise ValueError(f"it has a message of type {message.type}")
         try:
-            batch_rows, batch_size = _sizes(message)
+            batch_rows, batch_size, batch_values = _sizes(message)
         except struct.error as error:
             raise ValueError("its metadata points outside of it") from error
-        size += batch_size
+        size, values = size + batch_size, values + batch_values
         rows += batch_rows if message.type == _BATCH else 0
-    return Declared(schema, rows, size, count)
+    return Declared(schema, rows, size, values, count)
 
 
 def _messages(stream: pa.Buffer | bytes) -> Iterator[pa.ipc.Message]:
@@ -109,8 +111,8 @@ def _messages(stream: pa.Buffer | bytes) -> Iterator[pa.ipc.Message]:
         yield message
 
 
-def _sizes(message: pa.ipc.Message) -> tuple[int, int]:
-    """Rows of a batch or dictionary, and bytes of its buffers, decompressed."""
+def _sizes(message: pa.ipc.Message) -> tuple[int, int, int]:
+    """Rows of a batch or dictionary, bytes of its buffers, decompressed, and its values."""
     start = _Table(memoryview(message.metadata), 0)
     root = _Table(start.metadata, start.read("<I"))
     if root.number("<h", _VERSION) < _VERSION_5 and root.field(_CUSTOM):
@@ -125,22 +127,26 @@ def _sizes(message: pa.ipc.Message) -> tuple[int, int]:
         raise ValueError(f"a batch has {rows} rows")
     is_compressed = batch.field(_COMPRESSION) is not None
     body = memoryview(message.body)
-    return rows, sum(
+    size = sum(
         _decompressed(body, offset, size) if is_compressed else size
-        for offset, size in _buffers(batch)
+        for offset, size in _pairs(batch, _BUFFERS)
     )
+    return rows, size, sum(count for count, _ in _pairs(batch, _NODES))
 
 
-def _buffers(batch: _Table) -> Iterator[tuple[int, int]]:
-    """Offset and length of each buffer in the body, before it is decompressed."""
-    vector = batch.table(_BUFFERS)
+def _pairs(batch: _Table, place: int) -> Iterator[tuple[int, int]]:
+    """Offset and length of each buffer in the body, before it is decompressed.
+
+    Or the number of values of each column, and of each column inside of it, and of their nulls.
+    """
+    vector = batch.table(place)
     if vector is None:
         return
     for number in range(vector.read("<I")):
-        offset, size = struct.unpack_from("<qq", vector.metadata, vector.at + 4 + 16 * number)
-        if offset < 0 or size < 0:
-            raise ValueError("a buffer lies outside its batch")
-        yield offset, size
+        one, other = struct.unpack_from("<qq", vector.metadata, vector.at + 4 + 16 * number)
+        if one < 0 or other < 0:
+            raise ValueError("a buffer or a column lies outside its batch")
+        yield one, other
 
 
 def _decompressed(body: memoryview, offset: int, size: int) -> int:

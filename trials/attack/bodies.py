@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pyarrow as pa
 
 from tests.support.arrow_streams import stream_of
@@ -14,6 +16,8 @@ from trials.attack.verdicts import Seen, contained_if, refused_if
 _ARROW = "application/vnd.apache.arrow.stream"
 _MIB = 1 << 20
 _MUTANTS = 200
+#: Entries that take no bytes, and requests at a time.
+_MANY, _AT_ONCE = 4_000_000, 8
 _SCHEMA = "name string, marks array<bigint>, tags map<string,int>"
 
 
@@ -67,6 +71,55 @@ def arrow_views(target: Target) -> Seen:
 def arrow_rows_without_bytes(target: Target) -> Seen:
     """A million messages of nothing."""
     return _put(target, stream_of(pa.table({"value": [b""] * 1_000_000}), compression="zstd"))
+
+
+def _side_by_side(target: Target, path: str, body: bytes, kind: str) -> Seen:
+    """The same request eight times at once: what one takes is nothing, what eight take may be."""
+    queue = target.queue()
+
+    def send(_: int) -> httpx.Response:
+        headers = {"Content-Type": kind}
+        return target.victim.ask("POST", f"/{queue}{path}", content=body, headers=headers)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        told = list(pool.map(send, range(_AT_ONCE)))
+    is_refused = all(each.is_client_error for each in told)
+    return refused_if(
+        is_refused and target.serves(queue), f"{len(body)} bytes x {_AT_ONCE}: {told[0].text}"
+    )
+
+
+@attack
+def arrow_headers_without_bytes(target: Target) -> Seen:
+    """Two kilobytes are four million headers, whose names and values are empty; eight times."""
+    empty = pa.array([""] * _MANY)
+    headers = pa.MapArray.from_arrays(pa.array([0, _MANY], pa.int32()), empty, empty)
+    body = stream_of(pa.table({"value": ["x"], "headers": headers}), compression="zstd")
+    return _side_by_side(target, "/messages/batch", body, _ARROW)
+
+
+@attack
+def json_of_many_fields(target: Target) -> Seen:
+    """A line with a million fields that no message has; eight times."""
+    fields = ",".join(f'"{number}":1' for number in range(1_000_000))
+    body = f'{{"message":"x",{fields}}}'.encode()
+    return _side_by_side(target, "/messages/batch", body, "application/x-ndjson")
+
+
+@attack
+def json_of_many_headers(target: Target) -> Seen:
+    """A message with a million headers; eight times."""
+    headers = ",".join(f'"{number}":"v"' for number in range(1_000_000))
+    body = f'{{"message":"x","headers":{{{headers}}}}}'.encode()
+    return _side_by_side(target, "/messages/batch", body, "application/x-ndjson")
+
+
+@attack
+def receipts_of_many_fields(target: Target) -> Seen:
+    """An ack with a million fields that no ack has; eight times."""
+    fields = ",".join(f'"{number}":1' for number in range(1_000_000))
+    body = f'{{"popReceipts":["x"],{fields}}}'.encode()
+    return _side_by_side(target, "/messages/ack", body, "application/json")
 
 
 @attack

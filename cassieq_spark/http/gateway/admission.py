@@ -31,6 +31,8 @@ NOT_COUNTED = "gateway.not_counted"
 #: Peeks that are read and encoded at a time, as their size is known only then. Each may hold its
 #: messages and their encoding, about four times `Limits.answer_bytes`.
 _PEEKS = 2
+#: Batches that are decoded at a time. More would not be faster: decoding holds the interpreter.
+_DECODERS = 2
 #: An account gets at most a quarter of the bytes for answers.
 _SHARES = 4
 #: How long a list and a count are valid.
@@ -48,6 +50,8 @@ class Admission:
         polls: Requests that wait for messages.
         answers: Bytes of large answers that are being sent, by account.
         peeks: Limits how many peeks are read and encoded at a time.
+        decoders: Limits how many batches are decoded at a time: until a batch is decoded, only the
+            bytes of its body are counted.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -67,6 +71,7 @@ class Admission:
         )
         self.answers: Counter[str] = Counter()
         self.peeks = asyncio.Semaphore(_PEEKS)
+        self.decoders = asyncio.Semaphore(_DECODERS)
 
     def check_answers(self, account: str) -> None:
         """Refuse another answer while an account does not read those that it has.

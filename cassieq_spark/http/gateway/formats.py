@@ -12,7 +12,12 @@ from pydantic import ValidationError
 
 from cassieq_spark.arrow.streams import Declared, declared
 from cassieq_spark.client import Message, NewMessage
-from cassieq_spark.http.gateway.requests import decoded, problems
+from cassieq_spark.http.gateway.requests import (
+    MOST_MEMBERS,
+    check_members,
+    decoded,
+    problems,
+)
 from cassieq_spark.http.gateway.responses import body_of, json_object, message_json, pop_receipt
 from cassieq_spark.http.gateway.schemas import NewMessageLine
 from cassieq_spark.http.serving.errors import RefusedError
@@ -43,6 +48,10 @@ _TYPES = "value and key must be binary or string, headers a map of strings"
 _VIEWS = {pa.binary_view(), pa.string_view()}
 #: A view is four 32-bit words; the first is its length.
 _WORDS_OF_VIEW = 4
+#: A value counts as so many bytes, as some take only a bit, or none.
+_BYTES_PER_VALUE = 4
+#: Headers for each message of a batch, and of one message; no program needs as many.
+_HEADERS_PER_MESSAGE, _MOST_HEADERS = 20, 1_000
 #: Lines per message that a batch may have: some may be empty.
 _LINES_PER_MESSAGE = 2
 
@@ -76,6 +85,8 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
     """
     table, size = open_table(body, most, most_bytes, _check_columns)
     names = table.column_names
+    if "headers" in names:
+        check_headers(table.column("headers"), most)
     try:
         casts = {"value": pa.binary(), "key": pa.binary(), "headers": HEADERS}
         columns = {
@@ -118,6 +129,30 @@ def open_table(
     size = max(stream.size, sum(map(_expanded_bytes, table.columns)))
     _check_size(size, most_bytes)
     return table, size
+
+
+def check_headers(column: pa.ChunkedArray, most: int) -> None:
+    """Refuse more headers than a program needs: each becomes objects of Python, also an empty one.
+
+    Args:
+        column: The headers of each row.
+        most: How many messages a batch may have.
+
+    Raises:
+        RefusedError: 400; there are too many in a row, or in all rows.
+    """
+    total = 0
+    for chunk in column.chunks:
+        ends = chunk.offsets
+        counts = pc.subtract(ends.slice(1), ends.slice(0, len(chunk)))
+        total += pc.sum(counts).as_py() or 0
+        if (largest := pc.max(counts).as_py() or 0) > _MOST_HEADERS:
+            raise RefusedError(
+                f"a message has {largest} headers: the limit is {_MOST_HEADERS}; put the data "
+                "into its value"
+            )
+    if total > (limit := _HEADERS_PER_MESSAGE * most):
+        raise RefusedError(f"the batch has {total} headers: the limit is {limit}; send several")
 
 
 def is_bytes(kind: pa.DataType) -> bool:
@@ -167,6 +202,7 @@ def stream_of(batch: pa.RecordBatch) -> bytes:
 
 
 def _message_of(number: int, line: bytes) -> NewMessage:
+    check_members(line, MOST_MEMBERS, f"line {number} (counted from 0)")
     try:
         given = NewMessageLine.model_validate_json(line)
     except ValidationError as error:
@@ -195,6 +231,8 @@ def _check_declared(stream: Declared, most: int, most_bytes: int) -> None:
     if stream.messages > _LINES_PER_MESSAGE * most:
         raise RefusedError(f"the stream has {stream.messages} parts for {stream.rows} messages")
     _check_size(stream.size, most_bytes)
+    if stream.values > (limit := most_bytes // _BYTES_PER_VALUE):
+        raise RefusedError(f"the batch has {stream.values} values: the limit is {limit}", 413)
 
 
 def _expanded_bytes(column: pa.ChunkedArray) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -197,19 +198,22 @@ async def put_many(call: Call) -> Response:
         )
     gateway.storage.check_messages(call.account)
     kind = _media_type(call.request.headers.get("content-type", LINES))
-    limits, size = gateway.limits, 0
-    # In a thread, as a large batch would block the loop.
-    if kind == LINES:
-        messages = await asyncio.to_thread(read_lines, call.body, limits.batch_count)
-    elif kind == ARROW:
-        columns = await _columns(call)
-        read = read_arrow if columns is None else partial(read_table, columns=columns)
-        messages, size = await asyncio.to_thread(
-            read, call.body, most=limits.batch_count, most_bytes=limits.batch_bytes
-        )
-    else:
-        raise RefusedError(f"a batch is {LINES} or {ARROW}, not {kind[:60]!r}", 415)
-    with gateway.admission.decoded(call.sender, size):
+    limits = gateway.limits
+    with ExitStack() as held:
+        # In a thread, as a large batch would block the loop.
+        if kind == LINES:
+            async with gateway.admission.decoders:
+                messages = await asyncio.to_thread(read_lines, call.body, limits.batch_count)
+        elif kind == ARROW:
+            columns = await _columns(call)
+            read = read_arrow if columns is None else partial(read_table, columns=columns)
+            async with gateway.admission.decoders:
+                messages, size = await asyncio.to_thread(
+                    read, call.body, most=limits.batch_count, most_bytes=limits.batch_bytes
+                )
+                held.enter_context(gateway.admission.decoded(call.sender, size))
+        else:
+            raise RefusedError(f"a batch is {LINES} or {ARROW}, not {kind[:60]!r}", 415)
         monotons = await gateway.client.put_many(
             queue,
             messages,

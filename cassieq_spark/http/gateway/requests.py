@@ -10,6 +10,7 @@ would change keys and headers of messages silently. Here they are UTF-8, or the 
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -28,7 +29,7 @@ from cassieq_spark.http.accounts import Right, full_name
 from cassieq_spark.http.accounts.signing import BODY_DIGEST, NONCE, REQUEST_TIME, SIGNED_URL
 from cassieq_spark.http.gateway.authorization import ACCOUNT, Grant
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.gateway.schemas import Nothing, Payload
+from cassieq_spark.http.gateway.schemas import Nothing, Payload, Receipts
 from cassieq_spark.http.serving.bodies import Sender
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.settings.declaration import explain_unknown
@@ -49,6 +50,11 @@ _OURS, _HEADER, _HEADERS = b"x-cassieq-", HEADER.encode(), HEADERS.encode()
 _KNOWN_HEADERS = (HEADERS, f"{HEADER}<name>", REQUEST_TIME, NONCE, BODY_DIGEST)
 #: More errors of one body are only counted.
 _MOST_DESCRIBED = 100
+#: Members of JSON, besides receipts; a message may have a thousand headers.
+MOST_MEMBERS = 1_100
+#: One of them comes before each member or element.
+_OF_MEMBERS = (b",", b"[", b"{")
+_JSON_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _IDEMPOTENCY_KEY = "idempotency-key"
 _LONGEST_IDEMPOTENCY_KEY = 200
 
@@ -112,8 +118,11 @@ class Call:
         """The body as JSON of a model.
 
         Raises:
-            RefusedError: 400; the body is not JSON. 422; it does not fit the model.
+            RefusedError: 400; the body is not JSON, or has more members than any such body needs.
+                422; it does not fit the model.
         """
+        receipts = self.gateway.limits.batch_count if issubclass(model, Receipts) else 0
+        check_members(self.body, MOST_MEMBERS + receipts, "the body")
         try:
             return model.model_validate_json(self.body or b"{}")
         except ValidationError as error:
@@ -229,6 +238,35 @@ class Endpoint:
 
 #: All endpoints that were declared.
 ENDPOINTS: list[Endpoint] = []
+
+
+def check_members(text: bytes, most: int, where: str) -> None:
+    """Refuse JSON with more members and elements than ``most``, before it is parsed.
+
+    Each becomes an object, and each unknown name an error, while nothing else runs: a parser in
+    Rust holds the interpreter. What texts contain does not count.
+
+    Raises:
+        RefusedError: 400; ``where``, as the error calls it, has more.
+    """
+    if sum(map(text.count, _OF_MEMBERS)) <= most:
+        return
+    members = texts = end = 0
+    for match in _JSON_TEXT.finditer(text):
+        texts += 1
+        members += _members(text, end, match.start())
+        end = match.end()
+        # Each member has two texts at the most.
+        if texts > 2 * most or members > most:
+            break
+    else:
+        members += _members(text, end, len(text))
+    if texts > 2 * most or members > most:
+        raise RefusedError(f"{where} has more than {most} members: no request needs so many")
+
+
+def _members(text: bytes, start: int, stop: int) -> int:
+    return sum(text.count(each, start, stop) for each in _OF_MEMBERS)
 
 
 def decoded(text: str, encoding: str, what: str) -> bytes:

@@ -15,6 +15,7 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.http.gateway.formats import (
     METADATA_FIELDS,
     TEXTS,
+    check_headers,
     is_bytes,
     is_headers,
     metadata_of,
@@ -45,7 +46,10 @@ def read_table(
         RefusedError: 400; it is not such a stream, a column has another type, or there are more
             than ``most`` rows. 413; decoded, it has more than ``most_bytes``.
     """
-    return open_table(body, most, most_bytes, partial(_check_columns, columns))
+    table, size = open_table(body, most, most_bytes, partial(_check_columns, columns))
+    if HEADERS_COLUMN in table.column_names:
+        check_headers(table.column(HEADERS_COLUMN), most)
+    return table, size
 
 
 def write_table(messages: Sequence[Message], columns: pa.Schema) -> bytes:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tracemalloc
 
 import pyarrow as pa
@@ -123,3 +124,73 @@ def test_lines_are_counted_before_they_are_cut():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < MIB
+
+
+def headers_without_bytes(rows: int, count: int) -> pa.Array:
+    """Headers whose names and values are empty: as offsets are zeros, they compress to nothing."""
+    offsets = pa.array([row * count for row in range(rows + 1)], pa.int32())
+    empty = pa.array([""] * (rows * count))
+    return pa.MapArray.from_arrays(offsets, empty, empty)
+
+
+@pytest.mark.parametrize(("rows", "count"), [(1, 1_000_000), (1_000, 1_000), (10_000, 21)])
+def test_headers_are_counted_before_they_become_objects(rows: int, count: int):
+    table = pa.table({"value": ["x"] * rows, "headers": headers_without_bytes(rows, count)})
+    body = stream_of(table, compression="zstd")
+    assert len(body) < 100_000
+
+    error = refused(body)
+
+    assert error.status == 400
+    assert "headers: the limit is" in str(error)
+
+
+def test_a_message_may_have_a_thousand_headers():
+    pairs = [(str(number), "v") for number in range(1_000)]
+    table = pa.table({"value": ["x"], "headers": pa.array([pairs], HEADERS)})
+    line = json.dumps({"message": "x", "headers": dict(pairs)}).encode()
+
+    ((by_arrow,), _), (by_line,) = read_arrow(stream_of(table), 100, MIB), read_lines(line, 100)
+
+    assert by_arrow.headers == by_line.headers == dict(pairs)
+
+
+def test_values_that_take_a_bit_or_nothing_count_as_bytes():
+    body = stream_of(pa.table({"value": pa.array([None] * 10_000, pa.binary())}))
+
+    assert refused(body, most_bytes=39_999).status == 413
+    assert len(read_arrow(body, 10_000, MIB)[0]) == 10_000
+
+
+MEMBERS = ",".join(f'"{number}":1' for number in range(200_000))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"message":"x",{MEMBERS}}}',
+        f'{{"message":"x","headers":{{{MEMBERS}}}}}',
+        '{"message":"x","y":[' + "1," * 200_000 + "1]}",
+        '{"message":"x","y":' + "[" * 200_000 + "]" * 200_000 + "}",
+        '{"message":"x",' + '"\\\\":1,' * 200_000 + '"y":1}',
+        '{"message":"x" ,' + ' "a" :\n1 ,' * 200_000 + '"y":1}',
+    ],
+    ids=["fields", "headers", "elements", "depth", "escaped", "spaced"],
+)
+def test_members_of_json_are_counted_before_they_become_objects(text: str):
+    line = text.replace("\n", " ").encode()
+    tracemalloc.start()
+    with pytest.raises(RefusedError, match="more than 1100 members"):
+        read_lines(line, 100)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.1 * len(line)
+
+
+def test_a_text_may_have_any_number_of_commas_and_colons():
+    inner = json.dumps({f'a"{number},:[': [number, "\\"] for number in range(20_000)})
+    line = json.dumps({"message": inner, "key": ",:[" * 1_000, "headers": {",": ":" * 9_999}})
+
+    (message,) = read_lines(line.encode(), 1)
+
+    assert message.value == inner.encode()
