@@ -24,7 +24,9 @@ _PATIENCE = timedelta(seconds=1)
 
 def complete_queues(ctx: typer.Context, incomplete: str) -> list[str]:
     """The names of queues that begin so. One read of the table of queues."""
-    return _names(ctx, incomplete, lambda store: (each.name for each in list_queues(store)))
+    return _names(
+        ctx, incomplete, lambda store: (each.name for each in list_queues(store, incomplete))
+    )
 
 
 def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:

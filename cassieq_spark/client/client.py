@@ -693,8 +693,7 @@ class Client:
         """List the queues whose names begin with ``prefix``. Reads the whole table of queues."""
         check_text("prefix", prefix)
         with self._calls:
-            every = list_queues(self._store)
-        return Listing(each for each in every if each.name.startswith(prefix))
+            return Listing(list_queues(self._store, prefix))
 
     def delete_queue(self, queue: str, *, force: bool = False) -> None:
         """Delete a queue, its groups and its messages. Two LWTs, and one more for each group.

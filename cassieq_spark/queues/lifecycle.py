@@ -456,7 +456,8 @@ def mark_retired(store: Store, name: str, version: int) -> None:
         if found is None or id_of(name, version) not in found.to_retire[:1]:
             raise InvariantError(f"version {version} of queue {name!r} is not the next to retire")
         done = found.is_gone and version == found.version
-        return {"retired": version} | ({"status": Status.DELETED} if done else {})
+        ended: Values = {"status": Status.DELETED, "schema_versions": ""} if done else {}
+        return {"retired": version, **ended}
 
     change(store, name, retire)
 

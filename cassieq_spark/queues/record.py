@@ -177,29 +177,39 @@ def ledgers_of(store: Store, queue: QueueDefinition) -> list[Ledger]:
     return [Ledger(store, each.queue_id) for each in queue.by_partition]
 
 
-def list_queues(store: Store) -> list[QueueDefinition]:
-    """List the active queues by name. Reads the whole table of queues."""
-    return [each.definition for each in list_records(store) if each.status is Status.ACTIVE]
+def list_queues(store: Store, prefix: str = "") -> list[QueueDefinition]:
+    """List the active queues by name. Reads the whole table of queues.
+
+    Other queues than those whose names begin with ``prefix`` are not decoded: they may be of
+    others, and many, with large schemas.
+    """
+    found = list_records(store, prefix)
+    return [each.definition for each in found if each.status is Status.ACTIVE]
 
 
-def list_records(store: Store) -> list[QueueRecord]:
+def list_records(store: Store, prefix: str = "") -> list[QueueRecord]:
     """List all queues by name, deleted ones too. Reads the whole table of queues.
 
     A queue whose row can't be read is left out, and logged; see `read_records`.
     """
-    records = read_records(store)
+    records = read_records(store, prefix)
     for name, error in records.unreadable.items():
         extra = {"action": UNREADABLE, "queue": name}
         logger.warning("queue %a is left out: %s", name, error, extra=extra)
     return list(records.readable.values())
 
 
-def read_records(store: Store) -> Records:
-    """Read the whole table of queues. A row that can't be read does not affect the others."""
+def read_records(store: Store, prefix: str = "") -> Records:
+    """Read the whole table of queues. A row that can't be read does not affect the others.
+
+    Rows whose names do not begin with ``prefix`` are not decoded.
+    """
     readable: dict[str, QueueRecord] = {}
     unreadable: dict[str, InvariantError] = {}
     for row in sorted(store.scan(Table.QUEUE), key=lambda row: str(row["name"])):
         name = str(row["name"])
+        if not name.startswith(prefix):
+            continue
         try:
             readable[name] = record_of(row)
         except InvariantError as error:
@@ -291,6 +301,8 @@ def record_of(row: Row) -> QueueRecord:
         InvariantError: Another program wrote the row, or somebody changed it by hand.
     """
     values: Any = row
+    status, schemas = Status(values["status"]), values["schema_versions"]
+    is_gone = status in {Status.DELETING, Status.DELETED}
     definition = QueueDefinition(
         name=values["name"],
         version=values["version"],
@@ -304,14 +316,15 @@ def record_of(row: Row) -> QueueRecord:
         on_dead=OnDead(values["on_dead"] or OnDead.CONTINUE),
         expire_after=timedelta(seconds=values["expire_after_seconds"] or 0) or None,
         keep_settled=timedelta(seconds=values["keep_settled_seconds"] or 0) or None,
-        schemas=parse_stored(values["schema_versions"]) if values["schema_versions"] else (),
+        # Nobody reads messages of a queue that is gone, and its schema may be large.
+        schemas=parse_stored(schemas) if schemas and not is_gone else (),
     )
     counts = parse_counts(values["partitions"] or "")
     definition = replace(definition, partitions=count_of(counts, definition.version))
     validate_settings(definition)
     retired = values["retired"] or 0
     validate_versions(definition.version, retired)
-    return QueueRecord(definition, Status(values["status"]), retired, values["change"], counts)
+    return QueueRecord(definition, status, retired, values["change"], counts)
 
 
 def settings_of(queue: QueueDefinition) -> Values:

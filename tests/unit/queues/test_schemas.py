@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from cassieq_spark.client import Client
 from cassieq_spark.errors import InvariantError, OptionError, SchemaError
-from cassieq_spark.queues import alter_queue, create_queue, purge_queue, read_queue
-from cassieq_spark.queues.record import change
+from cassieq_spark.queues import (
+    alter_queue,
+    create_queue,
+    delete_queue,
+    purge_queue,
+    read_queue,
+    record,
+)
+from cassieq_spark.queues.lifecycle import mark_retired
+from cassieq_spark.queues.record import Status, change
+from cassieq_spark.schemas.ddl import to_stored
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 
@@ -158,3 +169,33 @@ def test_a_schema_that_nobody_stores_makes_the_row_unreadable(store: FaultyStore
 
     with pytest.raises(InvariantError, match="the stored schema can't be read"):
         read_queue(store, "q")
+
+
+def test_a_list_decodes_no_schema_of_others_and_none_of_queues_that_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    store = MemoryStore()
+    for name in ("acme:orders", "acme:old", "other:orders"):
+        create_queue(store, name, schema=f"a_{name.replace(':', '_')} int")
+    delete_queue(store, "acme:old")
+    decoded: list[str] = []
+    parse = record.parse_stored
+    monkeypatch.setattr(record, "parse_stored", lambda text: decoded.append(text) or parse(text))
+
+    with Client.from_store(store) as client:
+        assert [each.name for each in client.queues("acme:")] == ["acme:orders"]
+
+    assert decoded == [to_stored(("a_acme_orders int",))]
+
+
+def test_a_queue_that_is_gone_keeps_no_schema_in_its_row():
+    store = MemoryStore()
+    create_queue(store, "orders", schema="id int")
+    delete_queue(store, "orders")
+    mark_retired(store, "orders", 1)
+
+    (row,) = store.scan(Table.QUEUE)
+
+    assert (row["status"], row["schema_versions"]) == (Status.DELETED, "")
+    again = create_queue(store, "orders", schema="id string")
+    assert again.schemas == ("id string",)
