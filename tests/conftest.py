@@ -19,7 +19,7 @@ __all__ = ["cassandra_node", "cassandra_store", "connection"]
 pytest.register_assert_rewrite("cassieq_spark.testing.conformance")
 
 settings.register_profile("dev", max_examples=50, deadline=None)
-settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
+settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True)
 settings.register_profile("nightly", max_examples=2000, deadline=None)
 # Until it fails: `make mutants` sets the time, and has no use for a smaller example.
 settings.register_profile(

@@ -98,9 +98,9 @@ class _Writing(Shipped):
         overwrite: bool,
         only_commits: bool = False,
     ) -> None:
+        self._options = options
         if overwrite:
             raise OptionError(f"a queue can only be appended to: {self._ADVICE}")
-        self._options = options
         self._schema = schema
         if not only_commits:
             _ = self._queue

@@ -113,7 +113,6 @@ _OURS_REFUSES = [
     "a char(3)",
     "a void",
     "a variant",
-    "a time(6)",
     "a interval hour",
     "a interval year to month",
     "a interval",

@@ -59,8 +59,12 @@ def perform_as_written(scene: str, trouble: str, draws: Draws, turns: str) -> No
     perform(scene, Trouble.read(trouble), read(turns), draws)
 
 
-def perform_in_every_order(scene: str, trouble: Trouble | None, preemptions: int) -> int:
+def perform_in_every_order(
+    scene: str, trouble: Trouble | None, preemptions: int, most: int | None = None
+) -> int:
     """Play a scene in every order with so few preemptions; if reads can tear, in several ways.
+
+    With ``most``, in so many of them; see `orders`.
 
     Returns:
         How many orders there were.
@@ -75,7 +79,7 @@ def perform_in_every_order(scene: str, trouble: Trouble | None, preemptions: int
             perform(scene, trouble, taken, draws)
         return first.choices
 
-    return sum(1 for _ in orders(run, preemptions, events=events))
+    return sum(1 for _ in orders(run, preemptions, events=events, most=most))
 
 
 def troubles_of(scene: str) -> Iterator[Trouble]:

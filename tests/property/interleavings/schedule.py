@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from random import Random
 from typing import Protocol
 
 
@@ -78,7 +79,11 @@ class Play:
 
 
 def orders(
-    run: Callable[[Sequence[str]], Sequence[Choice]], preemptions: int, *, events: Iterable[str]
+    run: Callable[[Sequence[str]], Sequence[Choice]],
+    preemptions: int,
+    *,
+    events: Iterable[str],
+    most: int | None = None,
 ) -> Iterator[str]:
     """Run every order in which at most so often a turn is taken from one who could go on.
 
@@ -89,13 +94,16 @@ def orders(
         run: Takes the turns that are named, and then goes on as `Play.run` does.
         preemptions: How many.
         events: Actors that may come at any time: turns given to them do not count.
+        most: End after so many orders, which are drawn, the same each time; None: run them all.
 
     Yields:
         Each order, after it was run; no order twice.
     """
     ahead: list[tuple[str, ...]] = [()]
-    while ahead:
-        named = ahead.pop()
+    chance, done = Random(0), 0
+    while ahead and done != most:
+        named = ahead.pop(-1 if most is None else chance.randrange(len(ahead)))
+        done += 1
         choices = run(named)
         taken = tuple(choice.chosen for choice in choices)
         yield written(taken)

@@ -16,6 +16,7 @@ from cassieq_spark.errors import (
     BatchChangedError,
     BatchOrderError,
     NotFoundError,
+    OptionError,
     QueueStateError,
     SchemaError,
 )
@@ -443,3 +444,12 @@ def test_a_source_in_another_keyspace_gives_back_itself(
 
     told = [each for each in caplog.records if each.action == query.NOT_GIVEN_BACK]  # type: ignore[attr-defined]
     assert len(told) == 1
+
+
+def test_what_is_wrong_with_a_write_is_said_first(planned_query: Query):
+    """Whatever the checkpoint says, and although nothing of the write is known yet."""
+    planned_query.plan(0)
+    source = CassieqDataSource({"queue": "q", **planned_query.options})
+
+    with pytest.raises(OptionError, match="can only be appended to"):
+        source.streamWriter(VALUES, overwrite=True)
