@@ -121,9 +121,9 @@ class Ledger:
             raise self.no_queue()
         return HeadRead(head_of(head), next(iter(rows.values()), None), found.now, found.sure_now)
 
-    def read_sink(self, sink: str) -> SinkBatch | None:
+    def read_sink(self, sink: str, *, serial: bool = False) -> SinkBatch | None:
         """Read the last batch that a sink has published; None if there is none. One read."""
-        row = self._read_row(sink_key(sink))
+        row = self._read_row(sink_key(sink), serial=serial)
         return sink_batch_of(row) if row else None
 
     def read_sinks(self) -> list[SinkBatch]:

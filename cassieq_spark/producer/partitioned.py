@@ -291,13 +291,15 @@ def _error_of(errors: Sequence[CassieqError], partitions: int, *, named: bool) -
     return partly
 
 
-def read_lasts(store: Store, queue_ids: Iterable[QueueId], sink: str) -> dict[QueueId, SinkBatch]:
+def read_lasts(
+    store: Store, queue_ids: Iterable[QueueId], sink: str, *, serial: bool = False
+) -> dict[QueueId, SinkBatch]:
     """The last batch that a sink has published to each of these partitions, if any.
 
     One read per partition, all at the same time.
     """
     wanted = list(queue_ids)
-    found = in_parallel(lambda each: Ledger(store, each).read_sink(sink), wanted)
+    found = in_parallel(lambda each: Ledger(store, each).read_sink(sink, serial=serial), wanted)
     return {each: last for each, last in zip(wanted, found, strict=True) if last is not None}
 
 

@@ -24,6 +24,7 @@ from cassieq_spark.errors import (
     InvariantError,
     NotFoundError,
     OptionError,
+    StoreError,
 )
 from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
 from cassieq_spark.ledger.publish import check_order, skip_published
@@ -235,6 +236,9 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
         try:
             super().__init__(options, schema, overwrite=overwrite, only_commits=only_commits)
             self._planned = self._look_up(plan, _sink_of_query)
+        except StoreError:
+            # It may work in a moment; then the restarted query has the same batch.
+            raise
         except CassieqError:
             if plan is not None:
                 self._give_back(plan)
@@ -253,7 +257,8 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
             queue = read_queue(store, self._options.queue)
             batch = _batch_of_plan(plan, _sink_of_query)
             queue_ids = [each.queue_id for each in queue.by_partition]
-            lasts = read_lasts(store, queue_ids, batch.sink).values()
+            # What a driver that was killed has sent last may be under way still.
+            lasts = read_lasts(store, queue_ids, batch.sink, serial=True).values()
             if Standing.PUBLISHED not in {standing_of(batch, last) for last in lasts}:
                 give_back_unseen(store, plan)
 

@@ -15,6 +15,7 @@ from cassieq_spark.client import Client
 from cassieq_spark.errors import (
     BatchChangedError,
     BatchOrderError,
+    ConnectError,
     NotFoundError,
     OptionError,
     QueueStateError,
@@ -453,3 +454,26 @@ def test_what_is_wrong_with_a_write_is_said_first(planned_query: Query):
 
     with pytest.raises(OptionError, match="can only be appended to"):
         source.streamWriter(VALUES, overwrite=True)
+
+
+def test_while_cassandra_is_away_nothing_is_given_back(
+    planned_query: Query, store: CountingStore, monkeypatch: pytest.MonkeyPatch
+):
+    """The same query, restarted, has the same batch then."""
+    source = create_queue(store, "source")
+    with Client.from_store(store) as client:
+        client.put_many("source", ["a"])
+    reader = QueueReader(
+        store, source, "g", starting="earliest", request=LeaseRequest(lease=LEASE)
+    )
+    planned_query.plan(0, reader.next_batch(initial_offset("source", "g"), limit=10))
+
+    def is_away(*_: object, **__: object) -> None:
+        raise ConnectError("away")
+
+    monkeypatch.setattr(message_writer, "read_lasts", is_away)
+    with pytest.raises(ConnectError):
+        planned_query.writer()
+
+    with Client.from_store(store) as client:
+        assert client.receive("source", "g", max=20) == []
