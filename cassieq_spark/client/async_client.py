@@ -248,6 +248,10 @@ class AsyncExchange(StaysHere, InThreads[Exchange]):
     round = in_thread(Exchange.round)
     give_back = in_thread(Exchange.give_back)
 
+    def rest(self) -> None:
+        """See `Exchange.rest`; while no round is under way."""
+        self._exchange.rest()
+
     @property
     def _blocking(self) -> Exchange:
         return self._exchange

@@ -238,6 +238,11 @@ class Exchange(StaysHere):
                 self._member.rounds,
             )
 
+    def rest(self) -> None:
+        """Forget what was read ahead, while nobody asks for messages. No read."""
+        for part in self._parts.values():
+            part.rest()
+
     def _acked(self, receipts: tuple[QueueId, Sequence[Receipt]]) -> RoundResult:
         """Ack messages of one partition, and lease none."""
         queue_id, own = receipts
@@ -256,6 +261,10 @@ class PartExchange:
     def renew(self, queue: QueueDefinition) -> None:
         """Use this definition of the partition, and read ledger and group again."""
         self._receiver = Receiver(self._member, queue, self._prefetch, self._idle)
+
+    def rest(self) -> None:
+        """See `Exchange.rest`."""
+        self._prefetch.forget()
 
     def round(
         self, receipts: Sequence[Receipt], request: LeaseRequest, *, only_news: bool = False

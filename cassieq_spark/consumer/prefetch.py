@@ -41,8 +41,12 @@ class Prefetch:
         """Use this definition of the queue; what was read by another one is read again."""
         if queue != self._queue:
             self._queue = queue
-            self._messages.clear()
-            self._unreadable.clear()
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget what was read ahead: it is read again if somebody asks for it."""
+        self._messages.clear()
+        self._unreadable.clear()
 
     def fit(self, request: LeaseRequest, offered: Range) -> LeaseRequest:
         """Turn a limit of bytes into one of messages, for a lease of the first of ``offered``.

@@ -1900,8 +1900,8 @@ MUTANTS = (
         "what was read ahead keeps the columns of the definition before",
         "schema",
         "consumer/prefetch.py",
-        "            self._messages.clear()\n",
-        "",
+        "            self._queue = queue\n            self.forget()\n",
+        "            self._queue = queue\n",
         _EXCHANGED,
     ),
     Mutant(
@@ -2865,6 +2865,14 @@ MUTANTS = (
         "at = without_key if key is None else partition_of_key(key, target.partitions)",
         "at = without_key if key is None else 0",
         _PARTITIONS,
+    ),
+    Mutant(
+        "an idle group of a gateway keeps what was read ahead",
+        "what a request may take",
+        "http/gateway/coalescer.py",
+        "            self.exchange.rest()",
+        "            pass",
+        ("../unit/http/gateway/test_coalescer.py",),
     ),
     Mutant(
         "headers without bytes become objects before they are counted",

@@ -31,6 +31,10 @@ NOT_RETURNED = "gateway.not_returned"
 #: Groups whose next messages are prefetched.
 _MOST_GROUPS = 1_000
 
+#: Seconds after which a group for which nobody asks keeps nothing that was read ahead: it may be
+#: megabytes for each partition, and a key may ask for a thousand groups.
+RESTS_AFTER = 5.0
+
 #: So few messages, of 8 MiB at most, do not exceed the bytes of a round; a check costs reads.
 _FEW = 4
 
@@ -120,6 +124,7 @@ class _Rounds:
         self._backoff = FIRST_PAUSE
         #: The task that serves; None while no request waits.
         self.task: asyncio.Task[None] | None = None
+        self._rests: asyncio.TimerHandle | None = None
 
     def receive(self, receive: _Receive) -> None:
         self._receives.append(receive)
@@ -160,6 +165,15 @@ class _Rounds:
                     await self._round()
         finally:
             self.task = None
+            if self._rests is None:
+                self._rests = self._loop.call_later(RESTS_AFTER, self._rest)
+
+    def _rest(self) -> None:
+        """Let go what was read ahead for a group for which nobody has asked for a while."""
+        is_busy = self.task is not None or self._loop.time() < self._answered_at + RESTS_AFTER
+        self._rests = self._loop.call_later(RESTS_AFTER, self._rest) if is_busy else None
+        if not is_busy:
+            self.exchange.rest()
 
     async def _round(self) -> None:
         """Ack for all requests, and lease for all that ask for the same duration as the first.

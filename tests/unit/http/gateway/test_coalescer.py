@@ -7,6 +7,7 @@ import pytest
 
 from cassieq_spark import AsyncClient, Client, Message, NewMessage
 from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.client.async_client import AsyncExchange
 from cassieq_spark.errors import NotAppliedError, NotFoundError
 from cassieq_spark.http.gateway import coalescer as module
 from cassieq_spark.http.gateway.coalescer import Coalescer
@@ -427,3 +428,27 @@ def test_messages_are_handed_out_though_another_partition_fails(
     assert [each.value for each in served] == [b"2"]
     assert isinstance(failed, NotAppliedError)
     assert [each.delivery_count for each in sync.receive("parts", "g", max=9)] == [1]
+
+
+def test_a_group_for_which_nobody_asks_keeps_nothing_that_was_read_ahead(
+    store: CountingStore, sync: Client, monkeypatch: pytest.MonkeyPatch
+):
+    """A key may ask once for each of a thousand groups, whose messages are large."""
+    monkeypatch.setattr(module, "RESTS_AFTER", 0.01)
+    sync.put_many("q", map(str, range(50)))
+
+    async def program() -> list[int]:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, LINGER)
+            rested, rest = asyncio.Event(), AsyncExchange.rest
+            monkeypatch.setattr(AsyncExchange, "rest", lambda it: (rest(it), rested.set()))
+            first = await receive(coalescer)
+            exchange = coalescer._rounds("q", "g").exchange._exchange
+            kept = [part._prefetch._messages for part in exchange._parts.values()]
+            await asyncio.wait_for(rested.wait(), PATIENCE)
+            assert not any(kept)
+            second = await receive(coalescer)
+            await coalescer.close()
+            return [each.monoton for each in (*first, *second)]
+
+    assert asyncio.run(program()) == [0, 1]
