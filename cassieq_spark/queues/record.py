@@ -301,8 +301,6 @@ def record_of(row: Row) -> QueueRecord:
         InvariantError: Another program wrote the row, or somebody changed it by hand.
     """
     values: Any = row
-    status, schemas = Status(values["status"]), values["schema_versions"]
-    is_gone = status in {Status.DELETING, Status.DELETED}
     definition = QueueDefinition(
         name=values["name"],
         version=values["version"],
@@ -316,15 +314,14 @@ def record_of(row: Row) -> QueueRecord:
         on_dead=OnDead(values["on_dead"] or OnDead.CONTINUE),
         expire_after=timedelta(seconds=values["expire_after_seconds"] or 0) or None,
         keep_settled=timedelta(seconds=values["keep_settled_seconds"] or 0) or None,
-        # Nobody reads messages of a queue that is gone, and its schema may be large.
-        schemas=parse_stored(schemas) if schemas and not is_gone else (),
+        schemas=parse_stored(values["schema_versions"]) if values["schema_versions"] else (),
     )
     counts = parse_counts(values["partitions"] or "")
     definition = replace(definition, partitions=count_of(counts, definition.version))
     validate_settings(definition)
     retired = values["retired"] or 0
     validate_versions(definition.version, retired)
-    return QueueRecord(definition, status, retired, values["change"], counts)
+    return QueueRecord(definition, Status(values["status"]), retired, values["change"], counts)
 
 
 def settings_of(queue: QueueDefinition) -> Values:
