@@ -98,18 +98,21 @@ def arrow_headers_without_bytes(target: Target) -> Seen:
     return _side_by_side(target, "/messages/batch", body, _ARROW)
 
 
+def _million(value: str) -> str:
+    return ",".join(f'"{number}":{value}' for number in range(1_000_000))
+
+
 @attack
 def json_of_many_fields(target: Target) -> Seen:
     """A line with a million fields that no message has; eight times."""
-    fields = ",".join(f'"{number}":1' for number in range(1_000_000))
-    body = f'{{"message":"x",{fields}}}'.encode()
+    body = f'{{"message":"x",{_million("1")}}}'.encode()
     return _side_by_side(target, "/messages/batch", body, "application/x-ndjson")
 
 
 @attack
 def json_of_many_headers(target: Target) -> Seen:
     """A message with a million headers; eight times."""
-    headers = ",".join(f'"{number}":"v"' for number in range(1_000_000))
+    headers = _million('"v"')
     body = f'{{"message":"x","headers":{{{headers}}}}}'.encode()
     return _side_by_side(target, "/messages/batch", body, "application/x-ndjson")
 
@@ -117,8 +120,7 @@ def json_of_many_headers(target: Target) -> Seen:
 @attack
 def receipts_of_many_fields(target: Target) -> Seen:
     """An ack with a million fields that no ack has; eight times."""
-    fields = ",".join(f'"{number}":1' for number in range(1_000_000))
-    body = f'{{"popReceipts":["x"],{fields}}}'.encode()
+    body = f'{{"popReceipts":["x"],{_million("1")}}}'.encode()
     return _side_by_side(target, "/messages/ack", body, "application/json")
 
 

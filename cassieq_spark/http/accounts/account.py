@@ -114,7 +114,7 @@ def check_account(name: str) -> str:
     Raises:
         OptionError: It is empty, too long, or has other characters.
     """
-    if not _NAME.fullmatch(check_text("account or key name", name)):
+    if not is_account(check_text("account or key name", name)):
         raise OptionError(
             f"account or key name {name[:60]!r} is not valid: expected 1 to 50 letters, digits, "
             "'.', '_' or '-', beginning with a letter or digit"
@@ -123,7 +123,7 @@ def check_account(name: str) -> str:
 
 
 def is_account(name: str) -> bool:
-    """Whether an account can have this name."""
+    """True if this is a valid name of an account."""
     return _NAME.fullmatch(name) is not None
 
 

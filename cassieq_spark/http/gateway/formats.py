@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from cassieq_spark.arrow.streams import Declared, declared
 from cassieq_spark.client import Message, NewMessage
 from cassieq_spark.http.gateway.requests import (
+    MOST_HEADERS,
     MOST_MEMBERS,
     check_members,
     decoded,
@@ -48,10 +49,10 @@ _TYPES = "value and key must be binary or string, headers a map of strings"
 _VIEWS = {pa.binary_view(), pa.string_view()}
 #: A view is four 32-bit words; the first is its length.
 _WORDS_OF_VIEW = 4
-#: A value counts as so many bytes, as some take only a bit, or none.
+#: Bytes as which a value counts: the stream may have a bit of it, or nothing.
 _BYTES_PER_VALUE = 4
-#: Headers for each message of a batch, and of one message; no program needs as many.
-_HEADERS_PER_MESSAGE, _MOST_HEADERS = 20, 1_000
+#: A batch in Arrow may have so many headers for each message of the largest batch.
+_HEADERS_PER_MESSAGE = 20
 #: Lines per message that a batch may have: some may be empty.
 _LINES_PER_MESSAGE = 2
 
@@ -146,9 +147,9 @@ def check_headers(column: pa.ChunkedArray, most: int) -> None:
         ends = chunk.offsets
         counts = pc.subtract(ends.slice(1), ends.slice(0, len(chunk)))
         total += pc.sum(counts).as_py() or 0
-        if (largest := pc.max(counts).as_py() or 0) > _MOST_HEADERS:
+        if (largest := pc.max(counts).as_py() or 0) > MOST_HEADERS:
             raise RefusedError(
-                f"a message has {largest} headers: the limit is {_MOST_HEADERS}; put the data "
+                f"a message has {largest} headers: the limit is {MOST_HEADERS}; put the data "
                 "into its value"
             )
     if total > (limit := _HEADERS_PER_MESSAGE * most):

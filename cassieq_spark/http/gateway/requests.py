@@ -50,8 +50,10 @@ _OURS, _HEADER, _HEADERS = b"x-cassieq-", HEADER.encode(), HEADERS.encode()
 _KNOWN_HEADERS = (HEADERS, f"{HEADER}<name>", REQUEST_TIME, NONCE, BODY_DIGEST)
 #: More errors of one body are only counted.
 _MOST_DESCRIBED = 100
-#: Members of JSON, besides receipts; a message may have a thousand headers.
-MOST_MEMBERS = 1_100
+#: Headers of a message in a batch; no program needs as many.
+MOST_HEADERS = 1_000
+#: Members of JSON, besides receipts: headers, and what else a message has.
+MOST_MEMBERS = MOST_HEADERS + 100
 #: One of them comes before each member or element.
 _OF_MEMBERS = (b",", b"[", b"{")
 _JSON_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -262,7 +264,7 @@ def check_members(text: bytes, most: int, where: str) -> None:
     else:
         members += _members(text, end, len(text))
     if texts > 2 * most or members > most:
-        raise RefusedError(f"{where} has more than {most} members: no request needs so many")
+        raise RefusedError(f"{where} has more than {most} members, the limit of a request")
 
 
 def _members(text: bytes, start: int, stop: int) -> int:

@@ -93,15 +93,15 @@ class NodeClocks:
         return self._outvoted
 
     def is_doubtful(self, address: str) -> bool:
-        """Whether to `vote`: a node, which was seen, contradicts this process, or was outvoted."""
+        """True if a `vote` is due: the node contradicts this process, or a node is outvoted."""
         seen = self._seen.get(address)
         return seen is not None and (bool(self._outvoted) or _contradict(seen, _ours()))
 
     def take_witnesses(self, address: str, nodes: Iterable[str]) -> list[str]:
         """Which other nodes to ask for their clocks before a vote; each once a minute.
 
-        These are the outvoted nodes, whose clocks may be right again, and so many others that
-        two are known.
+        The outvoted nodes are asked, as their clocks may be right again. Other nodes are asked
+        until two are known.
         """
         lately, now = self._lately(), time.monotonic()
         due = [

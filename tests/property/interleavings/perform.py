@@ -64,7 +64,7 @@ def perform_in_every_order(
 ) -> int:
     """Play a scene in every order with so few preemptions; if reads can tear, in several ways.
 
-    With ``most``, in so many of them; see `orders`.
+    ``most`` limits how many orders are played; see `orders`.
 
     Returns:
         How many orders there were.

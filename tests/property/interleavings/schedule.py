@@ -94,7 +94,7 @@ def orders(
         run: Takes the turns that are named, and then goes on as `Play.run` does.
         preemptions: How many.
         events: Actors that may come at any time: turns given to them do not count.
-        most: End after so many orders, which are drawn, the same each time; None: run them all.
+        most: How many orders to run, drawn by chance, the same each time; None: all of them.
 
     Yields:
         Each order, after it was run; no order twice.

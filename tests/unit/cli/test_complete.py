@@ -115,7 +115,7 @@ def test_without_a_cluster_it_is_silent(tmp_path: Path):
 def test_a_name_that_no_group_can_have_is_not_completed(
     seen: list[ConnectionOptions], monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    """Whoever may write to the table can store it, and the shell would carry it out."""
+    """A role that may write to the table can store the name, and a shell would run it."""
     del seen
     store = complete.open_store(ConnectionOptions())
     ledger = partition_of_ledger(QueueId("orders@1"))

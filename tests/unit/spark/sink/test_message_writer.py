@@ -413,7 +413,7 @@ def test_what_a_refused_batch_has_leased_is_given_back_uncounted(
 
 
 def test_what_is_published_in_part_is_not_given_back(dealt: Query, store: CountingStore):
-    """Its replay has to be the same batch, once the cause of the refusal is gone."""
+    """The replay must have the same messages, once the cause of the refusal is gone."""
     source = create_queue(store, "source")
     with Client.from_store(store) as client:
         client.put_many("source", [str(number) for number in range(20)])
