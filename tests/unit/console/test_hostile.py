@@ -29,7 +29,7 @@ MARK = "hostile-mark"
 EVIL = (
     f'"><script src=//evil.example>{MARK}</script>',
     f"'><img src=x onerror=alert('{MARK}')>",
-    f"{{{{ 7*7 }}}}{{% raw %}}{MARK}",
+    f"{{{{ 7777*7777 }}}}{{% raw %}}{MARK}",
     f"javascript:alert('{MARK}')",
     f"\x1b[31m{MARK}\x07\u202e\u2028\ufeff",
     f"]]>--><!--{MARK}</textarea></title></style><b>",
@@ -152,7 +152,7 @@ def test_hostile_texts_are_shown_all_the_same(hostile: Visitor, page: str):
 
     assert MARK in text
     assert "&lt;script" in text
-    assert "49" not in text.split("{{")[0] or "{{ 7*7 }}" in text
+    assert str(7777 * 7777) not in text
 
 
 def test_what_reorders_text_or_hides_is_spelled_out(hostile: Visitor):
