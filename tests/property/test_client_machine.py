@@ -1,11 +1,14 @@
-"""Two clients and a gateway against a model: whatever either does in whatever order, no message is
-lost, each has what was put, and its count says how often it was handed out.
+"""Two clients, a gateway and its client against a model: whatever each does in whatever order, no
+message is lost, each has what was put, and its count says how often it was handed out.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,15 +22,21 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.consumer import consumer as consumer_module
-from cassieq_spark.errors import BatchChangedError
+from cassieq_spark.errors import BatchChangedError, SchemaError
+from cassieq_spark.http.accounts.account import full_name
+from cassieq_spark.http.client import HttpStateError
+from cassieq_spark.http.gateway.responses import parse_pop_receipt, pop_receipt
 from cassieq_spark.queues import alter_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Slice, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.changing_schema import ChangingSchema
 from tests.support.faults import FakeClock
+from tests.support.gateway import InProcess
 from tests.support.inline_gateway import InlineGateway, Leaves, Request
 
+#: As the account names it at the gateway, its name is shorter.
+QUEUE = full_name("acme", "q")
 LEASE = timedelta(seconds=3)
 MOMENT = timedelta(milliseconds=1)
 #: Longer than any delay, lease, or pause before dead-lettering is tried again.
@@ -64,6 +73,11 @@ REQUESTS = st.lists(
 SPARE = 3
 
 
+def receipt_of_http(sent: str) -> str:
+    """The receipt as `Client` has it."""
+    return str(parse_pop_receipt(sent, QUEUE))
+
+
 class Age:
     """The clock by which an exchange knows how old its knowledge is: it stands still."""
 
@@ -91,20 +105,21 @@ class ClientMachine(RuleBasedStateMachine):
         self.schema = ChangingSchema(("number", "bigint")) if typed else None
         self.store.replicas.draw(draws)
         self.client.create_queue(
-            "q",
+            QUEUE,
             lease=LEASE,
             max_deliveries=1000,
             order="strict" if strict else "none",
             schema=self.schema and self.schema.ddl,
         )
-        self.client.receive("q", "g")
+        self.client.receive(QUEUE, "g")
         self.clients = (self.client, Client.from_store(self.store))
-        self.desks = [each.exchange("q", "g") for each in self.clients]
+        self.desks = [each.exchange(QUEUE, "g") for each in self.clients]
         self.gateway = InlineGateway(self.client)
         # Idempotency keys: the first message that each has put, and how many.
         self.names: dict[str, tuple[int, int]] = {}
-        # For each exchange, and the gateway: the version of the schema that it knows at least.
-        self.known = [0, 0, 0]
+        self._http: tuple[InProcess, Any] | None = None
+        # For each exchange, and the gateways: the version of the schema that it knows at least.
+        self.known = [0, 0, 0, 0]
         self.most_filled = 0
         self.values: dict[int, Any] = {}
         self.written_by: dict[int, int] = {}
@@ -115,6 +130,14 @@ class ClientMachine(RuleBasedStateMachine):
         self.holder: dict[int, tuple[str, datetime]] = {}
         self.received: list[Message] = []
 
+    @property
+    def by_http(self) -> Any:
+        """A client of a whole gateway, which is made when a history first needs it."""
+        if self._http is None:
+            gateway = InProcess(self.store).__enter__()
+            self._http = gateway, gateway.queue("q")
+        return self._http[1]
+
     @rule(count=st.integers(1, 4), delay=DELAYS, as_table=st.booleans(), fault=FAULTS)
     def put(
         self, count: int, delay: timedelta, fault: Fault | None, *, as_table: bool = False
@@ -124,7 +147,7 @@ class ClientMachine(RuleBasedStateMachine):
         is_table = as_table and self.schema is not None
         given = pa.Table.from_pylist(values) if is_table else values
         self.store.fault = fault
-        monotons = self.client.put_many("q", given, delay=self._possible(delay))
+        monotons = self.client.put_many(QUEUE, given, delay=self._possible(delay))
         assert (monotons.start, monotons.stop) == (first, first + count)
         self._is_put(values)
 
@@ -132,7 +155,7 @@ class ClientMachine(RuleBasedStateMachine):
     def produce(self, count: int, bad: list[dict[str, Any]], fault: Fault | None) -> None:
         first = len(self.values)
         values = [self._value(number) for number in range(first, first + count)]
-        with self.client.producer("q", linger=LONG) as producer:
+        with self.client.producer(QUEUE, linger=LONG) as producer:
             self.store.fault = fault
             futures = []
             for number, value in enumerate(values):
@@ -143,37 +166,77 @@ class ClientMachine(RuleBasedStateMachine):
         assert [each.result(0) for each in futures] == list(range(first, first + count))
         self._is_put(values)
 
-    @rule(name=NAMES, count=st.integers(1, 3), same=st.booleans(), fault=FAULTS)
-    def put_under_a_key(self, name: str, count: int, fault: Fault | None, *, same: bool) -> None:
-        """For the first time, or again with the same content, or with another one."""
+    @rule(
+        name=NAMES,
+        count=st.integers(1, 3),
+        same=st.booleans(),
+        by_http=st.booleans(),
+        fault=FAULTS,
+    )
+    def put_under_a_key(
+        self, name: str, count: int, fault: Fault | None, *, same: bool, by_http: bool
+    ) -> None:
+        """Again with the same content, or with another one, by either way in."""
+        # The gateway's keys are its own.
+        name = f"{name} by HTTP" if by_http else name
+        put = self.by_http.put_many if by_http else partial(self.client.put_many, QUEUE)
         at = len(self.values)
+        first, of_key = self.names.get(name, (at, count))
         self.store.fault = fault
         if name not in self.names:
             values = [self._value(number) for number in range(at, at + count)]
-            monotons = self.client.put_many("q", values, idempotency_key=name)
+            monotons = put(values, idempotency_key=name)
             assert monotons is not None
             assert (monotons.start, monotons.stop) == (at, at + count)
             self.names[name] = (at, count)
             self._is_put(values)
-        elif not same:
-            other = [self._value(at)] * count
-            with pytest.raises(BatchChangedError):
-                self.client.put_many("q", other, idempotency_key=name)
-        elif self.schema is None or self.written_by[self.names[name][0]] == self.schema.now:
-            first, of_key = self.names[name]
+        elif same:
             values = [self.values[number] for number in range(first, first + of_key)]
-            assert self.client.put_many("q", values, idempotency_key=name) is None
+            if self.schema is None or self.written_by[first] == self.schema.now:
+                assert put(values, idempotency_key=name) is None
+        else:
+            with pytest.raises((BatchChangedError, HttpStateError), match="other content"):
+                put([self._value(at)] * count, idempotency_key=name)
         self.store.fault = None
+
+    @rule(most=st.integers(1, 5))
+    def receive_by_http(self, most: int) -> None:
+        messages = [
+            replace(each, receipt=receipt_of_http(each.receipt))
+            for each in self.by_http.receive("g", max=most)
+        ]
+        assert len(messages) <= most
+        self._take(messages, known=self.known[3])
+
+    @precondition(lambda self: self.received)
+    @rule(which=SOME, fault=FAULTS, acks=st.booleans())
+    def settle_by_http(self, which: Sequence[int], fault: Fault | None, *, acks: bool) -> None:
+        chosen = self._choose(which)
+        self.store.fault = fault
+        settle = self.by_http.ack if acks else self.by_http.release
+        stale = settle(*(pop_receipt(message.receipt) for message in chosen))
+        gone = self._forget(self._live(chosen, [receipt_of_http(each) for each in stale]))
+        self.owed -= gone if acks else set()
+
+    @rule(count=st.integers(1, 4), fault=FAULTS)
+    def put_by_http(self, count: int, fault: Fault | None) -> None:
+        first = len(self.values)
+        values = [self._value(number) for number in range(first, first + count)]
+        self.store.fault = fault
+        monotons = self.by_http.put_many(values)
+        assert (monotons.start, monotons.stop) == (first, first + count)
+        self.store.fault = None
+        self._is_put(values)
 
     @rule(bad=BAD)
     def put_what_no_queue_takes(self, bad: dict[str, Any]) -> None:
         with pytest.raises(CassieqError):
-            self.client.put("q", **({"value": self._value(0)} | bad))
+            self.client.put(QUEUE, **({"value": self._value(0)} | bad))
         good = {name: what for name, what in bad.items() if name in {"value", "key", "headers"}}
         if good:
             wrong = NewMessage(**({"value": self._value(0)} | good))
             with pytest.raises(CassieqError):
-                self.client.put_many("q", [self._value(0), wrong])
+                self.client.put_many(QUEUE, [self._value(0), wrong])
 
     @precondition(lambda self: self.schema is not None)
     @rule(what=st.integers(0, 20), fault=FAULTS)
@@ -181,21 +244,30 @@ class ClientMachine(RuleBasedStateMachine):
         assert self.schema is not None
         self.schema.change(what)
         self.store.fault = fault
-        alter_queue(self.store, "q", schema=self.schema.ddl)
+        alter_queue(self.store, QUEUE, schema=self.schema.ddl)
+        self.store.fault = None
+
+    @precondition(lambda self: self.schema is not None and self.schema.unsafe)
+    @rule(fault=FAULTS)
+    def a_wide_column_gets_narrow_never(self, fault: Fault | None) -> None:
+        """Neither one that there is nor one that comes back: its messages are stored."""
+        self.store.fault = fault
+        with pytest.raises(SchemaError, match="the schema can't be changed so"):
+            alter_queue(self.store, QUEUE, schema=self.schema.unsafe)
         self.store.fault = None
 
     @rule()
     def what_exchanges_know_gets_old(self) -> None:
         AGE.seconds += 1
         if self.schema is not None:
-            self.known = [self.schema.now] * 3
+            self.known = [self.schema.now] * 4
 
     @rule(client=EITHER, most=st.integers(1, 5), room=ROOMS, fault=FAULTS)
     def receive(
         self, client: int, most: int, fault: Fault | None, room: int | None = None
     ) -> None:
         self.store.fault = fault
-        messages = self.clients[client].receive("q", "g", max=most, max_bytes=room)
+        messages = self.clients[client].receive(QUEUE, "g", max=most, max_bytes=room)
         assert len(messages) <= most
         self._fits(messages, room)
         assert {message.lease_until for message in messages} <= {self.clock.now + LEASE}
@@ -232,7 +304,7 @@ class ClientMachine(RuleBasedStateMachine):
         chosen = self._choose(which) if self.received else []
         self.store.fault = fault
         served = self.gateway.serve(
-            "q", "g", requests, [Receipt.parse(message.receipt) for message in chosen]
+            QUEUE, "g", requests, [Receipt.parse(message.receipt) for message in chosen]
         )
         live = self._live(chosen, [str(each) for each in served.stale])
         self.owed -= self._forget(live)
@@ -249,9 +321,10 @@ class ClientMachine(RuleBasedStateMachine):
         put = self.values[message.monoton]
         if self.schema is None:
             return bool(message.value == put)
+        value = json.loads(message.value) if isinstance(message.value, bytes) else message.value
         # No reader may know less than who wrote it.
         since = max(known, self.written_by[message.monoton])
-        return self.schema.shows(message.value, put, since=since)
+        return self.schema.shows(value, put, since=since)
 
     def _fits(self, messages: Sequence[Message], room: int | None) -> None:
         # Numbers take 8 bytes each, in however many columns.
@@ -359,13 +432,13 @@ class ClientMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        (figures,) = self.client.stats("q").groups
+        (figures,) = self.client.stats(QUEUE).groups
         assert len(self.owed) <= figures.depth <= len(self.owed) + len(self.dead)
         assert figures.leased <= figures.depth
 
     @invariant()
     def there_are_no_more_slots_than_leases_were_held_at_once(self) -> None:
-        partition = partition_of_group(self.client.queue("q").queue_id, "g")
+        partition = partition_of_group(self.client.queue(QUEUE).queue_id, "g")
         rows = self.store.read_rows(partition, Slice(kinds=("slot",))).rows
         self.most_filled = max(self.most_filled, sum(bool(row["ranges"]) for row in rows))
         assert len(rows) <= self.most_filled + SPARE
@@ -380,13 +453,15 @@ class ClientMachine(RuleBasedStateMachine):
             assert live, "what is owed is delivered"
             self.owed -= self._forget(live)
         self.clock.advance(LONG)
-        assert self.client.receive("q", "g", max=100) == []
-        assert self.client.stats("q").groups[0].depth == 0
-        letters = self.client.peek("q.dead", max=1000)
+        assert self.client.receive(QUEUE, "g", max=100) == []
+        assert self.client.stats(QUEUE).groups[0].depth == 0
+        letters = self.client.peek(f"{QUEUE}.dead", max=1000)
         assert sorted(int(each.headers["cassieq.origin-monoton"] or -1) for each in letters) == (
             sorted(self.dead)
         )
         self.gateway.close()
+        if self._http is not None:
+            self._http[0].__exit__()
         for each in self.clients:
             each.close()
 

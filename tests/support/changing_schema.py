@@ -56,6 +56,16 @@ class ChangingSchema:
         self._types |= columns
         self.versions.append(columns)
 
+    @property
+    def unsafe(self) -> str | None:
+        """A version that the queue refuses: a column that was wide once is narrow in it."""
+        wide = [name for name, kind in self._types.items() if kind == "bigint"]
+        if not wide:
+            return None
+        name, kind = self.always
+        others = [f"{each} {kind}" for each, kind in self.versions[-1].items() if each != wide[-1]]
+        return ", ".join([f"{name} {kind} not null", *others, f"{wide[-1]} int"])
+
     def row(self, number: int, of: Any) -> dict[str, Any]:
         """A message of the version that the queue has: what is always there, and numbers."""
         others = {
