@@ -148,7 +148,7 @@ def serve(  # noqa: PLR0913 (one per option)
         )
         log_as_json(logging.INFO if access_log else logging.WARNING)
         serve_gateway(
-            AsyncClient.from_store(store, threads=limits.threads),
+            AsyncClient.from_store(store, threads=limits.threads, share=limits.account_threads),
             Accounts(store, secrets),
             serving,
         )

@@ -21,6 +21,7 @@ from cassieq_spark.arguments import AT_ONCE, check_count
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.receiver import Handed, QueueReceiver, lease_request
+from cassieq_spark.client.turns import CALLER, Turns
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.display import Listing
 from cassieq_spark.errors import CassieqError
@@ -47,9 +48,11 @@ class Threads:
 
     Args:
         count: Most calls at a time.
+        share: Most calls at a time of one `CALLER`; others wait, and take no thread.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, share: int) -> None:
+        self._turns = Turns(share)
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="cassieq-client")
         self._pid = os.getpid()
         self._count = 0
@@ -75,7 +78,12 @@ class Threads:
             )
         self._count += 1
         try:
+            await self._turns.take(caller := CALLER.get())
             future = self._pool.submit(call)
+            if caller is not None:
+                # When the call ends, as it has a thread until then, also if its caller has left.
+                give = partial(self._give_turn, asyncio.get_running_loop(), caller)
+                future.add_done_callback(give)
             try:
                 return await asyncio.wrap_future(future)
             except asyncio.CancelledError:
@@ -85,6 +93,11 @@ class Threads:
         finally:
             self._count -= 1
             self._changed.set()
+
+    def _give_turn(self, loop: asyncio.AbstractEventLoop, caller: str, _: object) -> None:
+        """Give the turn of a call back, from its thread."""
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._turns.give, caller)
 
     async def close(self, last: Callable[[], object]) -> None:
         """Refuse new calls, wait for those under way and each ``undo``, then call ``last``."""
@@ -279,21 +292,28 @@ class AsyncClient(InThreads[Client]):
         self._begin(partial(Client, **connection), threads)
 
     @classmethod
-    def from_store(cls, store: Store, *, threads: int = DEFAULT_THREADS) -> Self:
-        """Make a client of a store that stays open when the client is closed: for tests."""
+    def from_store(
+        cls, store: Store, *, threads: int = DEFAULT_THREADS, share: int | None = None
+    ) -> Self:
+        """Make a client of a store that stays open when the client is closed.
+
+        Of the threads each `CALLER` has at most ``share`` at a time; None: all.
+        """
         client = cls.__new__(cls)
-        client._begin(partial(Client.from_store, store), threads)  # noqa: SLF001 (our own)
+        client._begin(partial(Client.from_store, store), threads, share)  # noqa: SLF001 (our own)
         return client
 
-    def _begin(self, connect: Callable[[], Client], threads: int) -> None:
+    def _begin(
+        self, connect: Callable[[], Client], threads: int, share: int | None = None
+    ) -> None:
         check_count("threads", threads, most=_MOST_THREADS)
-        self._connect, self._count = connect, threads
+        self._connect, self._sizes = connect, (threads, share)
         self._connected: Client | None = None
-        self._threads = Threads(threads)
+        self._threads = Threads(threads, share or threads)
 
     def __reduce__(self) -> tuple[Callable[..., AsyncClient], tuple[Any, ...]]:
         """Pickle the settings; as here, it connects when its ``async with`` begins."""
-        return _unpickled, (type(self), self._connect, self._count)
+        return _unpickled, (type(self), self._connect, *self._sizes)
 
     put = in_thread(Client.put)
     put_many = in_thread(Client.put_many)
@@ -414,9 +434,9 @@ class AsyncClient(InThreads[Client]):
 
 
 def _unpickled(
-    kind: type[AsyncClient], connect: Callable[[], Client], threads: int
+    kind: type[AsyncClient], connect: Callable[[], Client], threads: int, share: int | None
 ) -> AsyncClient:
     """A client of another process, as it is here."""
     client = kind.__new__(kind)
-    client._begin(connect, threads)  # noqa: SLF001 (our own)
+    client._begin(connect, threads, share)  # noqa: SLF001 (our own)
     return client

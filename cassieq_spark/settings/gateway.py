@@ -31,7 +31,8 @@ class Limits:
     No account gets the last of the requests, bytes or long polls that all accounts share: an
     account that holds more of them than would be left gets no more, whatever its quota.
 
-    `threads` is for the `AsyncClient` that the gateway gets: more calls to Cassandra wait.
+    `threads` and `account_threads` are for the `AsyncClient` that the gateway gets: more calls to
+    Cassandra wait.
     """
 
     body_bytes: int = _limit("max-message", _BYTES, 8 * _MIB, "Bytes of the body of one message.")
@@ -154,6 +155,12 @@ class Limits:
 
     threads: int = _limit(
         "threads", _COUNT, 32, "Calls to Cassandra at a time, at most; puts are not counted."
+    )
+    account_threads: int = _limit(
+        "max-account-threads",
+        _COUNT,
+        8,
+        "Calls to Cassandra of one account at a time; more of them wait.",
     )
 
     def __post_init__(self) -> None:

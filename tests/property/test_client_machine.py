@@ -25,14 +25,13 @@ from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.errors import BatchChangedError, SchemaError
 from cassieq_spark.http.accounts.account import full_name
 from cassieq_spark.http.client import HttpStateError
-from cassieq_spark.http.gateway.responses import parse_pop_receipt, pop_receipt
 from cassieq_spark.queues import alter_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Slice, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.changing_schema import ChangingSchema
 from tests.support.faults import FakeClock
-from tests.support.gateway import InProcess
+from tests.support.gateway import RECEIPTS, InProcess
 from tests.support.inline_gateway import InlineGateway, Leaves, Request
 
 #: As the account names it at the gateway, its name is shorter.
@@ -75,7 +74,7 @@ SPARE = 3
 
 def receipt_of_http(sent: str) -> str:
     """The receipt as `Client` has it."""
-    return str(parse_pop_receipt(sent, QUEUE))
+    return str(RECEIPTS.parse(sent, QUEUE))
 
 
 class Age:
@@ -214,7 +213,7 @@ class ClientMachine(RuleBasedStateMachine):
         chosen = self._choose(which)
         self.store.fault = fault
         settle = self.by_http.ack if acks else self.by_http.release
-        stale = settle(*(pop_receipt(message.receipt) for message in chosen))
+        stale = settle(*(RECEIPTS.of(message.receipt) for message in chosen))
         gone = self._forget(self._live(chosen, [receipt_of_http(each) for each in stale]))
         self.owed -= gone if acks else set()
 

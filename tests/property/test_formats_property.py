@@ -21,6 +21,7 @@ from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.schemas.assign import assign
 from cassieq_spark.schemas.ddl import schema_of
 from tests.support.arrow_streams import stream_of, tampered
+from tests.support.gateway import RECEIPTS
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 RECEIPT = "q@1/g/00000000-0000-0000-0000-000000000000/0"
@@ -34,7 +35,7 @@ HEADERS = st.dictionaries(TEXTS, st.none() | TEXTS, max_size=3)
 def test_the_client_reads_what_the_gateway_writes(key: bytes | None, value: bytes, headers):
     message = Message("q", 0, key, value, headers, NOON, "g", 1, RECEIPT, NOON)
 
-    answer = httpx.Response(200, content=write_lines([message]))
+    answer = httpx.Response(200, content=write_lines([message], RECEIPTS))
     (read,) = messages_of("q", "g")(answer)
 
     assert replace(read, receipt=message.receipt) == message

@@ -21,6 +21,7 @@ from cassieq_spark.http.accounts import Accounts, Right, Secrets
 from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue
 from cassieq_spark.http.gateway.app import make_app
 from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.http.gateway.pop_receipts import PopReceipts
 from cassieq_spark.http.serving.connections import ConnectionLimiter
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.store.protocol import Store
@@ -28,6 +29,8 @@ from cassieq_spark.store.protocol import Store
 SECRET = "the-secret-of-gateways-that-tests-start"
 ADMIN = {"Authorization": f"Key {Secrets((SECRET,)).admin_key}"}
 _ON_MEMORY = Path(__file__).parents[1] / "integration" / "gateway" / "programs" / "serve_memory.py"
+#: Makes and reads the pop receipts of all of them.
+RECEIPTS = PopReceipts(Secrets((SECRET,)))
 PATIENCE = 60
 #: One for all: to make one takes longer than most requests. Its threads keep their connections:
 #: httpcore closes surplus ones that another thread may have just picked.

@@ -113,6 +113,11 @@ class Accounts:
         self._guard = threading.Lock()
 
     @property
+    def secrets(self) -> Secrets:
+        """The secrets of the gateways."""
+        return self._secrets
+
+    @property
     def admin_key(self) -> str:
         """The key for administration by HTTP."""
         return self._secrets.admin_key

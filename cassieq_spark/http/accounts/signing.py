@@ -213,6 +213,7 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENT = "#"
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ADMIN = ("admin",)
+_RECEIPTS = ("receipts",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +272,11 @@ class Secrets:
             if _fingerprint(value) == fingerprint and not any("\n" in each for each in parts):
                 return _derive(value, ("seal", *parts))
         return None
+
+    @property
+    def receipt_keys(self) -> tuple[bytes, ...]:
+        """The keys that sign receipts, one of each secret; receipts are made with the first."""
+        return tuple(_derive(value, _RECEIPTS).encode() for value in self.values)
 
     @property
     def admin_key(self) -> str:

@@ -12,12 +12,13 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from cassieq_spark.client import AsyncClient
+from cassieq_spark.client.turns import Turns
 from cassieq_spark.errors import CassieqError, QueueStateError
 from cassieq_spark.http.serving.bodies import Pool, Sender, subtract
 from cassieq_spark.http.serving.errors import Quota, over_quota, too_busy
@@ -33,6 +34,9 @@ NOT_COUNTED = "gateway.not_counted"
 _PEEKS = 2
 #: Batches that are decoded at a time. More would not be faster: decoding holds the interpreter.
 _DECODERS = 2
+#: Requests about queues that an account has under way at a time, and all accounts together: they
+#: may take hundreds of reads each, where those about messages take a few.
+_ABOUT_QUEUES, _ABOUT_QUEUES_IN_ALL = 2, 8
 #: An account gets at most a quarter of the bytes for answers.
 _SHARES = 4
 #: How long a list and a count are valid.
@@ -49,7 +53,6 @@ class Admission:
         held: Bytes of their bodies.
         polls: Requests that wait for messages.
         answers: Bytes of large answers that are being sent, by account.
-        peeks: Limits how many peeks are read and encoded at a time.
         decoders: Limits how many batches are decoded at a time: until a batch is decoded, only the
             bytes of its body are counted.
     """
@@ -70,8 +73,10 @@ class Admission:
             it.key_polls,
         )
         self.answers: Counter[str] = Counter()
-        self.peeks = asyncio.Semaphore(_PEEKS)
+        self._peeks, self._own_peeks = asyncio.Semaphore(_PEEKS), Turns(1)
         self.decoders = asyncio.Semaphore(_DECODERS)
+        self._about_queues = asyncio.Semaphore(_ABOUT_QUEUES_IN_ALL)
+        self._own_about_queues = Turns(_ABOUT_QUEUES)
 
     def check_answers(self, account: str) -> None:
         """Refuse another answer while an account does not read those that it has.
@@ -82,6 +87,19 @@ class Admission:
         mine, every = self.answers[account], self.answers.total()
         if mine > self._limits.held_bytes // _SHARES or every > self._limits.held_bytes:
             raise too_busy(f"{mine} bytes of answers are being sent to this account: read them")
+
+    @asynccontextmanager
+    async def about_queues(self, account: str) -> AsyncIterator[None]:
+        """Wait until a request about queues, which may take many reads, has its turn."""
+        async with self._own_about_queues.turn(account), self._about_queues:
+            yield
+
+    @asynccontextmanager
+    async def peek(self, account: str) -> AsyncIterator[None]:
+        """Wait until a peek has its turn; see `check_answers` for what it raises."""
+        async with self._own_peeks.turn(account), self._peeks:
+            self.check_answers(account)
+            yield
 
     @contextmanager
     def answer(self, account: str, count: int) -> Iterator[None]:

@@ -19,6 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
+from cassieq_spark.client.turns import CALLER
+from cassieq_spark.http.accounts import Right
 from cassieq_spark.http.gateway import (  # noqa: F401 (their handlers declare the endpoints)
     admin,
     messages,
@@ -45,6 +47,13 @@ _REASONS = {404: "not found", 405: "method not allowed"}
 #: Headers of each answer of an endpoint. No cache may keep it, also where a signed URL stands for
 #: a key; and a browser may not take the bytes of strangers for a page.
 _PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+#: What takes one of these may take many reads.
+_ABOUT_QUEUES = {
+    Right.GET_QUEUE_INFORMATION,
+    Right.CREATE_QUEUE,
+    Right.DELETE_QUEUE,
+    Right.REDRIVE_MESSAGE,
+}
 #: Of a path in the log and in answers.
 _LONGEST_PATH = 1_000
 
@@ -173,6 +182,7 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
         # Before the request is admitted: at most one for each connection.
         grant = await gateway.authorizer.check(request, account, queue, endpoint.right)
         sender = Sender(account, grant.key)
+        CALLER.set(account)
     admission, limits = gateway.admission, gateway.limits
     admission.requests.take(sender)
     try:
@@ -181,16 +191,23 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
         if endpoint.body is not None:
             limit = limits.batch_bytes if endpoint.is_batch else limits.body_bytes
         elif not has_body(request):
-            return await endpoint.handler(call)
+            return await _handle(endpoint, call)
         body = Body(admission.held, limits, request, sender, limit)
         try:
             call.body = await body.read()
             await check_body(call.body, grant.body_digest if grant else None)
-            return await endpoint.handler(call)
+            return await _handle(endpoint, call)
         finally:
             body.release()
     finally:
         admission.requests.give(sender)
+
+
+async def _handle(endpoint: Endpoint, call: Call) -> Response:
+    if endpoint.right not in _ABOUT_QUEUES:
+        return await endpoint.handler(call)
+    async with call.gateway.admission.about_queues(call.account):
+        return await endpoint.handler(call)
 
 
 def _names(path: Mapping[str, str]) -> dict[str, str]:

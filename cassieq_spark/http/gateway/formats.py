@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from cassieq_spark.arrow.streams import Declared, declared
 from cassieq_spark.client import Message, NewMessage
+from cassieq_spark.http.gateway.pop_receipts import PopReceipts
 from cassieq_spark.http.gateway.requests import (
     MOST_HEADERS,
     MOST_MEMBERS,
@@ -19,7 +20,7 @@ from cassieq_spark.http.gateway.requests import (
     decoded,
     problems,
 )
-from cassieq_spark.http.gateway.responses import body_of, json_object, message_json, pop_receipt
+from cassieq_spark.http.gateway.responses import body_of, json_object, message_json
 from cassieq_spark.http.gateway.schemas import NewMessageLine
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.schemas.convert import without_dictionary
@@ -168,21 +169,21 @@ def is_headers(kind: pa.DataType) -> bool:
     return pa.types.is_map(kind) and {kind.key_type, kind.item_type} <= TEXTS
 
 
-def write_lines(messages: Iterable[Message]) -> bytes:
+def write_lines(messages: Iterable[Message], receipts: PopReceipts) -> bytes:
     """Write messages as JSON lines."""
-    return b"".join(json_object(message_json(each)) + b"\n" for each in messages)
+    return b"".join(json_object(message_json(each, receipts)) + b"\n" for each in messages)
 
 
-def write_arrow(messages: Sequence[Message]) -> bytes:
+def write_arrow(messages: Sequence[Message], receipts: PopReceipts) -> bytes:
     """Write messages as an Arrow IPC stream."""
-    rows = [metadata_of(each) | {"value": body_of(each)} for each in messages]
+    rows = [metadata_of(each, receipts) | {"value": body_of(each)} for each in messages]
     return stream_of(pa.RecordBatch.from_pylist(rows, _MESSAGES))
 
 
-def metadata_of(message: Message) -> dict[str, Any]:
+def metadata_of(message: Message, receipts: PopReceipts) -> dict[str, Any]:
     """A message except its value; see `METADATA_FIELDS`."""
     return {
-        "popReceipt": pop_receipt(message.receipt),
+        "popReceipt": receipts.of(message.receipt),
         "deliveryCount": message.delivery_count,
         "partition": message.partition,
         "monoton": message.monoton,

@@ -13,6 +13,7 @@ from cassieq_spark.http.accounts import Accounts
 from cassieq_spark.http.gateway.admission import Admission, StorageQuotas
 from cassieq_spark.http.gateway.authorization import Authorizer
 from cassieq_spark.http.gateway.coalescer import Coalescer, Settlements
+from cassieq_spark.http.gateway.pop_receipts import PopReceipts
 from cassieq_spark.http.gateway.producers import ProducerPool
 from cassieq_spark.http.serving.connections import ConnectionLimiter
 from cassieq_spark.http.serving.errors import Quota
@@ -39,6 +40,7 @@ class Gateway:
         self.limits = limits
         self.admission = Admission(limits)
         self.storage = StorageQuotas(client, limits)
+        self.receipts = PopReceipts(accounts.secrets)
         self.authorizer = Authorizer(accounts, limits.skew, as_cassieq=limits.cassieq_signatures)
         self.producers = ProducerPool(client, limits.linger)
         self.coalescer = Coalescer(client, limits.batch_count, limits.linger, limits.answer_bytes)

@@ -25,6 +25,7 @@ from cassieq_spark.http.gateway.formats import (
     write_arrow,
     write_lines,
 )
+from cassieq_spark.http.gateway.pop_receipts import PopReceipts
 from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint, decoded
 from cassieq_spark.http.gateway.responses import (
     RECEIVED_EXAMPLE,
@@ -35,7 +36,6 @@ from cassieq_spark.http.gateway.responses import (
     json_object,
     message_as_json,
     message_json,
-    parse_pop_receipt,
     positions_json,
     stored_json,
 )
@@ -136,7 +136,7 @@ async def receive(call: Call) -> Response:
 async def update(call: Call) -> Response:
     """Extend the lease of a message, release the message, or replace it by another one."""
     given, pop_receipt = call.json(Update), call.query.pop_receipt
-    receipt = parse_pop_receipt(pop_receipt, call.queue)
+    receipt = call.gateway.receipts.parse(pop_receipt, call.queue)
     time = timedelta(0)
     if given.message is None:
         time = held_for(call, given.new_invisibility_seconds)
@@ -166,7 +166,7 @@ async def update(call: Call) -> Response:
 )
 async def ack(call: Call) -> Response:
     """Ack a message."""
-    receipt = parse_pop_receipt(call.query.pop_receipt, call.queue)
+    receipt = call.gateway.receipts.parse(call.query.pop_receipt, call.queue)
     (done,) = await call.gateway.settlements.ack([receipt])
     if not done:
         raise _stale(call)
@@ -246,7 +246,7 @@ async def receive_many(call: Call) -> Response:
     if call.query.max > most:
         raise RefusedError(f"max is {call.query.max}: the limit is {most}")
     messages = await _leased(call, call.query.max)
-    write: Callable[[Sequence[Message]], bytes] = write_lines
+    write: Callable[[Sequence[Message], PopReceipts], bytes] = write_lines
     if kind == ARROW:
         columns = None if messages.queue is None else _columns_of(messages.queue)
         write = write_arrow if columns is None else partial(write_table, columns=columns)
@@ -305,8 +305,7 @@ async def reject(call: Call) -> Response:
 async def peek(call: Call) -> Response:
     """Show stored messages, leased and settled ones included; leases nothing."""
     start, gateway = position(call.query.start), call.gateway
-    async with gateway.admission.peeks:
-        gateway.admission.check_answers(call.account)
+    async with gateway.admission.peek(call.account):
         found = await gateway.client.peek(
             call.queue, max=call.query.max, start=start, max_bytes=gateway.limits.answer_bytes
         )
@@ -334,8 +333,7 @@ async def get_message(call: Call) -> Response:
         )
     is_raw = _accepted(call) == _BYTES
     encode = body_of if is_raw else message_as_json
-    async with gateway.admission.peeks:
-        gateway.admission.check_answers(call.account)
+    async with gateway.admission.peek(call.account):
         found = await gateway.client.message(call.queue, int(text), partition=call.query.partition)
         kind = _BYTES if is_raw else _JSON
         return await _answer(call, [found], lambda it: encode(it[0]), kind)
@@ -354,7 +352,7 @@ async def _answer(
 async def _handed_over(
     call: Call,
     messages: Sequence[Message],
-    encode: Callable[[Sequence[Message]], bytes],
+    encode: Callable[[Sequence[Message], PopReceipts], bytes],
     kind: str = _JSON,
 ) -> Response:
     """The answer with messages that were leased; 204 if there are none, or the client has gone.
@@ -366,7 +364,8 @@ async def _handed_over(
         return Response(status_code=204)
     may_leave = False
     try:
-        answer = await _answer(call, messages, encode, kind)
+        with_receipts = partial(encode, receipts=call.gateway.receipts)
+        answer = await _answer(call, messages, with_receipts, kind)
         may_leave = not _has_left(call.request)
     finally:
         if not may_leave:
@@ -458,7 +457,8 @@ async def _settle(call: Call, given: Receipts, action: Action | None) -> Respons
     if len(given.pop_receipts) > most:
         raise RefusedError(f"{len(given.pop_receipts)} receipts: the limit is {most}")
     queue, settlements = call.queue, call.gateway.settlements
-    receipts = [parse_pop_receipt(each, queue) for each in given.pop_receipts]
+    parse = call.gateway.receipts.parse
+    receipts = [parse(each, queue) for each in given.pop_receipts]
     done = await (settlements.settle(receipts, action) if action else settlements.ack(receipts))
     pairs = zip(given.pop_receipts, done, strict=True)
     return JSONResponse({"stale": [receipt for receipt, is_done in pairs if not is_done]})
@@ -506,8 +506,8 @@ def position(text: str) -> StartingPosition:
         raise RefusedError(f"a position must be {POSITION.name}, not {text[:60]!r}") from error
 
 
-def _only(messages: Sequence[Message]) -> bytes:
-    return json_object(message_json(messages[0]))
+def _only(messages: Sequence[Message], receipts: PopReceipts) -> bytes:
+    return json_object(message_json(messages[0], receipts))
 
 
 def _array(found: Sequence[StoredMessage]) -> memoryview:

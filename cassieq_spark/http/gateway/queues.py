@@ -19,6 +19,7 @@ from cassieq_spark.http.gateway.requests import QUEUE, QUEUES, Call, Endpoint
 from cassieq_spark.http.gateway.responses import (
     QUEUE_EXAMPLE,
     STATS_EXAMPLE,
+    answer_of,
     dead_letters_json,
     queue_json,
     stats_json,
@@ -281,10 +282,28 @@ async def delete_group(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@_showing(QUEUE + "/dead", "Dead letters", [_DEAD], DeadLetterParameters, _NO_DEAD_LETTERS)
+@_showing(
+    QUEUE + "/dead",
+    "Dead letters",
+    [_DEAD],
+    DeadLetterParameters,
+    {**_NO_DEAD_LETTERS, 413: "Their reasons are too many for an answer: ask for fewer"},
+)
 async def dead_letters(call: Call) -> Response:
     """Count the dead letters of a queue, by origin and reason."""
-    return JSONResponse(dead_letters_json(await _survey(call)))
+    admission, most = call.gateway.admission, call.gateway.limits.answer_bytes
+    admission.check_answers(call.account)
+    found = await _survey(call)
+    # In a thread, as each letter may have a reason of its own.
+    body = await asyncio.to_thread(dead_letters_json, found)
+    if len(body) > most:
+        raise RefusedError(
+            f"the answer would have {len(body)} bytes, as the dead letters have "
+            f"{len(found.groups)} origins and reasons; the limit is {most}: ask for fewer, by "
+            "'limit', 'group', 'reason', 'since' or 'until'",
+            413,
+        )
+    return answer_of(body, "application/json", admission=admission, account=call.account)
 
 
 @Endpoint(

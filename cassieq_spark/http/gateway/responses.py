@@ -1,10 +1,10 @@
-"""Answers: JSON with CassieQ's names, receipts for URLs, and large answers sent in parts."""
+"""Answers: JSON with CassieQ's names, and large answers sent in parts."""
 
 from __future__ import annotations
 
 import asyncio
-from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -13,13 +13,12 @@ from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Message, Stopped, StoredMessage, Survey
 from cassieq_spark.http import BASE64, TEXT
 from cassieq_spark.http.accounts import own_name
 from cassieq_spark.http.gateway.admission import Admission
+from cassieq_spark.http.gateway.pop_receipts import PopReceipts
 from cassieq_spark.http.gateway.schemas import RECEIPT
-from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.model import Order, Positions, QueueDefinition, QueueId, Range
 from cassieq_spark.queues.stats import GroupStats, QueueStats
 from cassieq_spark.schemas.to_rows import json_of, json_text
@@ -136,10 +135,13 @@ def message_as_json(message: StoredMessage) -> bytes:
     return json_object(stored_json(message) | {"value": value})
 
 
-def message_json(message: Message) -> dict[str, Any]:
+def message_json(message: Message, receipts: PopReceipts) -> dict[str, Any]:
     """A message that is leased to the client."""
+    return {"popReceipt": receipts.of(message.receipt), **_delivery_json(message)}
+
+
+def _delivery_json(message: Message) -> dict[str, Any]:
     return {
-        "popReceipt": pop_receipt(message.receipt),
         "deliveryCount": message.delivery_count,
         "messageTag": str(message.monoton),
         "leaseUntil": _instant(message.lease_until),
@@ -147,32 +149,9 @@ def message_json(message: Message) -> dict[str, Any]:
     }
 
 
-def pop_receipt(receipt: str) -> str:
-    """A receipt as text for a URL."""
-    return urlsafe_b64encode(receipt.encode()).rstrip(b"=").decode()
-
-
-def parse_pop_receipt(text: str, queue: str) -> Receipt:
-    """Parse a receipt of a queue.
-
-    Raises:
-        RefusedError: 400; the text is not a receipt, or is one of another queue.
-    """
-    try:
-        plain = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
-        receipt = Receipt.parse(plain)
-    except ValueError as error:
-        raise RefusedError(
-            "this is not a pop receipt: send 'popReceipt' as it came with the message"
-        ) from error
-    if receipt.queue != queue:
-        raise RefusedError("this pop receipt is of another queue")
-    return receipt
-
-
-def dead_letters_json(found: Survey) -> list[Mapping[str, Any]]:
+def dead_letters_json(found: Survey) -> memoryview:
     """Dead letters, grouped by origin and reason; ``queueId`` is that of their queue."""
-    return [
+    return json_array(
         {
             "queueId": found.queue.queue_id,
             "originQueue": group.origin_queue,
@@ -184,7 +163,7 @@ def dead_letters_json(found: Survey) -> list[Mapping[str, Any]]:
             "last": _instant(group.last),
         }
         for group in found.groups
-    ]
+    )
 
 
 def stopped_json(found: Iterable[Stopped]) -> list[dict[str, Any]]:
@@ -244,6 +223,13 @@ async def answer_with(
     """
     size = sum(each.size for each in messages)
     body = await asyncio.to_thread(encode, messages) if size > _LARGE else encode(messages)
+    return answer_of(body, media_type, admission=admission, account=account)
+
+
+def answer_of(
+    body: bytes | memoryview, media_type: str, *, admission: Admission, account: str
+) -> Response:
+    """An answer with a body; a large one is sent in parts, and its bytes count until then."""
     if len(body) > _LARGE:
         return LargeResponse(body, media_type, admission, account)
     return Response(body, media_type=media_type)
@@ -288,7 +274,6 @@ class LargeResponse(Response):
 
 
 _NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-_RECEIPT = str(parse_pop_receipt(RECEIPT, "acme:orders"))
 #: Examples of answers, for the description.
 QUEUE_EXAMPLE = queue_json(
     QueueDefinition(
@@ -302,6 +287,5 @@ QUEUE_EXAMPLE = queue_json(
 _GROUP = GroupStats("default", 3, 1, 0, 0, 0, timedelta(seconds=1.5), pointer=1, floor=0)
 STATS_EXAMPLE = stats_json(QueueStats(QueueId("acme:orders@1"), 0, 3, (_GROUP,)))
 STORED_EXAMPLE = stored_json(StoredMessage("acme:orders", 0, None, b"hello", {}, _NOON))
-RECEIVED_EXAMPLE = message_json(
-    Message("acme:orders", 0, None, b"hello", {}, _NOON, "default", 1, _RECEIPT, _NOON)
-)
+_RECEIVED = Message("acme:orders", 0, None, b"hello", {}, _NOON, "default", 1, "", _NOON)
+RECEIVED_EXAMPLE = {"popReceipt": RECEIPT, **_delivery_json(_RECEIVED)}

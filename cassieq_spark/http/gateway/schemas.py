@@ -51,7 +51,10 @@ Partition = Annotated[int, Field(ge=0)] | None
 #: A setting of CassieQ's clients that has no meaning here.
 Ignored = Annotated[Any, Field(None, description="Ignored; CassieQ's clients send it.")]
 #: A receipt, for examples.
-RECEIPT = "YWNtZTpvcmRlcnNAMS9kZWZhdWx0LzEyNjdhZGUxLWQ2ODQtNGJkOS04MDlhLWI1NjFlN2JmNWY5OC8w"
+RECEIPT = (
+    "YWNtZTpvcmRlcnNAMS9kZWZhdWx0LzEyNjdhZGUxLWQ2ODQtNGJkOS04MDlhLWI1NjFlN2JmNWY5OC8wUNhY4Jhe"
+    "zH9gQYqvDMWrWA"
+)
 
 
 class Payload(BaseModel):

@@ -22,6 +22,7 @@ from cassieq_spark.http.gateway.formats import (
     open_table,
     stream_of,
 )
+from cassieq_spark.http.gateway.pop_receipts import PopReceipts
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.schemas.canonical import all_nullable, canonical_type, parts, type_name
 from cassieq_spark.schemas.from_rows import from_dicts
@@ -52,17 +53,19 @@ def read_table(
     return table, size
 
 
-def write_table(messages: Sequence[Message], columns: pa.Schema) -> bytes:
+def write_table(messages: Sequence[Message], receipts: PopReceipts, columns: pa.Schema) -> bytes:
     """Write messages as an Arrow IPC stream: the queue's columns, and a struct ``_metadata``.
 
     Args:
         messages: The messages.
+        receipts: Makes their pop receipts.
         columns: The version of the schema by which they were read.
     """
     schema = all_nullable(columns)
     rows = [message.value for message in messages if isinstance(message.value, dict)]
     batch = from_dicts(rows, schema)
-    metadata = pa.array(map(metadata_of, messages), pa.struct(METADATA_FIELDS))
+    rows = [metadata_of(each, receipts) for each in messages]
+    metadata = pa.array(rows, pa.struct(METADATA_FIELDS))
     return stream_of(batch.append_column(METADATA, metadata))
 
 

@@ -25,6 +25,7 @@ from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 from tests.support.arrow_streams import stream_of
+from tests.support.gateway import RECEIPTS
 from tests.support.spark_session import QueueOnSpark, queue_on_spark
 
 TRIPS = (
@@ -123,7 +124,8 @@ def by_tables_of_the_client(first: QueueOnSpark, second: QueueOnSpark) -> None:
 
 def by_json_lines(first: QueueOnSpark, second: QueueOnSpark) -> None:
     with Client.from_store(first.store) as client:
-        lines = write_lines(client.receive(first.definition.name, "g", max=1_000)).splitlines()
+        found = client.receive(first.definition.name, "g", max=1_000)
+        lines = write_lines(found, RECEIPTS).splitlines()
         values = [json.loads(line)["message"] for line in lines]
         client.put_many(second.definition.name, values)
 
@@ -131,7 +133,8 @@ def by_json_lines(first: QueueOnSpark, second: QueueOnSpark) -> None:
 def by_arrow_over_http(first: QueueOnSpark, second: QueueOnSpark) -> None:
     columns = schema_of(str(second.definition.schema))
     with Client.from_store(first.store) as client:
-        body = write_table(client.receive(first.definition.name, "g", max=1_000), columns)
+        found = client.receive(first.definition.name, "g", max=1_000)
+        body = write_table(found, RECEIPTS, columns)
         table = pa.ipc.open_stream(body).read_all().drop_columns(["_metadata"])
         sent, _ = read_table(stream_of(table), columns, 1_000, 1 << 20)
         client.put_many(second.definition.name, sent)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -22,7 +21,6 @@ from cassieq_spark.errors import BatchChangedError, BatchOrderError, QueueStateE
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.presence import Presence
 from cassieq_spark.groups.state import Settlement
-from cassieq_spark.http.gateway.responses import pop_receipt
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import OnDead, Order, QueueDefinition, Range, Ranges
 from cassieq_spark.producer.new_message import batches_of, check_message
@@ -33,7 +31,7 @@ from cassieq_spark.spark.source.offsets import initial_offset
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from tests.property.features.model import GROUP, QUEUE, REDRIVES, At, Content, Model
 from tests.support.builders import make_clocked_store
-from tests.support.gateway import InProcess
+from tests.support.gateway import RECEIPTS, InProcess
 from tests.support.repeatable import repeatable
 
 LEASE = timedelta(seconds=60)
@@ -206,7 +204,7 @@ class History:
 
     def _as_client(self, message: Message) -> Message:
         """A message as the client gives it, with the receipt that the pop receipt stands for."""
-        value, receipt = message.value, urlsafe_b64decode(message.receipt + "==").decode()
+        value, receipt = message.value, str(RECEIPTS.parse(message.receipt, QUEUE))
         return replace(
             message, value=json.loads(value) if self.columns else value, receipt=receipt
         )
@@ -218,7 +216,7 @@ class History:
         if not chosen:
             return
         door: Any = self.by_http if by_http else self.client
-        given = [pop_receipt(each.receipt) if by_http else each.receipt for each in chosen]
+        given = [RECEIPTS.of(each.receipt) if by_http else each.receipt for each in chosen]
         if by_http and any(not self.model.is_of_now(each) for each in chosen):
             return
         new: list[NewMessage] = []

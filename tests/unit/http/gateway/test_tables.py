@@ -14,6 +14,7 @@ from cassieq_spark.http.gateway.tables import read_table, write_table
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.schemas.ddl import schema_of
 from tests.support.arrow_streams import stream_of
+from tests.support.gateway import RECEIPTS
 
 COLUMNS = schema_of(
     "name string, flags array<string>, at timestamp, spot struct<x:int>, tags map<string,int>"
@@ -135,7 +136,9 @@ def test_an_answer_has_the_queue_s_columns_in_its_types():
     value = {"name": "a", "flags": ["b"], "at": NOON, "spot": {"x": 1}, "tags": {"c": 2}}
     earlier = {"name": None}
 
-    table = pa.ipc.open_stream(write_table([message(value), message(earlier)], COLUMNS)).read_all()
+    table = pa.ipc.open_stream(
+        write_table([message(value), message(earlier)], RECEIPTS, COLUMNS)
+    ).read_all()
 
     assert table.schema.names == [*COLUMNS.names, "_metadata"]
     assert [table.schema.field(each).type for each in COLUMNS.names] == COLUMNS.types
@@ -147,4 +150,4 @@ def test_an_answer_has_the_queue_s_columns_in_its_types():
 
 def test_messages_of_another_version_with_other_columns_are_not_half_an_answer():
     with pytest.raises(SchemaError, match="dropped"):
-        write_table([message({"dropped": 1})], COLUMNS)
+        write_table([message({"dropped": 1})], RECEIPTS, COLUMNS)

@@ -1,0 +1,58 @@
+"""Pop receipts: receipts with a signature, as text for a URL.
+
+A pop receipt is URL-safe Base64 of a receipt and its HMAC, with a key that is derived from the
+secret of the gateways. So nobody can invent one, or make one message's into another's, and one
+that was invented costs no read. Each gateway with the same secret takes those of the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.http.accounts import Secrets
+from cassieq_spark.http.serving.errors import RefusedError
+
+#: Bytes of the HMAC: half of SHA-256, which nobody guesses while a lease lasts.
+_LENGTH = 16
+
+
+class PopReceipts:
+    """Makes pop receipts by the first secret, and takes those of all secrets."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._keys = secrets.receipt_keys
+
+    def of(self, receipt: str) -> str:
+        """The pop receipt of a receipt."""
+        plain = receipt.encode()
+        return urlsafe_b64encode(plain + _seal(self._keys[0], plain)).rstrip(b"=").decode()
+
+    def parse(self, text: str, queue: str) -> Receipt:
+        """Parse a pop receipt of a queue. No read.
+
+        Raises:
+            RefusedError: 400; no gateway with one of these secrets made it, or it is of another
+                queue.
+        """
+        try:
+            sealed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            plain, seal = sealed[:-_LENGTH], sealed[-_LENGTH:]
+            is_ours = any(hmac.compare_digest(seal, _seal(key, plain)) for key in self._keys)
+            receipt = Receipt.parse(plain.decode()) if is_ours else None
+        except ValueError:
+            receipt = None
+        if receipt is None:
+            raise RefusedError(
+                "this is not a pop receipt of these gateways: send 'popReceipt' as it came with "
+                "the message"
+            )
+        if receipt.queue != queue:
+            raise RefusedError("this pop receipt is of another queue")
+        return receipt
+
+
+def _seal(key: bytes, plain: bytes) -> bytes:
+    return hmac.digest(key, plain, hashlib.sha256)[:_LENGTH]
