@@ -364,8 +364,8 @@ async def _handed_over(
         return Response(status_code=204)
     may_leave = False
     try:
-        with_receipts = partial(encode, receipts=call.gateway.receipts)
-        answer = await _answer(call, messages, with_receipts, kind)
+        receipts = call.gateway.receipts
+        answer = await _answer(call, messages, lambda some: encode(some, receipts), kind)
         may_leave = not _has_left(call.request)
     finally:
         if not may_leave:

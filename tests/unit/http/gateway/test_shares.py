@@ -122,5 +122,10 @@ async def honest(good: httpx.AsyncClient) -> None:
     receipt = got.json()["popReceipt"]
     acked = await good.delete("queues/orders/messages", params={"popReceipt": receipt})
     assert acked.status_code == 204
-    for path in ("queues", "queues/orders/statistics", "queues/orders/dead", "queues/orders/messages"):
+    for path in (
+        "queues",
+        "queues/orders/statistics",
+        "queues/orders/dead",
+        "queues/orders/messages",
+    ):
         assert (await good.get(path)).status_code == 200, path
