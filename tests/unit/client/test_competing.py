@@ -297,9 +297,12 @@ def test_wherever_a_thread_is_interrupted_the_others_get_their_messages(
         assert errors == [None, None]
         got = [each for future in futures if not future.exception() for each in future.result()]
         assert len({each.monoton for each in got}) == len(got) >= 5
-        assert scene.client._together.rounds._combining.here.lines == {}
+        # One that is interrupted while it leaves last may leave a line, in which nobody waits.
+        left = scene.client._together.rounds._combining.here.lines.values()
+        assert all(line.leader.is_over and not line.waiting for line in left)
         scene.pool.shutdown()
         if not interrupted.happened:
+            assert not left
             break
     assert before > 30, "it was interrupted at each line"
 
