@@ -133,6 +133,7 @@ def up(  # noqa: PLR0913 (one per option)
 
     The first start downloads Cassandra (64 MB); later ones need no network. The commands of
     cassieq find a node that runs in the background, whatever its port, and log in by themselves.
+    JVM_EXTRA_OPTS has more options of Java, as for Cassandra's own scripts.
 
     Examples:
         cassieq node up --detach

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ REQUIRED_MAJOR = 17
 
 _VERSION = re.compile(r'version "(1\.)?(?P<major>\d+)')
 _ANSWER_SECONDS = 30
+_EXTRA_OPTIONS = "JVM_EXTRA_OPTS"
 
 
 def major_version(banner: str) -> int | None:
@@ -84,12 +86,23 @@ java.base/java.util.concurrent.locks
 """
 
 
-def java_command(settings: NodeSettings, *, java: Path, jars: Sequence[Path]) -> list[str]:
+def java_command(
+    settings: NodeSettings,
+    *,
+    java: Path,
+    jars: Sequence[Path],
+    environment: Mapping[str, str] | None = None,
+) -> list[str]:
     """The command line that runs the node in the foreground.
 
+    ``environment`` is that of this process unless given. As with Cassandra's own scripts, its
+    ``JVM_EXTRA_OPTS`` are options of Java, which come last.
+
     Raises:
-        SetupError: ``jars`` lack the memory meter, which Cassandra runs as an agent.
+        SetupError: ``jars`` lack the memory meter, which Cassandra runs as an agent; or a quote in
+            ``JVM_EXTRA_OPTS`` has no end.
     """
+    environment = os.environ if environment is None else environment
     agent = next((jar for jar in jars if jar.name.startswith("jamm-")), None)
     if agent is None:
         raise SetupError("The jars of Cassandra lack jamm: delete the download and get it again.")
@@ -100,10 +113,18 @@ def java_command(settings: NodeSettings, *, java: Path, jars: Sequence[Path]) ->
         *(f"--add-exports={module}=ALL-UNNAMED" for module in _EXPORTS.split()),
         *(f"--add-opens={module}=ALL-UNNAMED" for module in _OPENS.split()),
         *(f"-D{name}={value}" for name, value in _properties(settings).items()),
+        *_extra(environment.get(_EXTRA_OPTIONS, "")),
         "-classpath",
         os.pathsep.join(map(str, jars)),
         _MAIN,
     ]
+
+
+def _extra(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise SetupError(f"{_EXTRA_OPTIONS} is {options!r}: {error}.") from error
 
 
 def _machine(settings: NodeSettings) -> list[str]:

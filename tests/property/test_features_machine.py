@@ -16,7 +16,7 @@ from tests.features import crossed_by, read_table
 from tests.property.features.history import History
 from tests.property.features.steps import HISTORIES, QUEUES, Step, drawn
 
-#: So many histories cross all pairs.
+#: So many histories cross all pairs; those after the last pair are left out.
 ENOUGH = 60
 
 
@@ -39,6 +39,7 @@ def test_these_histories_cross_the_pairs_that_are_said_to_be_crossed_here():
     missing = crossed_by(read_table(), "all")
 
     for seed in range(ENOUGH):
-        missing -= run(*drawn(Random(seed)))
+        if missing:
+            missing -= run(*drawn(Random(seed)))
 
     assert not missing, sorted(sorted(pair) for pair in missing)

@@ -26,7 +26,7 @@ from tests.property.interleavings.schedule import written
 
 IS_NIGHTLY = settings.get_current_profile_name() == "nightly"
 #: Orders of a scene that are run beside a change; all of them by night, and against mutants.
-MOST = 120 if settings.get_current_profile_name() in {"ci", "dev"} else None
+MOST = 40 if settings.get_current_profile_name() in {"ci", "dev"} else None
 #: Actors and events; one that is not there is passed over.
 ACTORS = st.sampled_from("aabbcctnk")
 TURNS = st.lists(st.builds("{}{}".format, ACTORS, st.integers(1, 12)), max_size=12).map(" ".join)

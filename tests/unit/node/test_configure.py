@@ -161,6 +161,18 @@ def test_only_data_that_are_thrown_away_may_skip_the_disk():
     assert "-Dcassandra.skip_sync=true" in thrown_away
 
 
+def test_more_options_of_java_are_taken_from_where_cassandra_s_scripts_have_them():
+    given = {"JVM_EXTRA_OPTS": "-XX:TieredStopAtLevel=1 '-Da=b c'"}
+    command = java_command(SETTINGS, java=Path("java"), jars=JARS, environment=given)
+
+    at = command.index("-classpath")
+    assert command[at - 2 : at] == ["-XX:TieredStopAtLevel=1", "-Da=b c"]
+    with pytest.raises(SetupError, match="JVM_EXTRA_OPTS is \"'-Da\": No closing quotation"):
+        java_command(
+            SETTINGS, java=Path("java"), jars=JARS, environment={"JVM_EXTRA_OPTS": "'-Da"}
+        )
+
+
 def test_a_class_path_without_the_memory_meter_is_refused():
     with pytest.raises(SetupError, match="jamm"):
         java_command(SETTINGS, java=Path("java"), jars=JARS[:1])
