@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import quantiles
-from typing import cast
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 import uvloop
@@ -26,11 +26,13 @@ class Told:
         messages: How many messages were put, or got and acked.
         seconds: Of each request, until its answer.
         statuses: The number of answers by status code, of codes from 300 on.
+        broken: Connections that the gateway has closed.
     """
 
     messages: int = 0
     seconds: list[float] = field(default_factory=list)
     statuses: dict[int, int] = field(default_factory=dict)
+    broken: int = 0
 
     def summary(self, elapsed: float) -> dict[str, object]:
         """Messages and requests per second, and the time of a request."""
@@ -100,17 +102,22 @@ class BatchGetter:
         return 0, ("POST", "/messages/ack", json.dumps({"popReceipts": receipts}).encode())
 
 
-Client = Putter | BatchPutter | Getter | BatchGetter
+class Client(Protocol):
+    """What one client asks, one request after the other."""
+
+    def first(self) -> Request: ...
+
+    def next(self, status: int, body: bytes, /) -> tuple[int, Request]: ...
 
 
-class _Connection(asyncio.Protocol):
+class Connected(asyncio.Protocol):
     """One client and its connection."""
 
     def __init__(self, client: Client, told: Told, queue: str, headers: bytes) -> None:
         self._client, self._told = client, told
         self._queue, self._headers = queue, headers
         self._buffer = b""
-        self._stopped = False
+        self._closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -135,6 +142,14 @@ class _Connection(asyncio.Protocol):
         self._told.messages += count
         self._ask(request)
 
+    def connection_lost(self, _: Exception | None) -> None:
+        self._told.broken += not self._closed
+
+    @property
+    def waits(self) -> float:
+        """Seconds for which it has waited for an answer by now."""
+        return time.perf_counter() - self._asked
+
     def _ask(self, request: Request) -> None:
         verb, path, body = request
         self._asked = time.perf_counter()
@@ -144,6 +159,7 @@ class _Connection(asyncio.Protocol):
         )
 
     def close(self) -> None:
+        self._closed = True
         self._transport.abort()
 
 
@@ -157,23 +173,31 @@ def load(
 async def _load(
     url: str, queue: str, key: str, clients: list[Callable[[], Client]], seconds: float
 ) -> tuple[Told, float]:
+    began = time.perf_counter()
+    told, connections = await connect(url, queue, key, clients)
+    await asyncio.sleep(seconds)
+    elapsed = time.perf_counter() - began
+    for connection in connections:
+        connection.close()
+    return told, elapsed
+
+
+async def connect(
+    url: str, queue: str, key: str, clients: Sequence[Callable[[], Client]]
+) -> tuple[Told, list[Connected]]:
+    """Let the clients send requests until their connections are closed."""
     loop = asyncio.get_running_loop()
     where = urlsplit(url)
     assert where.hostname is not None  # noqa: S101 (bench made it)
     assert where.port is not None  # noqa: S101
     headers = f"Host: {where.netloc}\r\nAuthorization: Key {key}\r\n".encode()
     told = Told()
-    began = time.perf_counter()
     connections = []
     for make in clients:
         _, connection = await loop.create_connection(
-            lambda make=make: _Connection(make(), told, queue, headers),  # type: ignore[misc]
+            lambda make=make: Connected(make(), told, queue, headers),  # type: ignore[misc]
             where.hostname,
             where.port,
         )
         connections.append(connection)
-    await asyncio.sleep(seconds)
-    elapsed = time.perf_counter() - began
-    for connection in connections:
-        connection.close()
-    return told, elapsed
+    return told, connections

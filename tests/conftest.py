@@ -6,9 +6,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import Phase, settings
 
 from tests.support.cassandra_node import cassandra_node
@@ -69,6 +72,16 @@ def _quick_java_with_the_same_python() -> Iterator[None]:
         environment.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         environment.setenv("SPARK_SUBMIT_OPTS", f"{_QUICK_JAVA} -XX:+UseSerialGC")
         environment.setenv("JVM_EXTRA_OPTS", _QUICK_JAVA)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commands_are_made_once() -> Iterator[None]:
+    """Typer makes all commands anew to run one of them, which takes a tenth of a second."""
+    with pytest.MonkeyPatch.context() as patches:
+        made = cache(typer.main.get_command)
+        patches.setattr(typer.main, "get_command", made)
+        patches.setattr(typer.testing, "_get_command", made)
         yield
 
 

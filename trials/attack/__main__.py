@@ -1,8 +1,8 @@
 """Attacks on a gateway and on its tables, with a verdict on each.
 
-Starts a Cassandra and a gateway as users do. Eight innocent clients put, get and ack all the time;
-their latency during the attacks is compared with that before. The last line is a report as JSON.
-The exit code is 1 if an attack is open, or if the innocent were served too slowly.
+Starts a Cassandra and a gateway as users do. Nine innocent clients put, get, ack and ask for
+figures; their slowest request counts. The last line is a report as JSON. The exit code is 1 if an
+attack is open, or if an innocent was refused, or waited too long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.support.gateway import running
 
 # Each module adds its attacks to EVERY.
-from trials.attack import access, bodies, chunks, connections  # noqa: F401
+from trials.attack import access, bodies, chunks, connections, floods, generated  # noqa: F401
 from trials.attack.target import EVERY, Attack, Target, Watch, innocent
 from trials.attack.verdicts import Seen, Verdict, is_fine, judge, report
 from trials.environment import Report, carry_out, cassandra, tell
@@ -36,21 +36,26 @@ def main() -> int:
             running(folder / "log", "--contact-points", nodes.hosts) as gateway,
         ):
             target = Target(gateway, nodes.hosts)
-            with innocent(target) as seconds:
+            with innocent(target) as met:
                 time.sleep(_QUIET_SECONDS)
-                seconds()
+                met()
                 time.sleep(_QUIET_SECONDS)
-                quiet = seconds()
-                all_seen, peak = attack_all(target, chosen)
-                attacked = seconds()
-            return report(all_seen, max(peak, target.consumer_peak_mb), quiet, attacked)
+                quiet = met()
+                all_seen, peak, growth = attack_all(target, chosen)
+                attacked = met()
+            peak = max(peak, target.consumer_peak_mb)
+            return report(all_seen, peak, growth, quiet, attacked)
 
     return carry_out("attack", play, fine=is_fine)
 
 
-def attack_all(target: Target, attacks: Sequence[Attack]) -> tuple[list[Seen], float]:
-    """Carry out attacks one by one; returns the verdicts, and the gateway's most memory in MB."""
-    all_seen, peak = [], 0.0
+def attack_all(target: Target, attacks: Sequence[Attack]) -> tuple[list[Seen], float, float]:
+    """Carry out attacks one by one.
+
+    Returns:
+        The verdicts, the gateway's most memory, and its most growth in one attack, in MB.
+    """
+    all_seen, peak, growth = [], 0.0, 0.0
     for attack in attacks:
         with Watch(target) as watch:
             try:
@@ -58,10 +63,10 @@ def attack_all(target: Target, attacks: Sequence[Attack]) -> tuple[list[Seen], f
             except Exception as error:  # noqa: BLE001 (any error means that the attack is open)
                 seen = Seen(Verdict.OPEN, f"{type(error).__name__}: {error}"[:200])
         seen = judge(seen, watch.told)
-        peak = max(peak, watch.peak_mb)
+        peak, growth = max(peak, watch.peak_mb), max(growth, watch.told.growth_mb)
         all_seen.append(seen)
         tell(f"{seen.verdict:9} {attack.__name__}: {seen.told}")
-    return all_seen, peak
+    return all_seen, peak, growth
 
 
 if __name__ == "__main__":

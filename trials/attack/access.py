@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
@@ -152,6 +154,32 @@ def receipts_of_others(target: Target) -> Seen:
     still = target.victim.ask("DELETE", f"/{queue}/messages", params=params).status_code
     statuses = [each.status_code for each in told]
     return refused_if(still == _DONE and _OK not in statuses and _DONE not in statuses, statuses)
+
+
+@attack
+def receipts_of_the_same_lease(target: Target) -> Seen:
+    """A receipt of one client, made into that of a message that another client has."""
+    queue = target.queue()
+    for text in ("mine", "yours"):
+        target.victim.ask("POST", f"/{queue}/messages", content=text)
+    told = target.victim.ask("POST", f"/{queue}/messages/receive?max=2").text.splitlines()
+    mine, yours = (json.loads(line)["popReceipt"] for line in told)
+    sealed = urlsafe_b64decode(mine + "=" * (-len(mine) % 4))
+    # Both end in the same way; without a signature, the last digit is that of the message.
+    altered = [
+        sealed.replace(b"/0", b"/1"),
+        sealed[: sealed.rindex(b"/0")] + b"/1",
+        urlsafe_b64decode(yours + "=" * (-len(yours) % 4))[:-16] + sealed[-16:],
+    ]
+    forged = [urlsafe_b64encode(each).decode().rstrip("=") for each in altered]
+    acker = target.key_with("AckMessage", queue=queue)
+    tried = [
+        acker.ask("DELETE", f"/{queue}/messages", params={"popReceipt": each}).status_code
+        for each in forged
+    ]
+    params = {"popReceipt": yours}
+    still = target.victim.ask("DELETE", f"/{queue}/messages", params=params).status_code
+    return refused_if(still == _DONE and _DONE not in tried, tried)
 
 
 @attack

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, cycle
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
 import httpx
+import uvloop
 
-from benchmarks.gateway_load import Client, Getter, Putter, load
+from benchmarks.gateway_load import Client, Getter, Putter, Request, connect
 from tests.support.gateway import ADMIN, Account, RunningGateway
-from trials.attack.verdicts import Seen, Watched
+from trials.attack.verdicts import Innocent, Seen, Watched
 
 _LOOK_SECONDS = 0.1
 _NUMBERS = count()
@@ -95,6 +98,40 @@ class Target:
                 return 60.0
             worst = max(worst, time.monotonic() - began if told.is_success else 60.0)
         return worst
+
+    def slowest_while(self, flood: Sequence[Callable[[], object]], at_once: int) -> float:
+        """Seconds of the victim's slowest put, receive, ack or list, while others send a flood.
+
+        Args:
+            flood: What the others send; an error of it is theirs.
+            at_once: How many of it at a time.
+        """
+        queue, worst = self.queue(), 0.0
+        with ThreadPoolExecutor(at_once) as pool:
+            sent = [pool.submit(each) for each in flood]
+            while not all(each.done() for each in sent):
+                worst = max(worst, *self._used(queue))
+            return worst
+
+    def _used(self, queue: str) -> Iterator[float]:
+        """Seconds of each request of somebody who uses a queue; 60 if one failed."""
+        receipt = ""
+        for method, path, content in (
+            ("POST", f"/{queue}/messages", b"x"),
+            ("GET", f"/{queue}/messages/next", None),
+            ("DELETE", f"/{queue}/messages?popReceipt=", None),
+            ("GET", "", None),
+            ("GET", f"/{queue}/statistics", None),
+        ):
+            began = time.monotonic()
+            try:
+                told = self.victim.ask(method, path + receipt, content=content)
+                told.raise_for_status()
+            except httpx.HTTPError:
+                yield 60.0
+                return
+            yield time.monotonic() - began
+            receipt = told.json()["popReceipt"] if path.endswith("/next") else ""
 
     def connect(self) -> socket.socket:
         where = urlsplit(self.url)
@@ -180,15 +217,31 @@ def many(connections: list[socket.socket]) -> Iterator[list[socket.socket]]:
             each.close()
 
 
-_SLICE_SECONDS = 2.0
-_INNOCENT: list[Callable[[], Client]] = [Putter, Getter] * 4
+class Looker:
+    """Asks for statistics, the groups and the dead letters of a queue, in turns."""
+
+    def __init__(self) -> None:
+        self._paths = cycle(("/statistics", "/groups", "/dead"))
+
+    def first(self) -> Request:
+        return "GET", next(self._paths), b""
+
+    def next(self, status: int, _: bytes) -> tuple[int, Request]:
+        return int(status == 200), self.first()
+
+
+_PAIR: list[Callable[[], Client]] = [Putter, Getter]
+_INNOCENT = [*_PAIR * 4, Looker]
 
 
 @contextmanager
-def innocent(target: Target) -> Iterator[Callable[[], list[float]]]:
-    """Run clients of a third account in a process; yields a function that returns their waits."""
+def innocent(target: Target) -> Iterator[Callable[[], Innocent]]:
+    """Run clients of a third account in a process.
+
+    Yields a function that returns what they have met since it was called before.
+    """
     account = target.gateway.account()
-    account.ask("POST", json={"queueName": "mine", "maxDeliveryCount": 0}).raise_for_status()
+    account.ask("POST", json={"queueName": "mine"}).raise_for_status()
     ours, theirs = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
     path = urlsplit(f"{account.queues}/mine").path
@@ -196,24 +249,29 @@ def innocent(target: Target) -> Iterator[Callable[[], list[float]]]:
     process = context.Process(target=_be_innocent, args=arguments, daemon=True)
     process.start()
 
-    def seconds() -> list[float]:
+    def met() -> Innocent:
         ours.send("tell")
-        told: list[float] = ours.recv()
+        told: Innocent = ours.recv()
         return told
 
     try:
-        yield seconds
+        yield met
     finally:
         process.kill()
         process.join()
 
 
 def _be_innocent(pipe: Connection, url: str, path: str, key: str) -> None:
-    seconds: list[float] = []
+    uvloop.run(_serve_innocent(pipe, url, path, key))
+
+
+async def _serve_innocent(pipe: Connection, url: str, path: str, key: str) -> None:
+    told, connections = await connect(url, path, key, _INNOCENT)
     while True:
-        told, _ = load(url, path, key, _INNOCENT, _SLICE_SECONDS)
-        seconds += told.seconds
+        await asyncio.sleep(_LOOK_SECONDS)
         if pipe.poll():
             pipe.recv()
-            pipe.send(seconds)
-            seconds = []
+            waits = [each.waits for each in connections]
+            refused = sum(told.statuses.values()) + told.broken
+            pipe.send(Innocent(told.seconds, max(told.seconds + waits), refused))
+            told.seconds, told.statuses, told.broken = [], {}, 0

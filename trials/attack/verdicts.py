@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import quantiles
 
-#: The innocent may be served this many times slower while they share the gateway.
-MOST_SLOWER = 2.0
+#: Seconds that any request of an innocent may take while they share the gateway.
+MOST_SECONDS = 3.0
 #: The gateway's memory may grow by this much in an attack.
 MOST_GROWTH_MB = 400.0
 #: A health check may take this long.
@@ -56,6 +56,21 @@ class Watched:
     alive: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Innocent:
+    """What innocent clients have met.
+
+    Attributes:
+        seconds: Of each request that was answered.
+        slowest: Seconds of the slowest request, whether it was answered or not yet.
+        refused: Answers that were errors, and connections that were closed.
+    """
+
+    seconds: Sequence[float]
+    slowest: float
+    refused: int
+
+
 def judge(seen: Seen, watched: Watched) -> Seen:
     """The verdict, with the harm to the gateway considered."""
     harm = []
@@ -74,26 +89,36 @@ def p95(seconds: Sequence[float]) -> float:
 
 
 def report(
-    all_seen: Sequence[Seen], peak_rss_mb: float, quiet: Sequence[float], attacked: Sequence[float]
+    all_seen: Sequence[Seen],
+    peak_rss_mb: float,
+    growth_mb: float,
+    quiet: Innocent,
+    attacked: Innocent,
 ) -> dict[str, float]:
-    """The report: how many attacks have which verdict, and how much slower the innocent were.
+    """The report: how many attacks have which verdict, and what the innocent met.
 
     Args:
         all_seen: All attacks.
         peak_rss_mb: Most memory of the gateway, or of a consumer.
-        quiet: Seconds of requests of innocent clients before the attacks.
-        attacked: The same during the attacks.
+        growth_mb: By how much an attack let the gateway grow, at most.
+        quiet: What the innocent met before the attacks.
+        attacked: What they met during the attacks.
     """
     counts = {str(kind): sum(seen.verdict == kind for seen in all_seen) for kind in Verdict}
-    before = p95(quiet)
-    ratio = p95(attacked) / before if before else 0.0
+    before = p95(quiet.seconds)
+    ratio = p95(attacked.seconds) / before if before else 0.0
     return {
         "attacks": len(all_seen),
         **counts,
         "peak_rss_mb": round(peak_rss_mb),
+        "growth_mb": round(growth_mb),
+        "innocent_slowest_seconds": round(attacked.slowest, 2),
+        "innocent_refused": attacked.refused,
         "innocent_p95_ratio": round(ratio, 2),
     }
 
 
 def is_fine(told: dict[str, float]) -> bool:
-    return told["open"] == 0 and told["innocent_p95_ratio"] <= MOST_SLOWER
+    """Whether no attack is open, and no innocent was refused, or waited for long."""
+    is_slow = told["innocent_slowest_seconds"] > MOST_SECONDS
+    return not (told["open"] or told["innocent_refused"] or is_slow)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gateway import running_on_memory
-from trials.attack import access, bodies
+from trials.attack import access, bodies, floods
 from trials.attack.__main__ import attack_all
 from trials.attack.target import Attack, Target
 from trials.attack.verdicts import Verdict
@@ -21,6 +21,7 @@ ATTACKS = (
     access.paths_that_are_not_what_they_seem,
     access.hosts_that_are_paths,
     access.receipts_of_others,
+    access.receipts_of_the_same_lease,
     access.names_with_an_account_in_them,
     access.redrives_into_other_accounts,
     access.requests_sent_again,
@@ -41,6 +42,8 @@ ATTACKS = (
     bodies.numbers_without_end,
     bodies.receipts_without_end,
     bodies.answers_of_control_characters,
+    floods.invented_receipts,
+    floods.invented_receipts_of_batches,
 )
 
 
@@ -54,6 +57,6 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 def test_an_attack_is_refused_or_does_no_harm(target: Target, attack: Attack):
-    (seen,), _ = attack_all(target, [attack])
+    (seen,), *_ = attack_all(target, [attack])
 
     assert seen.verdict is not Verdict.OPEN, seen.told

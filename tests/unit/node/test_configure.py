@@ -167,7 +167,7 @@ def test_more_options_of_java_are_taken_from_where_cassandra_s_scripts_have_them
 
     at = command.index("-classpath")
     assert command[at - 2 : at] == ["-XX:TieredStopAtLevel=1", "-Da=b c"]
-    with pytest.raises(SetupError, match="JVM_EXTRA_OPTS is \"'-Da\": No closing quotation"):
+    with pytest.raises(SetupError, match='JVM_EXTRA_OPTS is "\'-Da": No closing quotation'):
         java_command(
             SETTINGS, java=Path("java"), jars=JARS, environment={"JVM_EXTRA_OPTS": "'-Da"}
         )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trials.attack.verdicts import (
+    Innocent,
     Seen,
     Verdict,
     Watched,
@@ -39,8 +40,11 @@ def test_what_was_refused_at_the_cost_of_others_is_open(watched: Watched, verdic
     assert judge(REFUSED, watched).verdict is verdict
 
 
-def test_the_report_counts_and_compares():
-    told = report([REFUSED, REFUSED, OPEN], 300.4, [0.01] * 100, [0.015] * 100)
+def test_the_report_counts_and_says_what_the_innocent_met():
+    quiet = Innocent([0.01] * 100, 0.01, 0)
+    attacked = Innocent([0.015] * 100, 2.5, 0)
+
+    told = report([REFUSED, REFUSED, OPEN], 300.4, 120.2, quiet, attacked)
 
     assert told == {
         "attacks": 3,
@@ -48,11 +52,15 @@ def test_the_report_counts_and_compares():
         "contained": 0,
         "open": 1,
         "peak_rss_mb": 300,
+        "growth_mb": 120,
+        "innocent_slowest_seconds": 2.5,
+        "innocent_refused": 0,
         "innocent_p95_ratio": 1.5,
     }
     assert not is_fine(told)
     assert is_fine(told | {"open": 0})
-    assert not is_fine(told | {"open": 0, "innocent_p95_ratio": 2.1})
+    assert not is_fine(told | {"open": 0, "innocent_slowest_seconds": 3.1})
+    assert not is_fine(told | {"open": 0, "innocent_refused": 1})
 
 
 def test_one_of_twenty_takes_longer():
