@@ -15,8 +15,8 @@ IDIOMORPH_SHA512 := R47JBL+6jHDQvcnbppIUtXXcxi5h6+wuCEEZXnRhUltsgzPFKzThL5PuHppP
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
 PYTEST_ARGS ?=
-# Each of them starts nodes and a Spark of its own, some 4 GB; they wait a lot, so more than cores.
-TEST_JOBS ?= 3
+# Each of them starts nodes and a Spark of its own, some 3 GB; they wait a lot, so more than cores.
+TEST_JOBS ?= 4
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

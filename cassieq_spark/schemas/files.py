@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cassieq_spark.arguments import shown
 from cassieq_spark.errors import OptionError
@@ -105,7 +104,9 @@ def read_schema_file(path: str | Path) -> pa.Schema:
         )
     try:
         if content.startswith(_PARQUET):
-            return canonical(pq.read_schema(path))
+            from pyarrow import parquet  # noqa: PLC0415 (tasks of a sink import this module)
+
+            return canonical(parquet.read_schema(path))
         return parse_schema(content.decode())
     except UnicodeDecodeError as error:
         raise OptionError(f"{path} holds no schema: expected {_FORMATS}") from error

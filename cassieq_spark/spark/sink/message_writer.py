@@ -17,7 +17,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
-from cassieq_spark.client import Client
 from cassieq_spark.errors import (
     CassieqError,
     ExistsError,
@@ -128,6 +127,9 @@ class _Writing(Shipped):
         except NotFoundError:
             if not self._options.create_queue:
                 raise
+        # Tasks, which import this module, need no client.
+        from cassieq_spark.client import Client  # noqa: PLC0415
+
         wanted = checked(arrow_schema(self._own()))
         with suppress(ExistsError):
             # As in Spark's tables: a column without nulls now may have some in a later write.

@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from cassieq_spark.client import Client
 from cassieq_spark.ledger.ledger import Ledger
 from tests.support.spark_session import QueueOnSpark
 
@@ -15,8 +16,9 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 @pytest.fixture
 def hundred(queue: QueueOnSpark) -> QueueOnSpark:
     """A queue of two blocks of 50 messages."""
-    for _ in range(2):
-        queue.publish(queue.numbers(50, partitions=1))
+    with Client.from_store(queue.store) as client:
+        for _ in range(2):
+            client.put_many(queue.definition.name, map(str, range(50)))
     return queue
 
 

@@ -45,6 +45,14 @@ def test_a_query_begins_without_what_only_tasks_need():
     assert found.isdisjoint(late)
 
 
+def test_a_task_that_writes_imports_no_client_and_no_files():
+    found = imported("import cassieq_spark.spark.sink.message_writer")
+
+    assert "cassieq_spark.producer.partitioned" in found
+    late = {"cassieq_spark.client", "pyarrow.parquet", "cassandra", "pandas", "asyncio"}
+    assert found.isdisjoint(late)
+
+
 @pytest.mark.parametrize("schema", [None, "name string, at timestamp, tags array<string>"])
 def test_a_task_reads_without_pandas_which_takes_long_to_import(schema: str | None):
     store = MemoryStore()
