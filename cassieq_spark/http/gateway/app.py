@@ -5,6 +5,7 @@ authorize -> admit -> validate parameters -> read body -> handler -> answer, met
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
@@ -42,7 +43,8 @@ _QUEUE_PATH = re.compile(
     QUEUE.format(account="(?P<account>[^/]+)", queue="(?P<queue>[^/]+)") + "(?P<rest>/.*)"
 )
 _Handler = Callable[[Request], Awaitable[Response]]
-_DESCRIPTION = openapi.description(ENDPOINTS)
+#: Encoded once: it is large, and any stranger may ask for it.
+_DESCRIPTION = json.dumps(openapi.description(ENDPOINTS), separators=(",", ":")).encode()
 _REASONS = {404: "not found", 405: "method not allowed"}
 #: Headers of each answer of an endpoint. No cache may keep it, also where a signed URL stands for
 #: a key; and a browser may not take the bytes of strangers for a page.
@@ -250,7 +252,7 @@ async def _console(_: Request) -> Response:
 
 
 async def _describe(_: Request) -> Response:
-    return JSONResponse(_DESCRIPTION)
+    return Response(_DESCRIPTION, media_type="application/json")
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

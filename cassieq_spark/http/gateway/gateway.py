@@ -46,6 +46,7 @@ class Gateway:
         self.coalescer = Coalescer(client, limits.batch_count, limits.linger, limits.answer_bytes)
         self.settlements = Settlements(client, self.coalescer)
         self.metrics = Metrics(self.admission, connections)
+        self._look: asyncio.Task[bool] | None = None
         self._stopping = False
 
     def stop(self) -> None:
@@ -62,15 +63,23 @@ class Gateway:
         await self.storage.close()
 
     async def why_not_ready(self) -> str | None:
-        """Why it is not ready to serve; None if it is ready. One read."""
+        """Why it is not ready to serve; None if it is ready. A read for all that ask at once."""
         if self._stopping:
             return "the gateway is shutting down"
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._looked())
+        # All that ask meanwhile share a look, whoever of them leaves: strangers may ask, too.
+        answers = await asyncio.shield(self._look)
+        return None if answers else "Cassandra does not answer, or refuses"
+
+    async def _looked(self) -> bool:
+        """Whether Cassandra answers."""
         look = asyncio.to_thread(self.accounts.find, _NO_ACCOUNT)
         try:
             await asyncio.wait_for(look, _READY_SECONDS)
         except (CassieqError, TimeoutError):
-            return "Cassandra does not answer, or refuses"
-        return None
+            return False
+        return True
 
 
 class Metrics:

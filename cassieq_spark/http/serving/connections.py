@@ -33,6 +33,8 @@ FORM = "cassieq-form"
 #: Forms have an eighth as many bytes as bodies, besides. A stranger's has 8 KiB at the most, so
 #: that is enough for all connections.
 _FORM_SHARE = 8
+#: The versions of HTTP that are served.
+_VERSIONS = {"1.0", "1.1"}
 #: Requests that a client may send before the answer to the first.
 _MOST_PIPELINED = 100
 #: How much of the rest of a refused request is read, so that its client sees the answer.
@@ -155,6 +157,10 @@ class HttpConnection(HttpToolsProtocol):
             head = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if head > limits.head_bytes:
                 raise self._stop(self._too_long())
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or self.parser.get_http_version() not in _VERSIONS:
+            # A proxy in front may have read another request than this one.
+            raise self._stop(RefusedError("a request is HTTP/1.1 or 1.0, and names one host"))
         if len(self.pipeline) >= _MOST_PIPELINED:
             quota = Quota("pipelined", "connection", _MOST_PIPELINED)
             raise self._stop(over_quota(quota, "too many requests wait for their answers"))

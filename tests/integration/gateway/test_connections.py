@@ -88,6 +88,20 @@ def test_more_than_a_hundred_headers_are_refused(gateway: RunningGateway):
         assert answer.status == expected
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [GET + b"Host: y\r\n\r\n", b"GET /health HTTP/0.9\r\nHost: x\r\n\r\n"],
+    ids=["two hosts", "HTTP/0.9"],
+)
+def test_what_a_proxy_may_have_read_otherwise_is_refused(gateway: RunningGateway, request_: bytes):
+    with connect(gateway) as connection:
+        connection.sendall(request_)
+        answer = answer_of(connection)
+
+    assert answer is not None
+    assert answer.status == 400
+
+
 def test_requests_without_end_before_the_first_answer_are_refused(gateway: RunningGateway):
     with connect(gateway) as connection:
         send(connection, (GET + b"\r\n") * 100_000)

@@ -18,7 +18,7 @@ from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.serving.connections import ConnectionLimiter
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import EVERYTHING, Partition, Rows, Slice, Store
-from cassieq_spark.testing.stores import WrappedStore
+from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.gateway import RECEIPTS, SECRET
 
 SOON = 20
@@ -111,6 +111,22 @@ def test_whatever_one_account_floods_the_gateway_with_others_are_served(what: st
             answers = await asyncio.gather(*flood)
             assert {each.status_code for each in answers} == {200}
             assert 0 < store.most <= SHARE
+
+    asyncio.run(program())
+
+
+def test_all_that_ask_at_once_whether_it_is_ready_share_a_read():
+    store = CountingStore(MemoryStore())
+
+    async def program() -> None:
+        async with gateway(store) as asked:
+            store.reset()
+            url = "http://gateway/ready"
+            answers = await asyncio.gather(*(asked["good"].get(url) for _ in range(50)))
+            assert {each.status_code for each in answers} == {200}
+            assert store.read_count == 1
+            assert (await asked["good"].get(url)).status_code == 200
+            assert store.read_count == 2
 
     asyncio.run(program())
 
