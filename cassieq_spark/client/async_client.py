@@ -21,7 +21,7 @@ from cassieq_spark.arguments import AT_ONCE, check_count
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.receiver import Handed, QueueReceiver, lease_request
-from cassieq_spark.client.turns import CALLER, Turns
+from cassieq_spark.client.shares import CALLER, Shares
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.display import Listing
 from cassieq_spark.errors import CassieqError
@@ -52,7 +52,7 @@ class Threads:
     """
 
     def __init__(self, count: int, share: int) -> None:
-        self._turns = Turns(share)
+        self._shares = Shares(share)
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="cassieq-client")
         self._pid = os.getpid()
         self._count = 0
@@ -78,11 +78,11 @@ class Threads:
             )
         self._count += 1
         try:
-            await self._turns.take(caller := CALLER.get())
+            await self._shares.take(caller := CALLER.get())
             future = self._pool.submit(call)
             if caller is not None:
                 # When the call ends, as it has a thread until then, also if its caller has left.
-                give = partial(self._give_turn, asyncio.get_running_loop(), caller)
+                give = partial(self._give_share, asyncio.get_running_loop(), caller)
                 future.add_done_callback(give)
             try:
                 return await asyncio.wrap_future(future)
@@ -94,10 +94,10 @@ class Threads:
             self._count -= 1
             self._changed.set()
 
-    def _give_turn(self, loop: asyncio.AbstractEventLoop, caller: str, _: object) -> None:
-        """Give the turn of a call back, from its thread."""
+    def _give_share(self, loop: asyncio.AbstractEventLoop, caller: str, _: object) -> None:
+        """Let the next call of a caller begin; for the thread of one that has ended."""
         if not loop.is_closed():
-            loop.call_soon_threadsafe(self._turns.give, caller)
+            loop.call_soon_threadsafe(self._shares.give, caller)
 
     async def close(self, last: Callable[[], object]) -> None:
         """Refuse new calls, wait for those under way and each ``undo``, then call ``last``."""

@@ -55,6 +55,7 @@ from cassieq_spark.groups.presence import Presences
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once, once_of_key
+from cassieq_spark.ledger.state import Stored
 from cassieq_spark.model import (
     DEFAULT_LEASE,
     OnDead,
@@ -673,17 +674,17 @@ class Client:
         with self._calls:
             return read_stats(self._store, read_queue(self._store, queue))
 
-    def stored(self, queue: str) -> int:
-        """Count the messages that are stored, settled ones included.
+    def stored(self, queue: str) -> Stored:
+        """Count the messages that are stored, settled ones included, and their bytes.
 
-        A read, and one for each partition.
+        A read, and two for each partition. See `Ledger.read_stored`.
 
         Raises:
             QueueStateError: There is no such queue.
         """
         with self._calls:
-            heads = in_parallel(Ledger.read_head, open_ledgers(self._store, queue))
-        return sum(head.next - head.finalised for head in heads)
+            parts = in_parallel(Ledger.read_stored, open_ledgers(self._store, queue))
+        return Stored(sum(each.messages for each in parts), sum(each.bytes for each in parts))
 
     def groups(self, queue: str) -> list[GroupStats]:
         """List the consumer groups of a queue, by name, with their counts; see `stats`."""

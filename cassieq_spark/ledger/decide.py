@@ -87,10 +87,11 @@ def decide_publish(
     until = head.unfenced_until or head.fence
     if ahead := [at for at in begun if now + CLOCKS_APART < at <= until]:
         return FromTheFuture(max(ahead), now)
-    blocks = _block_rows(head.next, pending)
+    blocks = _block_rows(head, pending)
+    size = head.size + sum(each.size for each in pending)
     stop = head.next + sum(each.count for each in pending)
     delayed = any(each.visible is not None for each in pending)
-    advance = advance_next(head, stop, delayed=delayed, oldest=oldest)
+    advance = advance_next(head, stop, size=size, delayed=delayed, oldest=oldest)
     claim = [] if batch is None else [claim_batch(batch, last)]
     return Publication(Range(head.next, stop), (advance, *claim, *blocks))
 
@@ -118,10 +119,11 @@ def place_seek_pin(head: LedgerHead, group: Group, position: int) -> tuple[Op, .
     return (keep_group(group), pin, advance_groups_version(head))
 
 
-def _block_rows(first: int, pending: Sequence[PendingBlock]) -> list[Op]:
+def _block_rows(head: LedgerHead, pending: Sequence[PendingBlock]) -> list[Op]:
     rows: list[Op] = []
+    first, size = head.next, head.size
     for block in pending:
         stop = first + block.count
-        rows.append(Insert(block_key(first), block_values(block, stop)))
-        first = stop
+        rows.append(Insert(block_key(first), block_values(block, stop, size)))
+        first, size = stop, size + block.size
     return rows

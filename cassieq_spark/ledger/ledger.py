@@ -19,6 +19,7 @@ from cassieq_spark.ledger.state import (
     LedgerHead,
     LedgerStatus,
     SeekPin,
+    Stored,
     advance_finalised,
     advance_trimmed,
     block_key,
@@ -33,6 +34,7 @@ from cassieq_spark.ledger.state import (
     seek_pin_of,
     sink_batch_of,
     sink_key,
+    size_before_of,
 )
 from cassieq_spark.model import NO_END, LedgerBlock, QueueId, Range, SinkBatch
 from cassieq_spark.settings.position import StartingPosition, check_position
@@ -190,6 +192,19 @@ class Ledger:
         which = Slice(kinds=("block",), stop=monoton + 1, limit=1, reverse=True)
         blocks = self._read_slice(which)
         return next((block for block in blocks if monoton in block.monotons), None)
+
+    def read_stored(self) -> Stored:
+        """Count what is stored, settled or not. A read, and another one if something is stored.
+
+        A block counts whole until all of it is settled; what earlier releases published has 0
+        bytes.
+        """
+        head = self.read_head()
+        if head.next == head.finalised:
+            return Stored(0, 0)
+        which = Slice(kinds=("block",), stop=head.finalised + 1, limit=1, reverse=True)
+        before = sum(map(size_before_of, self.read(which).rows))
+        return Stored(head.next - head.finalised, max(0, head.size - before))
 
     def read_blocks(self, *, start: int = 0, serial: bool = False) -> list[LedgerBlock]:
         """Read blocks as `stream_blocks`; a million of them take some 500 MB."""

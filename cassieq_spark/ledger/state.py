@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from cassieq_spark.errors import NEW_CHECKPOINT, InvariantError, QueueStateError
 from cassieq_spark.model import LedgerBlock, PendingBlock, QueueId, Range, SinkBatch, validate_name
@@ -59,6 +59,8 @@ class LedgerHead:
             they cross no tombstones.
         unfenced_until: The highest fence that was lowered: blocks that were begun until then may
             have been deleted before. None: no fence was lowered.
+        size: Bytes of all blocks that were ever published, as stored, those of earlier releases
+            left out.
     """
 
     next: int
@@ -71,6 +73,7 @@ class LedgerHead:
     bucket_size: int | None = None
     trimmed: int = 0
     unfenced_until: datetime | None = None
+    size: int = 0
 
     @property
     def is_closed(self) -> bool:
@@ -82,6 +85,18 @@ class LedgerHead:
         if self.paused:
             return 0
         return self.next if stop is None else min(self.next, stop)
+
+
+class Stored(NamedTuple):
+    """What a ledger, or a queue, has stored.
+
+    Attributes:
+        messages: How many messages.
+        bytes: How many bytes they take in the store, without replicas.
+    """
+
+    messages: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +175,7 @@ def head_of(row: Row) -> LedgerHead:
         values["bucket_size"],
         values["trimmed"] or 0,
         values["unfenced_until"],
+        values["size"] or 0,
     )
 
 
@@ -172,15 +188,19 @@ def create_head(status: LedgerStatus, *, paused: bool) -> Op:
         "groups_version": 0,
         "delayed_stop": 0,
         "trimmed": 0,
+        "size": 0,
         "status": status,
         "paused": paused,
     }
     return Insert(HEAD, head, if_absent=True)
 
 
-def advance_next(head: LedgerHead, stop: int, *, delayed: bool, oldest: datetime) -> Op:
-    """Move ``next``, if nobody else did, no fence reached ``oldest``, and none was lowered."""
-    values: dict[str, int] = {"next": stop}
+def advance_next(head: LedgerHead, stop: int, *, size: int, delayed: bool, oldest: datetime) -> Op:
+    """Move ``next``, if nobody else did, no fence reached ``oldest``, and none was lowered.
+
+    ``size`` is that of all messages up to there.
+    """
+    values: dict[str, int] = {"next": stop, "size": size}
     if delayed:
         values["delayed_stop"] = stop
     unchanged = (
@@ -342,13 +362,23 @@ def block_of(row: Row) -> LedgerBlock:
     )
 
 
-def block_values(block: PendingBlock, stop: int) -> Values:
-    """The columns of the row of a block whose messages end at ``stop``."""
+def size_before_of(row: Row) -> int:
+    """Bytes of all messages before a block, by its row; 0 if an earlier release wrote it."""
+    values: Any = row
+    return values["size_before"] or 0
+
+
+def block_values(block: PendingBlock, stop: int, size_before: int) -> Values:
+    """The columns of the row of a block whose messages end at ``stop``.
+
+    ``size_before`` is the size of all messages before it.
+    """
     values: dict[str, Value | ServerNow] = {
         "stop": stop,
         "block": block.block,
         "published_at": ServerNow(),
         "size": block.size,
+        "size_before": size_before,
     }
     # Stored as milliseconds, so rounded up: no message is early.
     if isinstance(block.visible, timedelta):

@@ -152,6 +152,12 @@ class Limits:
         "Messages that the queues of one account store, until the repair deletes them. Counted "
         "every 30 seconds; in between, only what this gateway puts is added.",
     )
+    account_stored_bytes: int = _limit(
+        "max-account-stored",
+        _BYTES,
+        100 << 30,
+        "Bytes of these messages as they are stored, compressed and without replicas.",
+    )
 
     threads: int = _limit(
         "threads", _COUNT, 32, "Calls to Cassandra at a time, at most; puts are not counted."

@@ -101,6 +101,7 @@ def test_the_quotas_are_those_of_the_code():
     assert told["long polls at a time"] == shown(polls)
     assert told["queues"] == ["", f"{limits.account_queues:,}", ""]
     assert told["messages stored"] == ["", f"{limits.account_messages:,}", ""]
+    assert told["bytes of these messages"] == ["", f"{limits.account_stored_bytes >> 30} GiB", ""]
 
 
 def test_every_status_is_told():

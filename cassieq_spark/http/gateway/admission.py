@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from cassieq_spark.client import AsyncClient
-from cassieq_spark.client.turns import Turns
+from cassieq_spark.client.shares import Shares
 from cassieq_spark.errors import CassieqError, QueueStateError
 from cassieq_spark.http.serving.bodies import Pool, Sender, subtract
 from cassieq_spark.http.serving.errors import Quota, over_quota, too_busy
@@ -73,10 +73,10 @@ class Admission:
             it.key_polls,
         )
         self.answers: Counter[str] = Counter()
-        self._peeks, self._own_peeks = asyncio.Semaphore(_PEEKS), Turns(1)
+        self._peeks, self._own_peeks = asyncio.Semaphore(_PEEKS), Shares(1)
         self.decoders = asyncio.Semaphore(_DECODERS)
         self._about_queues = asyncio.Semaphore(_ABOUT_QUEUES_IN_ALL)
-        self._own_about_queues = Turns(_ABOUT_QUEUES)
+        self._own_about_queues = Shares(_ABOUT_QUEUES)
 
     def check_answers(self, account: str) -> None:
         """Refuse another answer while an account does not read those that it has.
@@ -90,14 +90,14 @@ class Admission:
 
     @asynccontextmanager
     async def about_queues(self, account: str) -> AsyncIterator[None]:
-        """Wait until a request about queues, which may take many reads, has its turn."""
-        async with self._own_about_queues.turn(account), self._about_queues:
+        """Wait until another request about queues, which may take many reads, may begin."""
+        async with self._own_about_queues.held(account), self._about_queues:
             yield
 
     @asynccontextmanager
     async def peek(self, account: str) -> AsyncIterator[None]:
-        """Wait until a peek has its turn; see `check_answers` for what it raises."""
-        async with self._own_peeks.turn(account), self._peeks:
+        """Wait until another peek may begin; see `check_answers` for what it raises."""
+        async with self._own_peeks.held(account), self._peeks:
             self.check_answers(account)
             yield
 
@@ -128,6 +128,7 @@ class _Usage:
         queues: Its queues when they were listed, and those created here since.
         queues_until: The time until which the list is valid.
         messages: Its stored messages when they were counted, and those put here since.
+        bytes: Their bytes; those put here since as they came.
         messages_until: The time until which the count is valid.
         count: The task that counts.
     """
@@ -135,6 +136,7 @@ class _Usage:
     queues: set[str] = field(default_factory=set)
     queues_until: float = 0.0
     messages: int = 0
+    bytes: int = 0
     messages_until: float = 0.0
     count: asyncio.Task[None] | None = None
 
@@ -143,9 +145,9 @@ class StorageQuotas:
     """Keeps what accounts store within their quotas. For one loop.
 
     A put costs neither a read nor an LWT for this. Messages are counted in the background, every
-    30 seconds while the account puts: a scan of the table of queues, and two reads for each of its
-    queues. So an account may exceed its quota: by messages that other gateways and programs put
-    between two counts, and by batches under way. Puts before the first count are not refused.
+    30 seconds while the account puts: a scan of the table of queues, and three reads for each of
+    its queues. So an account may exceed its quota: by messages that other gateways and programs
+    put between two counts, and by batches under way. Puts before the first count are not refused.
     """
 
     def __init__(self, client: AsyncClient, limits: Limits) -> None:
@@ -177,25 +179,32 @@ class StorageQuotas:
         usage.queues |= new
 
     def check_messages(self, account: str) -> None:
-        """Refuse messages beyond the quota.
+        """Refuse messages beyond the quotas of messages and of their bytes.
 
         Raises:
-            RefusedError: 429; the account stores too many messages.
+            RefusedError: 429; the account stores too many messages, or too large ones.
         """
-        usage, limit = self._usage(account), self._limits.account_messages
+        usage, limits = self._usage(account), self._limits
         if usage.count is None and usage.messages_until < time.monotonic():
             usage.count = asyncio.create_task(self._count(account, usage))
-        if usage.messages >= limit:
-            raise over_quota(
-                Quota("messages", "account", limit),
-                f"the queues of account {account!r} store about {usage.messages} messages; the "
-                f"limit is {limit}, until the repair deletes what is settled",
-                retry_after=_MESSAGES_KEPT,
-            )
+        for what, stored, limit in (
+            ("messages", usage.messages, limits.account_messages),
+            ("storedBytes", usage.bytes, limits.account_stored_bytes),
+        ):
+            if stored >= limit:
+                unit = "messages" if what == "messages" else "bytes of messages"
+                raise over_quota(
+                    Quota(what, "account", limit),
+                    f"the queues of account {account!r} store about {stored} {unit}; the limit "
+                    f"is {limit}, until the repair deletes what is settled",
+                    retry_after=_MESSAGES_KEPT,
+                )
 
-    def add_messages(self, account: str, count: int) -> None:
-        """Count messages that were put here."""
-        self._usage(account).messages += count
+    def add_messages(self, account: str, count: int, size: int) -> None:
+        """Count messages that were put here, and their bytes."""
+        usage = self._usage(account)
+        usage.messages += count
+        usage.bytes += size
 
     async def close(self) -> None:
         """Stop counting."""
@@ -215,17 +224,20 @@ class StorageQuotas:
         return usage
 
     async def _count(self, account: str, usage: _Usage) -> None:
-        before, total = usage.messages, 0
+        before, before_bytes, total, total_bytes = usage.messages, usage.bytes, 0, 0
         try:
             # One queue after the other: counting is not urgent, and requests need the threads.
             for queue in await self._client.queues(f"{account}:"):
                 try:
-                    total += await self._client.stored(queue.name)
+                    stored = await self._client.stored(queue.name)
                 except QueueStateError:
                     # The queue was deleted meanwhile.
                     continue
+                total += stored.messages
+                total_bytes += stored.bytes
             # Messages put meanwhile may count twice, until the next count.
             usage.messages = total + usage.messages - before
+            usage.bytes = total_bytes + usage.bytes - before_bytes
         except CassieqError as error:
             logger.warning(
                 "the messages of account %s could not be counted: %s",

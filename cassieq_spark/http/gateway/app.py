@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
-from cassieq_spark.client.turns import CALLER
+from cassieq_spark.client.shares import CALLER
 from cassieq_spark.http.accounts import Right
 from cassieq_spark.http.gateway import (  # noqa: F401 (their handlers declare the endpoints)
     admin,

@@ -105,7 +105,7 @@ async def put(call: Call) -> Response:
             return JSONResponse({"monoton": None})
         ranges = monotons.by_partition.values() if isinstance(monotons, Positions) else [monotons]
         monoton = next(iter(ranges)).start
-    gateway.storage.add_messages(call.account, 1)
+    gateway.storage.add_messages(call.account, 1, len(call.body))
     gateway.coalescer.wake(queue)
     return JSONResponse({"monoton": monoton}, 201)
 
@@ -224,7 +224,7 @@ async def put_many(call: Call) -> Response:
     gateway.coalescer.wake(queue)
     if monotons is None:
         return JSONResponse({"start": None, "stop": None})
-    gateway.storage.add_messages(call.account, len(messages))
+    gateway.storage.add_messages(call.account, len(messages), len(call.body))
     return JSONResponse(positions_json(monotons), 201)
 
 

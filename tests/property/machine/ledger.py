@@ -33,6 +33,7 @@ class Block:
     published_at: datetime
     visible_at: datetime | None
     size: int
+    size_before: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,7 @@ class LedgerModel:
         self.fence: datetime = head["fence"]
         self.groups_version: int = head["groups_version"]
         self.delayed_stop: int = head["delayed_stop"]
+        self.size: int = head["size"]
         self.blocks = [
             Block(
                 row["position"],
@@ -169,17 +171,19 @@ class LedgerModel:
                 row["published_at"],
                 row["visible_at"],
                 row["size"],
+                row["size_before"],
             )
             for row in of_kind(rows, "block")
         ]
 
     def _check_tiling(self) -> None:
         at = self.blocks[0].start if self.blocks else self.finalised
+        size = self.blocks[0].size_before if self.blocks else self.size
         assert at <= self.finalised, "I1: a hole at the low end"
         for block in self.blocks:
-            assert block.start == at, (block, "I1")
-            at = block.stop
-        assert at == self.next, "I1"
+            assert (block.start, block.size_before) == (at, size), (block, "I1")
+            at, size = block.stop, size + block.size
+        assert (at, size) == (self.next, self.size), "I1"
 
     def _watch_publication(
         self, rows: AnyRows, old_next: int, fence: datetime, old_blocks: set[Block]

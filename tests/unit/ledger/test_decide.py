@@ -18,12 +18,15 @@ from cassieq_spark.model import Range, SinkBatch
 from cassieq_spark.store.protocol import CLOCKS_APART, Insert, ServerNow, Update, When
 from tests.support.builders import BEGUN_AT, make_pending
 
-OPEN = LedgerHead(next=7, finalised=0, fence=datetime(1970, 1, 1, tzinfo=UTC), groups_version=0)
+OPEN = LedgerHead(
+    next=7, size=70, finalised=0, fence=datetime(1970, 1, 1, tzinfo=UTC), groups_version=0
+)
 BATCH = SinkBatch("sink", 3)
 
 
 def test_blocks_get_consecutive_monotons_in_their_order():
-    pending = make_pending([2, 5])
+    first_block, second_block = make_pending([2, 5])
+    pending = [replace(first_block, size=5), replace(second_block, size=15)]
 
     decision = decide_publish(OPEN, pending, batch=None, last=None, now=BEGUN_AT)
 
@@ -32,7 +35,7 @@ def test_blocks_get_consecutive_monotons_in_their_order():
     head, first, second = decision.ops
     assert head == Update(
         HEAD,
-        {"next": 14},
+        {"next": 14, "size": 90},
         when=(
             When("next", "=", 7),
             When("fence", "<", BEGUN_AT),
@@ -41,11 +44,23 @@ def test_blocks_get_consecutive_monotons_in_their_order():
     )
     assert first == Insert(
         block_key(7),
-        {"stop": 9, "block": pending[0].block, "published_at": ServerNow(), "size": 0},
+        {
+            "stop": 9,
+            "block": pending[0].block,
+            "published_at": ServerNow(),
+            "size": 5,
+            "size_before": 70,
+        },
     )
     assert second == Insert(
         block_key(9),
-        {"stop": 14, "block": pending[1].block, "published_at": ServerNow(), "size": 0},
+        {
+            "stop": 14,
+            "block": pending[1].block,
+            "published_at": ServerNow(),
+            "size": 15,
+            "size_before": 75,
+        },
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from cassieq_spark.errors import InvariantError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.state import block_key
 from cassieq_spark.model import QueueId, Range
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import Delete, partition_of_ledger
+from cassieq_spark.store.protocol import Delete, Update, When, partition_of_ledger
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import (
@@ -126,6 +128,36 @@ def test_the_newest_blocks_are_read_in_order_by_one_read():
     assert [block.monotons for block in newest] == [Range(3, 5), Range(5, 9)]
     assert store.read_count == 1
     assert len(ledger.read_newest_blocks(head, 9)) == 3
+
+
+def test_what_is_stored_is_counted_by_two_reads_from_the_first_block_that_is_not_settled():
+    store = CountingStore(MemoryStore())
+    ledger = Ledger(store, make_queue(store).queue_id)
+    sizes = [100, 10, 1]
+    for size in sizes:
+        (pending,) = make_pending([5])
+        publish(ledger, [replace(pending, size=size)])
+    head = ledger.read_head()
+    store.reset()
+
+    assert ledger.read_stored() == (15, 111)
+    assert store.read_count == 2
+    for floor, left in ((3, (12, 111)), (5, (10, 11)), (14, (1, 1)), (15, (0, 0))):
+        assert ledger.finalise(ledger.read_head(), floor)
+        assert ledger.read_stored() == left
+    assert head.size == ledger.read_head().size == 111
+
+
+def test_what_an_earlier_release_published_has_no_bytes():
+    store = MemoryStore()
+    ledger = Ledger(store, make_queue(store).queue_id)
+    for size in (100, 10):
+        (pending,) = make_pending([5])
+        publish(ledger, [replace(pending, size=size)])
+    # As a release published it that knew no sizes of ledgers.
+    ledger.cas([Update(block_key(0), {"size_before": None}, when=(When("stop", "=", 5),))])
+
+    assert ledger.read_stored() == (10, 110)
 
 
 def test_groups_are_read_by_name():

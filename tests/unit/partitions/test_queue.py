@@ -251,7 +251,7 @@ def test_figures_are_sums_and_those_of_each_partition(queue: PartitionedQueue):
     assert [each.next for each in stats.partitions] == [4, 2, 0, 0]
     assert sum(each.groups[0].depth for each in stats.partitions) == 3
     assert billing.pointer == sum(each.groups[0].pointer for each in stats.partitions)
-    assert queue.client.stored("orders") == 6
+    assert queue.client.stored("orders").messages == 6
 
 
 def test_groups_are_made_moved_and_deleted_in_all_partitions(queue: PartitionedQueue):

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -14,7 +16,7 @@ from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import CountingStore
 
-LIMITS = Limits(account_messages=10, account_queues=3)
+LIMITS = Limits(account_messages=10, account_queues=3, account_stored_bytes=100_000)
 
 
 class Clock:
@@ -75,8 +77,51 @@ def test_messages_of_all_queues_of_the_account_count_and_those_of_others_do_not(
         assert not is_refused(storage)
         await counted(storage)
         assert not is_refused(storage)
-        storage.add_messages("a", 1)
+        storage.add_messages("a", 1, 0)
         assert is_refused(storage)
+
+    run(store, work)
+
+
+def test_bytes_count_as_they_are_stored_until_the_repair_deletes_the_messages(
+    store: CountingStore, clock: Clock
+):
+    def is_too_much(storage: StorageQuotas) -> bool:
+        limit = LIMITS.account_stored_bytes
+        try:
+            storage.check_messages("a")
+        except RefusedError as error:
+            return error.quota == ("storedBytes", "account", limit)
+        return False
+
+    with Client.from_store(store) as client:
+        client.create_queue("a:x", max_deliveries=0)
+        client.put("a:x", os.urandom(60_000))
+
+    async def work(storage: StorageQuotas) -> None:
+        assert not is_too_much(storage)
+        await counted(storage)
+        assert not is_too_much(storage)
+        storage.add_messages("a", 1, 60_000)
+        assert is_too_much(storage), "what is put here counts at once"
+        clock.now += 31
+        with suppress(RefusedError):
+            storage.check_messages("a")
+        await counted(storage)
+        assert not is_too_much(storage), "it was not stored"
+        with Client.from_store(store) as client:
+            client.put("a:x", os.urandom(60_000))
+        clock.now += 31
+        assert not is_too_much(storage)
+        await counted(storage)
+        assert is_too_much(storage)
+        with Client.from_store(store) as client:
+            client.purge_queue("a:x")
+        clock.now += 31
+        with suppress(RefusedError):
+            storage.check_messages("a")
+        await counted(storage)
+        assert not is_too_much(storage)
 
     run(store, work)
 
@@ -114,7 +159,7 @@ def test_a_put_reads_nothing_but_for_a_count_in_half_a_minute(store: CountingSto
             await counted(storage)
             for _ in range(100):
                 storage.check_messages("a")
-                storage.add_messages("a", 0)
+                storage.add_messages("a", 0, 0)
             clock.now += 31
 
     run(store, work)

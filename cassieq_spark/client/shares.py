@@ -1,4 +1,4 @@
-"""Turns: each caller does so many things at a time, and the rest of what it asks for waits."""
+"""Shares: each caller has so many things under way at a time, and its others wait."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from contextvars import ContextVar
 CALLER: ContextVar[str | None] = ContextVar("caller", default=None)
 
 
-class Turns:
-    """Gives each caller so many turns at a time, in the order in which it asks. For one loop.
+class Shares:
+    """Lets each caller have so many things under way, in the order in which it asks.
+
+    For one loop.
 
     Args:
-        most: Turns of one caller at a time.
+        most: Things of one caller at a time.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # By caller: its free turns, and how many of its things wait or have a turn.
+        # By caller: what is free of its share, and how many of its things wait or are under way.
         self._callers: dict[str, tuple[asyncio.Semaphore, int]] = {}
 
     async def take(self, caller: str | None) -> None:
-        """Wait for a turn; `give` it back."""
+        """Wait until one thing more of a caller may begin; `give` ends it."""
         if caller is None:
             return
         free, count = self._callers.get(caller) or (asyncio.Semaphore(self._most), 0)
@@ -36,14 +38,14 @@ class Turns:
             raise
 
     def give(self, caller: str | None) -> None:
-        """Give a turn back, which the next thing of the same caller gets."""
+        """Let the next thing of a caller begin, as one has ended."""
         if caller is not None:
             self._callers[caller][0].release()
             self._leave(caller)
 
     @asynccontextmanager
-    async def turn(self, caller: str | None) -> AsyncIterator[None]:
-        """Wait for a turn, and have it within the block."""
+    async def held(self, caller: str | None) -> AsyncIterator[None]:
+        """Do one thing of a caller within the block, once it may begin."""
         await self.take(caller)
         try:
             yield

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.client.turns import Turns
+from cassieq_spark.client.shares import Shares
 
 MOST = 2
 #: What happens to the thing that is asked for next, or to one that is under way.
@@ -19,20 +19,20 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_no_caller_has_more_turns_than_it_may_or_waits_without_need(
+def test_no_caller_has_more_than_its_share_or_waits_without_need(
     steps: list[tuple[str, str, int]],
 ):
     asyncio.run(played(steps))
 
 
 async def played(steps: list[tuple[str, str, int]]) -> None:
-    turns = Turns(MOST)
+    shares = Shares(MOST)
     busy: Counter[str] = Counter()
     served: list[int] = []
     under_way: list[tuple[str, int, asyncio.Event, asyncio.Task[None]]] = []
 
     async def thing(caller: str, number: int, end: asyncio.Event) -> None:
-        async with turns.turn(caller):
+        async with shares.held(caller):
             served.append(number)
             busy[caller] += 1
             try:
@@ -65,28 +65,28 @@ async def played(steps: list[tuple[str, str, int]]) -> None:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-    assert not turns._callers, "who asks for nothing takes no memory"
+    assert not shares._callers, "who asks for nothing takes no memory"
 
 
 def test_who_is_nobody_in_particular_never_waits():
     async def program() -> None:
-        turns = Turns(1)
+        shares = Shares(1)
         for _ in range(3):
-            await turns.take(None)
+            await shares.take(None)
 
     asyncio.run(asyncio.wait_for(program(), 5))
 
 
-def test_what_is_cancelled_while_it_waits_leaves_no_turn_taken():
+def test_what_is_cancelled_while_it_waits_takes_no_share():
     async def program() -> None:
-        turns = Turns(1)
-        await turns.take("a")
-        waiting = asyncio.create_task(turns.take("a"))
+        shares = Shares(1)
+        await shares.take("a")
+        waiting = asyncio.create_task(shares.take("a"))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        turns.give("a")
-        await asyncio.wait_for(turns.take("a"), 5)
+        shares.give("a")
+        await asyncio.wait_for(shares.take("a"), 5)
 
     asyncio.run(program())
