@@ -25,6 +25,10 @@ from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import MOST_BUCKETS, Chunk, Range
 from cassieq_spark.schemas.map_keys import has_key_twice, key_twice, with_last_keys
 
+# The first cast of a process makes Arrow's table of casts, once. A child that is forked meanwhile
+# would wait for its end for ever, so it is made here. (Another first array would import pandas.)
+pa.nulls(1, pa.int32()).cast(pa.int64())
+
 _AS_PY = methodcaller("as_py")
 
 
