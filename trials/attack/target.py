@@ -28,6 +28,7 @@ from trials.attack.verdicts import Innocent, Seen, Watched
 _LOOK_SECONDS = 0.1
 _NUMBERS = count()
 _SERVED_SECONDS = 10.0
+_FLOOD_SECONDS = 10.0
 
 
 @dataclass
@@ -102,15 +103,19 @@ class Target:
     def slowest_while(self, flood: Sequence[Callable[[], object]], at_once: int) -> float:
         """Seconds of the victim's slowest put, receive, ack or list, while others send a flood.
 
+        The flood ends after ten seconds: what has not been sent by then is left out.
+
         Args:
             flood: What the others send; an error of it is theirs.
             at_once: How many of it at a time.
         """
-        queue, worst = self.queue(), 0.0
+        queue, worst, end = self.queue(), 0.0, time.monotonic() + _FLOOD_SECONDS
         with ThreadPoolExecutor(at_once) as pool:
             sent = [pool.submit(each) for each in flood]
             while not all(each.done() for each in sent):
                 worst = max(worst, *self._used(queue))
+                if time.monotonic() > end:
+                    pool.shutdown(wait=False, cancel_futures=True)
             return worst
 
     def _used(self, queue: str) -> Iterator[float]:
