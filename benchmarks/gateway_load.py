@@ -103,7 +103,7 @@ class BatchGetter:
 
 
 class Client(Protocol):
-    """What one client asks, one request after the other."""
+    """The requests of one client, one after the other."""
 
     def first(self) -> Request: ...
 

@@ -1,4 +1,4 @@
-"""Shares: each caller has so many things under way at a time, and its others wait."""
+"""Shares: a caller that has reached its share of calls waits until one of its calls has ended."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
-#: For whom calls are made; tasks inherit it. None: for nobody in particular, who never waits.
+#: The name of the caller for whom a task makes calls; new tasks inherit the name. A task without
+#: a name never waits.
 CALLER: ContextVar[str | None] = ContextVar("caller", default=None)
 
 
 class Shares:
-    """Lets each caller have so many things under way, in the order in which it asks.
+    """Limits the calls of each caller that are under way; the others begin in their order.
 
     For one loop.
 
     Args:
-        most: Things of one caller at a time.
+        most: Calls of one caller at a time.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # By caller: what is free of its share, and how many of its things wait or are under way.
+        # By caller: what is free of its share, and how many of its calls wait or are under way.
         self._callers: dict[str, tuple[asyncio.Semaphore, int]] = {}
 
     async def take(self, caller: str | None) -> None:
-        """Wait until one thing more of a caller may begin; `give` ends it."""
+        """Wait until another call of a caller may begin; `give` ends it."""
         if caller is None:
             return
         free, count = self._callers.get(caller) or (asyncio.Semaphore(self._most), 0)
@@ -38,14 +39,14 @@ class Shares:
             raise
 
     def give(self, caller: str | None) -> None:
-        """Let the next thing of a caller begin, as one has ended."""
+        """Let the next call of a caller begin, as one has ended."""
         if caller is not None:
             self._callers[caller][0].release()
             self._leave(caller)
 
     @asynccontextmanager
     async def held(self, caller: str | None) -> AsyncIterator[None]:
-        """Do one thing of a caller within the block, once it may begin."""
+        """Make a call of a caller within the block, once the call may begin."""
         await self.take(caller)
         try:
             yield

@@ -88,7 +88,7 @@ class LedgerHead:
 
 
 class Stored(NamedTuple):
-    """What a ledger, or a queue, has stored.
+    """The messages that a ledger, or a queue, stores.
 
     Attributes:
         messages: How many messages.

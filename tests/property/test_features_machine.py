@@ -16,7 +16,7 @@ from tests.features import crossed_by, read_table
 from tests.property.features.history import History
 from tests.property.features.steps import HISTORIES, QUEUES, Step, drawn
 
-#: So many histories cross all pairs; those after the last pair are left out.
+#: This number of histories crosses all pairs. Histories after the last pair are left out.
 ENOUGH = 60
 
 

@@ -41,6 +41,12 @@ def contained_if(condition: object, told: object) -> Seen:
     return Seen(Verdict.CONTAINED if condition else Verdict.OPEN, str(told)[:200])
 
 
+def served_within(slowest: float, told: object = "") -> Seen:
+    """The attack did no harm if the victim's slowest request took so few seconds."""
+    seen = f"the slowest request of the victim took {slowest:.1f} s {told}".rstrip()
+    return contained_if(slowest < MOST_SECONDS, seen)
+
+
 @dataclass(frozen=True, slots=True)
 class Watched:
     """The gateway during an attack.

@@ -145,9 +145,10 @@ class StorageQuotas:
     """Keeps what accounts store within their quotas. For one loop.
 
     A put costs neither a read nor an LWT for this. Messages are counted in the background, every
-    30 seconds while the account puts: a scan of the table of queues, and three reads for each of
-    its queues. So an account may exceed its quota: by messages that other gateways and programs
-    put between two counts, and by batches under way. Puts before the first count are not refused.
+    30 seconds while the account puts: a scan of the table of queues, a read for each of its
+    queues, and two for each partition. So an account may exceed its quota: by messages that other
+    gateways and programs put between two counts, and by batches under way. Puts before the first
+    count are not refused.
     """
 
     def __init__(self, client: AsyncClient, limits: Limits) -> None:
@@ -187,12 +188,11 @@ class StorageQuotas:
         usage, limits = self._usage(account), self._limits
         if usage.count is None and usage.messages_until < time.monotonic():
             usage.count = asyncio.create_task(self._count(account, usage))
-        for what, stored, limit in (
-            ("messages", usage.messages, limits.account_messages),
-            ("storedBytes", usage.bytes, limits.account_stored_bytes),
+        for what, unit, stored, limit in (
+            ("messages", "messages", usage.messages, limits.account_messages),
+            ("storedBytes", "bytes of messages", usage.bytes, limits.account_stored_bytes),
         ):
             if stored >= limit:
-                unit = "messages" if what == "messages" else "bytes of messages"
                 raise over_quota(
                     Quota(what, "account", limit),
                     f"the queues of account {account!r} store about {stored} {unit}; the limit "

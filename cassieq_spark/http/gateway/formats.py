@@ -52,7 +52,7 @@ _VIEWS = {pa.binary_view(), pa.string_view()}
 _WORDS_OF_VIEW = 4
 #: Bytes as which a value counts: the stream may have a bit of it, or nothing.
 _BYTES_PER_VALUE = 4
-#: A batch in Arrow may have so many headers for each message of the largest batch.
+#: Headers that a batch in Arrow may have, for each message of the largest batch.
 _HEADERS_PER_MESSAGE = 20
 #: Lines per message that a batch may have: some may be empty.
 _LINES_PER_MESSAGE = 2

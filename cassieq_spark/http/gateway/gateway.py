@@ -68,12 +68,13 @@ class Gateway:
             return "the gateway is shutting down"
         if self._look is None or self._look.done():
             self._look = asyncio.create_task(self._looked())
-        # All that ask meanwhile share a look, whoever of them leaves: strangers may ask, too.
+        # One read answers all requests that arrive meanwhile, as strangers may send them. It goes
+        # on if the request that began it is cancelled.
         answers = await asyncio.shield(self._look)
         return None if answers else "Cassandra does not answer, or refuses"
 
     async def _looked(self) -> bool:
-        """Whether Cassandra answers."""
+        """True if Cassandra answers."""
         look = asyncio.to_thread(self.accounts.find, _NO_ACCOUNT)
         try:
             await asyncio.wait_for(look, _READY_SECONDS)

@@ -36,6 +36,7 @@ from cassieq_spark.queues import (
     resume_queue,
 )
 from cassieq_spark.queues.definition import count_of, parse_counts, show_counts
+from cassieq_spark.queues.record import ledgers_of
 from cassieq_spark.queues.stats import read_stats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Update, When, partition_of_queue
@@ -251,7 +252,14 @@ def test_figures_are_sums_and_those_of_each_partition(queue: PartitionedQueue):
     assert [each.next for each in stats.partitions] == [4, 2, 0, 0]
     assert sum(each.groups[0].depth for each in stats.partitions) == 3
     assert billing.pointer == sum(each.groups[0].pointer for each in stats.partitions)
-    assert queue.client.stored("orders").messages == 6
+    stored = queue.client.stored("orders")
+    blocks = [
+        each
+        for ledger in ledgers_of(queue.store, queue.client.queue("orders"))
+        for each in ledger.read_blocks()
+    ]
+    assert stored == (6, sum(each.size for each in blocks))
+    assert stored.bytes > 0
 
 
 def test_groups_are_made_moved_and_deleted_in_all_partitions(queue: PartitionedQueue):

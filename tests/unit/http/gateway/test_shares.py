@@ -1,4 +1,4 @@
-"""What one account asks for waits for its own calls, and nobody else does."""
+"""Calls of one account wait for other calls of this account, and not for other accounts."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ class SlowQueues(WrappedStore):
         super().__init__(store)
         self.go_on = threading.Event()
         self.go_on.set()
+        self.arrived = threading.Event()
         self._guard = threading.Lock()
         self._reading = self.most = 0
 
@@ -51,6 +52,7 @@ class SlowQueues(WrappedStore):
             with self._guard:
                 self._reading += 1
                 self.most = max(self.most, self._reading)
+            self.arrived.set()
             assert self.go_on.wait(3 * SOON)
             with self._guard:
                 self._reading -= 1
@@ -102,7 +104,7 @@ def test_whatever_one_account_floods_the_gateway_with_others_are_served(what: st
                 flood.append(
                     asyncio.create_task(evil.request(method, path.format(number), json=json))
                 )
-            await asyncio.sleep(0.05)
+            assert await asyncio.to_thread(store.arrived.wait, SOON)
             try:
                 await asyncio.wait_for(honest(good), SOON)
                 assert not any(each.done() for each in flood)
@@ -132,7 +134,7 @@ def test_all_that_ask_at_once_whether_it_is_ready_share_a_read():
 
 
 async def honest(good: httpx.AsyncClient) -> None:
-    """What an innocent account does."""
+    """Use a queue as a usual client does."""
     assert (await good.post("queues/orders/messages", content=b"x")).status_code == 201
     got = await good.get("queues/orders/messages/next", params={"group": "g1"})
     receipt = got.json()["popReceipt"]
