@@ -23,6 +23,7 @@ from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.client.receiver import Handed, QueueReceiver, lease_request
 from cassieq_spark.client.shares import CALLER, Shares
 from cassieq_spark.consumer.message import Message
+from cassieq_spark.consumer.prefetch import PrefetchBudget
 from cassieq_spark.display import Listing
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.processes import StaysHere
@@ -331,6 +332,7 @@ class AsyncClient(InThreads[Client]):
     create_queue = in_thread(Client.create_queue)
     queue = in_thread(Client.queue)
     queues = in_thread(Client.queues)
+    queue_names = in_thread(Client.queue_names)
     stats = in_thread(Client.stats)
     groups = in_thread(Client.groups)
     stored = in_thread(Client.stored)
@@ -406,9 +408,16 @@ class AsyncClient(InThreads[Client]):
         )
         return AsyncProducer(self._threads, make)
 
-    def exchange(self, queue: str, group: str, *, make_group: bool = True) -> AsyncExchange:
+    def exchange(
+        self,
+        queue: str,
+        group: str,
+        *,
+        make_group: bool = True,
+        ahead: PrefetchBudget | None = None,
+    ) -> AsyncExchange:
         """Ack and receive for one group by one LWT; see `Client.exchange`."""
-        exchange = self._blocking.exchange(queue, group, make_group=make_group)
+        exchange = self._blocking.exchange(queue, group, make_group=make_group, ahead=ahead)
         return AsyncExchange(self._threads, exchange)
 
     async def close(self) -> None:

@@ -43,6 +43,7 @@ from cassieq_spark.client.settling import (
 from cassieq_spark.client.together import Together
 from cassieq_spark.consumer.consumer import Consumer, Replacements
 from cassieq_spark.consumer.message import Message, StoredMessage
+from cassieq_spark.consumer.prefetch import PrefetchBudget
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PurgeReport, purge
 from cassieq_spark.dead_letters.redrive import RedriveReport, redrive
@@ -93,11 +94,13 @@ from cassieq_spark.producer.producer import (
     Producer,
 )
 from cassieq_spark.queues import (
+    QueueNames,
     create_queue,
     delete_queue,
     list_queues,
     open_ledgers,
     purge_queue,
+    read_names,
     read_queue,
 )
 from cassieq_spark.queues.stats import GroupStats, QueueStats, read_stats
@@ -414,9 +417,25 @@ class Client:
         """Make a receiver, which looks once for messages, and does not wait. One read."""
         return QueueReceiver(self._member(queue, group, make_group=make_group))
 
-    def exchange(self, queue: str, group: str, *, make_group: bool = True) -> Exchange:
-        """Ack and receive for one group by one LWT, again and again; see `Exchange`."""
-        return Exchange(self._calls, self._member(queue, group, make_group=make_group))
+    def exchange(
+        self,
+        queue: str,
+        group: str,
+        *,
+        make_group: bool = True,
+        ahead: PrefetchBudget | None = None,
+    ) -> Exchange:
+        """Ack and receive for one group by one LWT, again and again; see `Exchange`.
+
+        Args:
+            queue: Name of the queue.
+            group: Name of the group.
+            make_group: Whether to create a group that does not exist.
+            ahead: Limits what is read ahead, of all exchanges that share it; None: 64 MiB for
+                this one.
+        """
+        member = self._member(queue, group, make_group=make_group)
+        return Exchange(self._calls, member, ahead or PrefetchBudget())
 
     def _member(self, queue: str, group: str, *, make_group: bool) -> Member:
         return Member(
@@ -695,6 +714,12 @@ class Client:
         check_text("prefix", prefix)
         with self._calls:
             return Listing(list_queues(self._store, prefix))
+
+    def queue_names(self, prefix: str = "") -> QueueNames:
+        """List names that begin with ``prefix``, of deleted queues, too. Scans all queues."""
+        check_text("prefix", prefix)
+        with self._calls:
+            return read_names(self._store, prefix)
 
     def delete_queue(self, queue: str, *, force: bool = False) -> None:
         """Delete a queue, its groups and its messages. Two LWTs, and one more for each group.

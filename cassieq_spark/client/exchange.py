@@ -15,7 +15,7 @@ from cassieq_spark.client.receiver import Member, Receiver, own_first
 from cassieq_spark.client.settling import LeaseKey, by_lease, monotons_by, settle_all
 from cassieq_spark.consumer.idle_backoff import IdleBackoff
 from cassieq_spark.consumer.message import Message
-from cassieq_spark.consumer.prefetch import Prefetch
+from cassieq_spark.consumer.prefetch import Prefetch, PrefetchBudget
 from cassieq_spark.errors import (
     CassieqError,
     MessageError,
@@ -66,8 +66,8 @@ class Exchange(StaysHere):
 
     _instead = "send the client, and make an exchange where it is used"
 
-    def __init__(self, calls: Calls, member: Member) -> None:
-        self._calls, self._member = calls, member
+    def __init__(self, calls: Calls, member: Member, ahead: PrefetchBudget) -> None:
+        self._calls, self._member, self._ahead = calls, member, ahead
         # The queue as it was read last; None: to be read anew.
         self._queue: QueueDefinition | None = None
         self._until = 0.0
@@ -159,9 +159,12 @@ class Exchange(StaysHere):
         queue = read_queue(self._member.store, self._member.queue)
         before = self._parts
         self._parts = {
-            each.queue_id: before.get(each.queue_id) or PartExchange(self._member, each)
+            each.queue_id: before.get(each.queue_id)
+            or PartExchange(self._member, each, self._ahead)
             for each in queue.by_partition
         }
+        for queue_id in before.keys() - self._parts.keys():
+            before[queue_id].rest()
         for each in queue.by_partition:
             self._parts[each.queue_id].renew(each)
         self._until = monotonic() + CACHED_FOR.total_seconds()
@@ -252,9 +255,9 @@ class Exchange(StaysHere):
 class PartExchange:
     """The part of an exchange that is about one partition of one version of a queue."""
 
-    def __init__(self, member: Member, queue: QueueDefinition) -> None:
+    def __init__(self, member: Member, queue: QueueDefinition, ahead: PrefetchBudget) -> None:
         self._member = member
-        self._prefetch = Prefetch(member.store, queue)
+        self._prefetch = Prefetch(member.store, queue, ahead)
         self._idle = IdleBackoff()
         self.renew(queue)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import takewhile
@@ -17,8 +18,42 @@ from cassieq_spark.store.protocol import Store
 
 #: About how many messages and bytes are read ahead.
 _AHEAD_COUNT, _AHEAD_BYTES = 256, 256 << 10
-#: Bytes, decompressed, beyond which nothing is read ahead.
+#: Bytes, decompressed, that are read ahead in a partition at most.
 _AHEAD_DECODED = 8 << 20
+#: Bytes that are read ahead by all that share a budget, if nobody says otherwise.
+DEFAULT_BUDGET = 64 << 20
+
+
+class PrefetchBudget:
+    """Bytes of messages, decompressed, that may be read ahead, by all that share the budget.
+
+    Where nothing is left of it, nothing is read ahead, and each lease reads for itself. For any
+    thread.
+
+    Args:
+        most: So many bytes.
+        within: A larger budget, of which these bytes are a part.
+    """
+
+    def __init__(self, most: int = DEFAULT_BUDGET, within: PrefetchBudget | None = None) -> None:
+        self._left, self._within = most, within
+        self._lock = threading.Lock()
+
+    def take(self, wanted: int) -> int:
+        """Take so many bytes, or those that are left; return how many."""
+        with self._lock:
+            taken = max(0, min(wanted, self._left))
+            if self._within is not None:
+                taken = self._within.take(taken)
+            self._left -= taken
+            return taken
+
+    def give(self, count: int) -> None:
+        """Give back bytes that were taken."""
+        with self._lock:
+            self._left += count
+            if self._within is not None:
+                self._within.give(count)
 
 
 class Prefetch:
@@ -28,11 +63,14 @@ class Prefetch:
     definition as it was given last. For one thread at a time.
     """
 
-    def __init__(self, store: Store, queue: QueueDefinition) -> None:
+    def __init__(self, store: Store, queue: QueueDefinition, budget: PrefetchBudget) -> None:
         self._store = store
         self._queue = queue
         self._ledger = Ledger(store, queue.queue_id)
         self._finder = Finder(self._ledger)
+        self._budget = budget
+        # Bytes taken of the budget: those of the messages below, between two calls.
+        self._taken = 0
         self._messages: dict[int, StoredMessage] = {}
         # Why a message can't be read: it is rejected once it is leased.
         self._unreadable: dict[int, str] = {}
@@ -47,6 +85,7 @@ class Prefetch:
         """Forget what was read ahead: it is read again if somebody asks for it."""
         self._messages.clear()
         self._unreadable.clear()
+        self._give_back()
 
     def fit(self, request: LeaseRequest, offered: Range) -> LeaseRequest:
         """Turn a limit of bytes into one of messages, for a lease of the first of ``offered``.
@@ -96,6 +135,18 @@ class Prefetch:
             SchemaChangedError: A newer version of the schema wrote messages than this definition
                 of the queue has.
         """
+        try:
+            return self._take(leased, stop, on_unreadable, most_bytes)
+        finally:
+            self._give_back()
+
+    def _take(
+        self,
+        leased: LeasedSlot,
+        stop: int,
+        on_unreadable: OnUnreadable,
+        most_bytes: int | None,
+    ) -> list[StoredMessage]:
         monotons = [each for part in leased.monotons for each in range(part.start, part.stop)]
         missing = [each for each in monotons if not self._has(each)]
         if missing:
@@ -110,6 +161,12 @@ class Prefetch:
             monotons.remove(each)
         return [self._messages.pop(each) for each in monotons]
 
+    def _give_back(self) -> None:
+        """Give back what was taken of the budget for more than the messages that are kept."""
+        kept = sum(each.size for each in self._messages.values())
+        self._budget.give(self._taken - kept)
+        self._taken = kept
+
     def _has(self, monoton: int) -> bool:
         return monoton in self._messages or monoton in self._unreadable
 
@@ -120,6 +177,7 @@ class Prefetch:
         self, leased: LeasedSlot, first: int, stop: int, most_bytes: int | None
     ) -> None:
         """Read messages from the first missing one on, and further ahead."""
+        self._taken += self._budget.take(_AHEAD_DECODED - self._taken)
         # Between delayed messages, or those that were given back, may lie any number of others.
         if leased.deliveries == 1 and leased.monotons.count == len(leased.monotons.hull):
             try:
@@ -142,11 +200,15 @@ class Prefetch:
         return stored_messages(batches)
 
     def _put(self, messages: Iterable[StoredMessage], most_bytes: int | None, stop: int) -> None:
-        """Keep messages; those from ``stop`` on only up to a limit of decompressed bytes."""
+        """Keep messages; those from ``stop`` on only as far as the budget goes."""
         size, most = 0, float("inf") if most_bytes is None else float(most_bytes)
+        ahead = sum(it.size for it in self._messages.values())
         for each in messages:
-            limit = most if each.monoton < stop else min(most, _AHEAD_DECODED)
-            if size and size + each.size > limit:
+            if each.monoton >= stop:
+                ahead += each.size
+                if ahead > self._taken or size + each.size > most:
+                    return
+            elif size and size + each.size > most:
                 return
             size += each.size
             self._messages[each.monoton] = each

@@ -36,6 +36,7 @@ from cassieq_spark.queues.lifecycle import (
 )
 from cassieq_spark.queues.record import (
     CACHED_FOR,
+    QueueNames,
     QueueRecord,
     Records,
     Status,
@@ -45,6 +46,7 @@ from cassieq_spark.queues.record import (
     list_records,
     open_ledgers,
     read_mended,
+    read_names,
     read_queue,
     read_record,
     read_records,
@@ -53,6 +55,7 @@ from cassieq_spark.queues.record import (
 __all__ = [
     "CACHED_FOR",
     "ClockRepair",
+    "QueueNames",
     "QueueRecord",
     "Records",
     "Status",
@@ -72,6 +75,7 @@ __all__ = [
     "pause_queue",
     "purge_queue",
     "read_mended",
+    "read_names",
     "read_queue",
     "read_record",
     "read_records",

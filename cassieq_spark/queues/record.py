@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from cassieq_spark.backoff import attempts
@@ -70,6 +70,9 @@ class Status(StrEnum):
     DELETED = "deleted"
 
 
+_GONE = frozenset({Status.DELETING, Status.DELETED})
+
+
 @dataclass(frozen=True, slots=True)
 class QueueRecord:
     """The row of a queue, which may be deleted.
@@ -101,7 +104,7 @@ class QueueRecord:
     @property
     def is_gone(self) -> bool:
         """Whether the queue is deleted, so that a queue of that name can be created."""
-        return self.status in {Status.DELETING, Status.DELETED}
+        return self.status in _GONE
 
     @property
     def obsolete(self) -> int:
@@ -140,6 +143,18 @@ class Records:
 
     readable: Mapping[str, QueueRecord]
     unreadable: Mapping[str, InvariantError]
+
+
+class QueueNames(NamedTuple):
+    """Names of queues.
+
+    Attributes:
+        used: Of queues that exist.
+        deleted: Of queues that were deleted. Their rows stay, so that no id is used twice.
+    """
+
+    used: frozenset[str]
+    deleted: frozenset[str]
 
 
 def read_record(store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
@@ -215,6 +230,19 @@ def read_records(store: Store, prefix: str = "") -> Records:
         except InvariantError as error:
             unreadable[name] = error
     return Records(readable, unreadable)
+
+
+def read_names(store: Store, prefix: str = "") -> QueueNames:
+    """Read the names of all queues that begin with ``prefix``. Reads the whole table of queues.
+
+    No row is decoded. A row whose status can't be read counts as that of a queue that exists.
+    """
+    names: dict[bool, set[str]] = {True: set(), False: set()}
+    for row in store.scan(Table.QUEUE):
+        name = str(row["name"])
+        if name.startswith(prefix):
+            names[row["status"] in _GONE].add(name)
+    return QueueNames(frozenset(names[False]), frozenset(names[True]))
 
 
 def known(name: str, record: QueueRecord | None) -> QueueRecord:

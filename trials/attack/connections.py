@@ -102,6 +102,17 @@ def long_polls_of_one_account(target: Target) -> Seen:
 
 
 @attack
+def heads_behind_a_long_poll(target: Target) -> Seen:
+    """Three hundred connections with a long poll, and 60 kB of requests that wait for it."""
+    queue = target.queue(target.stranger)
+    path = f"/api/v1/accounts/{target.stranger.name}/queues/{queue}/messages/next?wait=30"
+    key = f"Authorization: Key {target.stranger.key}\r\n"
+    asked = f"GET {path} HTTP/1.1\r\nHost: x\r\n{key}\r\n"
+    waiting = "GET /health HTTP/1.1\r\nHost: x\r\n" + "x: y\r\n" * 90 + "\r\n"
+    return _holding(target, 300, (asked + waiting * 100).encode())
+
+
+@attack
 def smuggled_requests(target: Target) -> Seen:
     """Two lengths, or a length and chunks: a proxy may see one request where there are two."""
     first = b"POST /health HTTP/1.1\r\nHost: x\r\n"

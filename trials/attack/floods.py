@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from uuid import uuid4
 
+import httpx
+
 from trials.attack.target import Target, attack
 from trials.attack.verdicts import Seen, served_within
 
@@ -91,3 +93,65 @@ def receives_of_many_groups(target: Target) -> Seen:
         for number in range(80)
     ]
     return _contained(target, flood * 5, 80)
+
+
+@attack
+def schemas_in_every_list(target: Target) -> Seen:
+    """Lists of 60 queues with schemas of 16,000 characters each, half of them deleted."""
+    columns = ", ".join(f"c{number} int" for number in range(150))
+    schema = f"{columns}, last int comment '{'x' * 14_000}'"
+    queues = [target.queue(target.stranger, schema=schema) for _ in range(60)]
+    for each in queues[::2]:
+        target.stranger.ask("DELETE", f"/{each}").raise_for_status()
+    return _contained(target, [partial(target.stranger.ask, "GET")] * 200)
+
+
+@attack
+def read_ahead_of_idle_groups(target: Target) -> Seen:
+    """One message for each of 24 groups, from eight partitions with 8 MiB that could follow."""
+    queue = target.queue(target.stranger, partitions=8, maxDeliveryCount=0)
+    lines = json.dumps({"message": "x" * 32_000}).encode() + b"\n"
+    for _ in range(3):
+        many = lines * 900
+        target.stranger.ask("POST", f"/{queue}/messages/batch", content=many).raise_for_status()
+    for number in range(24):
+        target.stranger.ask("PUT", f"/{queue}/groups/g{number}", json={}).raise_for_status()
+    flood: list[Callable[[], object]] = [
+        partial(target.stranger.ask, "POST", f"/{queue}/messages/receive?max=8&group=g{number}")
+        for number in range(24)
+    ]
+    return _contained(target, flood * 8, 24)
+
+
+@attack
+def names_of_no_account(target: Target) -> Seen:
+    """Paths of 30 kB that name accounts which do not exist, without a key."""
+
+    def ask(number: int) -> None:
+        name = f"{number}" + "x" * 30_000
+        httpx.get(f"{target.url}/api/v1/accounts/{name}/queues", timeout=30)
+
+    return _contained(target, [partial(ask, number) for number in range(1_000)])
+
+
+@attack
+def accounts_that_do_not_exist(target: Target) -> Seen:
+    """Ten thousand names that an account could have, each of which costs a read, without a key."""
+
+    def ask(number: int) -> None:
+        with httpx.Client(timeout=30) as client:
+            for each in range(50):
+                client.get(f"{target.url}/api/v1/accounts/a{number}x{each}/queues")
+
+    return _contained(target, [partial(ask, number) for number in range(200)])
+
+
+@attack
+def health_and_description(target: Target) -> Seen:
+    """What strangers may ask for, again and again: health, readiness, figures, description."""
+
+    def ask(path: str) -> None:
+        httpx.get(f"{target.url}{path}", timeout=30)
+
+    paths = ("/health", "/ready", "/metrics", "/openapi.json")
+    return _contained(target, [partial(ask, path) for path in paths * 100])

@@ -1,27 +1,38 @@
 """Attacks that follow from what endpoints declare: a new endpoint is attacked, too.
 
 Each endpoint is flooded with small requests, and with a few of the largest, by a key of a stranger
-that has no right but the endpoint's. The victim may not wait for them.
+that has no right but the endpoint's. The victim may not wait for them. And each is asked without a
+key, with that of a stranger, and with one that has every right but the endpoint's: all of these
+are refused.
 """
 
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
+import httpx
+
+from cassieq_spark.http.accounts import Right
 from cassieq_spark.http.gateway import app  # noqa: F401 (it declares all endpoints)
 from cassieq_spark.http.gateway.formats import LINES
 from cassieq_spark.http.gateway.requests import ENDPOINTS, QUEUES, Endpoint
 from cassieq_spark.settings.gateway import Limits
 from tests.support.gateway import Account, key_with
-from trials.attack.target import Target, attack
-from trials.attack.verdicts import Seen, Verdict, served_within
+from trials.attack.target import Target, attack, many
+from trials.attack.verdicts import Seen, Verdict, refused_if, served_within
 
 _LINE = b'{"message": "x"}\n'
 _FLOOD, _AT_ONCE = 200, 40
 _LARGE, _LARGE_AT_ONCE = 16, 8
+_TRIES = 20
+#: Connections to each endpoint that send their body slowly, and how long they say that it is.
+_SLOW, _ANNOUNCED = 4, 1 << 20
 
 
 def _small(endpoint: Endpoint) -> bytes:
@@ -55,8 +66,7 @@ def _flooded(
     # That makes the group, too.
     target.stranger.ask("GET", f"/{queue}/messages/next")
     key = key_with(target.gateway, target.stranger, f"only-{queue}", endpoint.right)
-    names = {"account": key.name, "queue": queue, "group": "default", "monoton": "0"}
-    path = endpoint.path.format(**names).removeprefix(QUEUES.format(account=key.name))
+    path = _path(endpoint, key.name, queue).removeprefix(QUEUES.format(account=key.name))
     answers: Counter[int] = Counter()
     ask = partial(_ask, key, endpoint, path, body(endpoint), answers)
     slowest = target.slowest_while([ask] * count, at_once)
@@ -66,6 +76,33 @@ def _flooded(
     return served_within(slowest, dict(answers))
 
 
+def _path(endpoint: Endpoint, account: str, queue: str) -> str:
+    return endpoint.path.format(
+        account=account, queue=queue, group="default", monoton="0", key="default"
+    )
+
+
+def _shut_out(target: Target, endpoint: Endpoint) -> Seen:
+    """Ask an endpoint with every key that has not its right, and without one."""
+    queue, victim = target.queue(), target.victim
+    keys = ["", target.stranger.key, target.stranger.key.swapcase()]
+    if endpoint.right is None:
+        keys.append(victim.key)
+    else:
+        others = [each for each in Right if each is not endpoint.right]
+        keys.append(key_with(target.gateway, victim, f"not-{endpoint.operation}", *others).key)
+    url = target.url + _path(endpoint, victim.name, queue)
+    answers: Counter[int] = Counter()
+    with httpx.Client(timeout=30) as client:
+        for key in keys * _TRIES:
+            headers = {"Authorization": f"Key {key}"} if key else {}
+            content = None if endpoint.body is None else _small(endpoint)
+            told = client.request(endpoint.method, url, content=content, headers=headers)
+            answers[told.status_code] += 1
+    is_refused = answers.keys() <= {401, 403}
+    return refused_if(is_refused and target.serves(queue), dict(answers))
+
+
 def _ask(key: Account, endpoint: Endpoint, path: str, body: bytes, answers: Counter[int]) -> None:
     kind = LINES if isinstance(endpoint.body, tuple) and LINES in endpoint.body else "text/plain"
     content = None if endpoint.body is None else body
@@ -73,18 +110,43 @@ def _ask(key: Account, endpoint: Endpoint, path: str, body: bytes, answers: Coun
     answers[told.status_code] += 1
 
 
-def _declare(
-    endpoint: Endpoint, what: str, body: Callable[[Endpoint], bytes], count: int, at_once: int
-) -> None:
-    def flood(target: Target) -> Seen:
-        return _flooded(target, endpoint, body, count, at_once)
+def _declare(endpoint: Endpoint, what: str, carry_out: Callable[[Target, Endpoint], Seen]) -> None:
+    def declared(target: Target) -> Seen:
+        return carry_out(target, endpoint)
 
-    flood.__name__ = f"{endpoint.operation}_{what}"
-    attack(flood)
+    declared.__name__ = f"{endpoint.operation}_{what}"
+    attack(declared)
 
+
+_often = partial(_flooded, body=_small, count=_FLOOD, at_once=_AT_ONCE)
+_largest = partial(_flooded, body=_large, count=_LARGE, at_once=_LARGE_AT_ONCE)
 
 for each in ENDPOINTS:
+    _declare(each, "without_its_right", _shut_out)
     if each.right is not None:
-        _declare(each, "again_and_again", _small, _FLOOD, _AT_ONCE)
+        _declare(each, "again_and_again", _often)
         if each.body is not None:
-            _declare(each, "with_the_largest_body", _large, _LARGE, _LARGE_AT_ONCE)
+            _declare(each, "with_the_largest_body", _largest)
+
+
+@attack
+def bodies_that_come_slowly(target: Target) -> Seen:
+    """At each endpoint, connections that announce a body, and send a byte of it now and then."""
+    queue, account = target.queue(target.stranger), target.stranger
+    heads = [
+        f"{endpoint.method} {_path(endpoint, account.name, queue)} HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: Key {account.key}\r\nContent-Length: {_ANNOUNCED}\r\n\r\n"
+        for endpoint in ENDPOINTS
+    ]
+    with many([target.connect() for _ in heads * _SLOW]) as connections:
+        for connection, head in zip(connections, heads * _SLOW, strict=True):
+            connection.sendall(head.encode())
+        flood = [partial(_trickle, connection) for connection in connections]
+        return served_within(target.slowest_while(flood, len(flood)))
+
+
+def _trickle(connection: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            connection.sendall(b"x")
+            time.sleep(1)

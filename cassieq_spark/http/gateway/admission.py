@@ -3,7 +3,7 @@
 | class | limits |
 |---|---|
 | `Admission` | requests, bytes of bodies and long polls at a time; answers that are being sent |
-| `StorageQuotas` | queues and messages that an account stores |
+| `StorageQuotas` | queues, messages and bytes that an account stores |
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cassieq_spark.client import AsyncClient
 from cassieq_spark.client.shares import Shares
 from cassieq_spark.errors import CassieqError, QueueStateError
 from cassieq_spark.http.serving.bodies import Pool, Sender, subtract
-from cassieq_spark.http.serving.errors import Quota, over_quota, too_busy
+from cassieq_spark.http.serving.errors import Quota, RefusedError, over_quota, too_busy
 from cassieq_spark.settings.gateway import Limits
 
 logger = logging.getLogger(__name__)
@@ -43,6 +43,9 @@ _SHARES = 4
 _QUEUES_KEPT_SECONDS = 5.0
 _MESSAGES_KEPT = timedelta(seconds=30)
 _MOST_ACCOUNTS = 10_000
+#: Names of an account, those of deleted queues too, for each queue that it may have: their rows
+#: stay, and every list of queues reads them.
+_NAMES_FOR_EACH_QUEUE = 10
 
 
 class Admission:
@@ -126,6 +129,7 @@ class _Usage:
 
     Attributes:
         queues: Its queues when they were listed, and those created here since.
+        deleted: The names of queues that it had deleted by then.
         queues_until: The time until which the list is valid.
         messages: Its stored messages when they were counted, and those put here since.
         bytes: Their bytes; those put here since as they came.
@@ -134,6 +138,7 @@ class _Usage:
     """
 
     queues: set[str] = field(default_factory=set)
+    deleted: frozenset[str] = frozenset()
     queues_until: float = 0.0
     messages: int = 0
     bytes: int = 0
@@ -162,14 +167,25 @@ class StorageQuotas:
         ``names`` are full names; queues that exist do not count twice.
 
         Raises:
-            RefusedError: 429; the account would have too many queues.
+            RefusedError: 429; the account would have too many queues. 409; it would have used too
+                many names.
         """
         usage = self._usage(account)
         if usage.queues_until < time.monotonic():
-            found = await self._client.queues(f"{account}:")
-            usage.queues = {each.name for each in found}
+            found = await self._client.queue_names(f"{account}:")
+            usage.queues, usage.deleted = set(found.used), found.deleted
             usage.queues_until = time.monotonic() + _QUEUES_KEPT_SECONDS
         new, limit = set(names) - usage.queues, self._limits.account_queues
+        known, most = usage.queues | usage.deleted, limit * _NAMES_FOR_EACH_QUEUE
+        if new - known and len(known | new) > most:
+            # Waiting does not help, so this is no 429.
+            raise RefusedError(
+                f"account {account!r} has used {len(known)} names for queues, deleted ones "
+                f"included, and would use {len(new - known)} more; the limit is {most}: use the "
+                "name of a deleted queue again",
+                409,
+                quota=Quota("queueNames", "account", most),
+            )
         if new and len(usage.queues) + len(new) > limit:
             raise over_quota(
                 Quota("queues", "account", limit),

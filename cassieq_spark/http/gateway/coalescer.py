@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from weakref import WeakValueDictionary
 
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Action, AsyncClient, LeaseRequest, Message
 from cassieq_spark.client.async_client import AsyncExchange
 from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.client.receiver import FIRST_PAUSE, longest_pause
+from cassieq_spark.consumer.prefetch import PrefetchBudget
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.model import QueueDefinition
@@ -34,6 +36,9 @@ _MOST_GROUPS = 1_000
 #: Seconds after which a group for which nobody asks keeps nothing that was read ahead: it may be
 #: megabytes for each partition, and a key may ask for a thousand groups.
 RESTS_AFTER = 5.0
+
+#: Bytes of messages that are read ahead, for all accounts together and for one.
+_AHEAD_BYTES, _ACCOUNT_AHEAD_BYTES = 256 << 20, 64 << 20
 
 #: So few messages, of 8 MiB at most, do not exceed the bytes of a round; a check costs reads.
 _FEW = 4
@@ -339,6 +344,9 @@ class Coalescer:
         self._most, self._most_bytes = most, most_bytes
         self._linger = linger.total_seconds()
         self._groups: defaultdict[str, dict[str, _Rounds]] = defaultdict(dict)
+        self._ahead = PrefetchBudget(_AHEAD_BYTES)
+        # By account, while its groups are kept.
+        self._own_ahead: WeakValueDictionary[str, PrefetchBudget] = WeakValueDictionary()
         self._returns: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -405,11 +413,22 @@ class Coalescer:
             if len(self._every_group()) >= _MOST_GROUPS:
                 self._forget_idle()
             # The right to read does not create groups: each would be owed every message.
-            exchange = self._client.exchange(queue, name, make_group=name == DEFAULT_GROUP)
+            exchange = self._client.exchange(
+                queue, name, make_group=name == DEFAULT_GROUP, ahead=self._ahead_of(queue)
+            )
             group = self._groups[queue][name] = _Rounds(
                 exchange, self._most, self._most_bytes, self._linger, self.give_back
             )
         return group
+
+    def _ahead_of(self, queue: str) -> PrefetchBudget:
+        """What may be read ahead for the account of a queue, whose name begins with it."""
+        account = queue.partition(":")[0]
+        budget = self._own_ahead.get(account)
+        if budget is None:
+            budget = PrefetchBudget(_ACCOUNT_AHEAD_BYTES, within=self._ahead)
+            self._own_ahead[account] = budget
+        return budget
 
     def _forget_idle(self) -> None:
         for queue, groups in list(self._groups.items()):

@@ -105,7 +105,7 @@ async def list_queues(call: Call) -> Response:
         200: "The queue exists, with these settings",
         201: "The queue is created",
         409: "The queue exists with other settings, which `differences` lists; or it exists, and "
-        "errorIfExists is true",
+        "errorIfExists is true; or the account has used too many names for queues",
     },
     example={"queueName": "orders", "maxDeliveryCount": 5, "dlqName": "orders.dead"},
 )

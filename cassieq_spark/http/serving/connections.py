@@ -35,8 +35,9 @@ FORM = "cassieq-form"
 _FORM_SHARE = 8
 #: The versions of HTTP that are served.
 _VERSIONS = {"1.0", "1.1"}
-#: Requests that a client may send before the answer to the first.
-_MOST_PIPELINED = 100
+#: Requests that a client may send before the answer to the first, and all their headers: in memory
+#: they take ten times as many bytes as in the connection.
+_MOST_PIPELINED, _MOST_PIPELINED_HEADERS = 20, 200
 #: How much of the rest of a refused request is read, so that its client sees the answer.
 _FAREWELL_SECONDS = 1.0
 _FAREWELL_BYTES = 1 << 20
@@ -161,13 +162,23 @@ class HttpConnection(HttpToolsProtocol):
         if hosts > 1 or self.parser.get_http_version() not in _VERSIONS:
             # A proxy in front may have read another request than this one.
             raise self._stop(RefusedError("a request is HTTP/1.1 or 1.0, and names one host"))
-        if len(self.pipeline) >= _MOST_PIPELINED:
-            quota = Quota("pipelined", "connection", _MOST_PIPELINED)
-            raise self._stop(over_quota(quota, "too many requests wait for their answers"))
+        if self._is_answering:
+            self._check_pipeline()
         self.scope[FORM] = self._limiter.form  # type: ignore[literal-required] # ours
         super().on_headers_complete()
         left = [each for each in self._unanswered if not each.response_complete]
         self._unanswered = [*left, self.cycle]
+
+    def _check_pipeline(self) -> None:
+        """Refuse a request that has to wait for its turn if too many, or too large ones, do."""
+        every = [self.headers, *(cycle.scope["headers"] for cycle, _ in self.pipeline)]
+        for what, waiting, limit in (
+            ("pipelined", len(every), _MOST_PIPELINED),
+            ("pipelinedHeaders", sum(map(len, every)), _MOST_PIPELINED_HEADERS),
+        ):
+            if waiting > limit:
+                quota = Quota(what, "connection", limit)
+                raise self._stop(over_quota(quota, "too many requests wait for their answers"))
 
     def on_body(self, body: bytes) -> None:
         """See uvicorn."""

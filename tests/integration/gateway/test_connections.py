@@ -102,12 +102,22 @@ def test_what_a_proxy_may_have_read_otherwise_is_refused(gateway: RunningGateway
     assert answer.status == 400
 
 
-def test_requests_without_end_before_the_first_answer_are_refused(gateway: RunningGateway):
+@pytest.mark.parametrize(("headers", "most"), [(0, 20), (98, 2)])
+def test_requests_without_end_before_the_first_answer_are_refused(
+    gateway: RunningGateway, headers: int, most: int
+):
+    """Those that wait may have 20 requests, and 200 headers."""
+    request = GET + b"X: y\r\n" * headers + b"\r\n"
+    last = GET + b"Connection: close\r\n\r\n"
     with connect(gateway) as connection:
-        send(connection, (GET + b"\r\n") * 100_000)
-        told = received(connection)
+        send(connection, request * most + last)
+        honest = received(connection)
+    with connect(gateway) as connection:
+        send(connection, request * 100_000)
+        greedy = received(connection)
 
-    assert told.count(b"HTTP/1.1 ") <= 101
+    assert honest.count(b"HTTP/1.1 200") == most + 1
+    assert greedy.count(b"HTTP/1.1 ") <= most + 2
     assert seconds_of_health(gateway) < 6
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from uuid import UUID
@@ -16,6 +17,7 @@ from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.client.exchange import Exchange, RoundResult
 from cassieq_spark.client.receiver import READ_AGAIN_AFTER
 from cassieq_spark.consumer import consumer as consumer_module
+from cassieq_spark.consumer.prefetch import PrefetchBudget
 from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.ledger import Ledger
@@ -161,6 +163,51 @@ def test_large_messages_are_leased_as_far_as_they_fit_and_not_read_ahead(client:
     assert monotons(told.messages) == [1, 2, 3, 4]
     (part,) = exchange._parts.values()
     assert len(part._prefetch._messages) <= 2
+
+
+def kept_ahead(exchange: Exchange) -> int:
+    """Bytes of the messages that an exchange has read ahead."""
+    parts = exchange._parts.values()
+    return sum(each.size for part in parts for each in part._prefetch._messages.values())
+
+
+def test_what_is_read_ahead_keeps_within_a_budget_and_messages_come_all_the_same(
+    client: Client, age: Age
+):
+    """Random bytes would not be read ahead at all: these are small as stored."""
+    client.create_queue("parts", partitions=4)
+    client.put_many("parts", ["x" * 10_000] * 200)
+    whole = PrefetchBudget(300_000)
+    exchanges = {
+        name: client.exchange("parts", name, ahead=PrefetchBudget(200_000, within=whole))
+        for name in ("a", "b", "c")
+    }
+    got: Counter[str] = Counter()
+
+    while sum(got.values()) < 600:
+        for name, exchange in exchanges.items():
+            got[name] += len(run_round(exchange, [], limit=3).messages)
+            assert kept_ahead(exchange) <= 200_000
+        assert sum(map(kept_ahead, exchanges.values())) <= 300_000
+
+    assert set(got.values()) == {200}
+    assert whole.take(999_999) == 300_000, "all came back"
+
+
+def test_what_was_read_ahead_of_a_version_that_is_gone_comes_back_to_the_budget(
+    client: Client, age: Age
+):
+    client.put_many("q", ["x" * 1000] * 20)
+    budget = PrefetchBudget(100_000)
+    exchange = client.exchange("q", "g", ahead=budget)
+    run_round(exchange, [], limit=1)
+    assert budget.take(100_000) == 100_000 - 19 * 1000
+    client.purge_queue("q", force=True)
+    age.seconds += CACHED_FOR.total_seconds()
+
+    run_round(exchange, [], limit=1)
+
+    assert budget.take(100_000) == 19 * 1000
 
 
 @pytest.mark.parametrize("known", [False, True])

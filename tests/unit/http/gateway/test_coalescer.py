@@ -8,6 +8,7 @@ import pytest
 from cassieq_spark import AsyncClient, Client, Message, NewMessage
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.async_client import AsyncExchange
+from cassieq_spark.consumer.prefetch import PrefetchBudget
 from cassieq_spark.errors import NotAppliedError, NotFoundError
 from cassieq_spark.http.gateway import coalescer as module
 from cassieq_spark.http.gateway.coalescer import Coalescer
@@ -428,6 +429,22 @@ def test_messages_are_handed_out_though_another_partition_fails(
     assert [each.value for each in served] == [b"2"]
     assert isinstance(failed, NotAppliedError)
     assert [each.delivery_count for each in sync.receive("parts", "g", max=9)] == [1]
+
+
+def test_groups_of_an_account_share_what_may_be_read_ahead(store: CountingStore):
+    async def program() -> list[PrefetchBudget]:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, LINGER)
+            names = [("a:x", "g"), ("a:y", "h"), ("ab:x", "g")]
+            return [
+                coalescer._rounds(queue, group).exchange._exchange._ahead for queue, group in names
+            ]
+
+    first, second, other = asyncio.run(program())
+
+    assert first is second
+    assert other is not first
+    assert first._within is other._within is not None
 
 
 def test_a_group_for_which_nobody_asks_keeps_nothing_that_was_read_ahead(

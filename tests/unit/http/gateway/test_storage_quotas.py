@@ -198,3 +198,27 @@ def test_queues_are_looked_up_once_in_five_seconds(store: CountingStore, clock: 
             await storage.check_queues("a", ["a:new"])
 
         run(store, work)
+
+
+def test_names_of_deleted_queues_count_but_can_be_used_again(
+    store: CountingStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    """Their rows stay, and each list of queues reads them."""
+    monkeypatch.setattr(module, "_NAMES_FOR_EACH_QUEUE", 2)
+    with Client.from_store(store) as client:
+        for number in range(6):
+            client.create_queue(f"a:q{number}", max_deliveries=0)
+            client.delete_queue(f"a:q{number}")
+        client.create_queue("b:q", max_deliveries=0)
+
+    async def work(storage: StorageQuotas) -> None:
+        with pytest.raises(RefusedError, match=r"has used 6 names .* would use 1 more") as refused:
+            await storage.check_queues("a", ["a:new"])
+        assert refused.value.status == 409
+        assert refused.value.quota == ("queueNames", "account", 6)
+        await storage.check_queues("a", ["a:q0", "a:q5"])
+        with pytest.raises(RefusedError, match="would use 1 more"):
+            await storage.check_queues("a", ["a:q1", "a:new"])
+        await storage.check_queues("b", ["b:new"])
+
+    run(store, work)
