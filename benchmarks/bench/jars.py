@@ -110,7 +110,7 @@ def run_ivy(jars: Jars, target: Path, pattern: str = _PATTERN) -> None:
     ended = subprocess.run(
         command, cwd=target, capture_output=True, text=True, check=False, timeout=_LONGEST_SECONDS
     )
-    if ended.returncode or not any((target / LIBRARY).glob("*.jar")):
+    if ended.returncode or not any((target / LIBRARY).rglob("*.jar")):
         lines = "".join(f"\n  {line}" for line in telling_lines(ended.stdout.splitlines()))
         raise SetupError(f"Downloading {jars.name} from Maven Central failed:{lines}")
 

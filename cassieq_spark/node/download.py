@@ -70,7 +70,7 @@ def download(jars: Sequence[Jar], folder: Path, *, name: str, console: PlainCons
     Args:
         jars: The jars.
         folder: The folder; it exists.
-        name: What the jars are, for the progress: ``Cassandra 5.0.8``.
+        name: What the jars are, for the progress: ``Cassandra 5.0.9``.
         console: Where the progress is shown: a bar on a terminal, else a line every ten seconds.
 
     Raises:

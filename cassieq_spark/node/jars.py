@@ -24,7 +24,7 @@ class Release(StrEnum):
     @property
     def version(self) -> str:
         """The release that is downloaded."""
-        return {Release.V4_1: "4.1.10", Release.V5_0: "5.0.8"}[self]
+        return {Release.V4_1: "4.1.10", Release.V5_0: "5.0.9"}[self]
 
     @property
     def logs_directly(self) -> bool:

@@ -23,7 +23,7 @@ from cassieq_spark.node.download import (
     find_repository,
     resolve_jars,
 )
-from cassieq_spark.node.jars import Jar, read_list
+from cassieq_spark.node.jars import DEFAULT_RELEASE, Jar, read_list
 from cassieq_spark.terminal import PlainConsole
 
 CONTENTS = {
@@ -137,7 +137,10 @@ def test_jars_come_side_by_side(cache: Path, repository: Repository):
 def test_a_download_leaves_nothing_but_the_jars_and_its_lock(cache: Path, repository: Repository):
     resolve(cache)
 
-    assert sorted(path.name for path in cache.iterdir()) == ["cassandra-5.0.8", "download.lock"]
+    assert sorted(path.name for path in cache.iterdir()) == [
+        f"cassandra-{DEFAULT_RELEASE.version}",
+        "download.lock",
+    ]
     assert len(list(download_folder(cache).iterdir())) == len(JARS)
 
 
@@ -235,7 +238,9 @@ def test_without_a_terminal_lines_tell_how_far_it_is(
 
     total = sum(jar.size for jar in JARS)
     first, *lines, last = console.file.getvalue().splitlines()
-    assert first == f"Downloading Cassandra 5.0.8 from {repository.url}, once: {total} MB."
+    assert first == (
+        f"Downloading Cassandra {DEFAULT_RELEASE.version} from {repository.url}, once: {total} MB."
+    )
     told = [int(line.removesuffix(f" of {total} MB have arrived.")) for line in lines]
     assert told == sorted(told)
     assert told[-1] == total
