@@ -433,9 +433,12 @@ class Client:
             make_group: Whether to create a group that does not exist.
             ahead: Limits what is read ahead, of all exchanges that share it; None: 64 MiB for
                 this one.
+
+        Raises:
+            OptionError: The name of the group is not valid, or an argument is of another type.
         """
         member = self._member(queue, group, make_group=make_group)
-        return Exchange(self._calls, member, ahead or PrefetchBudget())
+        return Exchange(self._calls, member, PrefetchBudget() if ahead is None else ahead)
 
     def _member(self, queue: str, group: str, *, make_group: bool) -> Member:
         return Member(

@@ -67,6 +67,8 @@ class Exchange(StaysHere):
     _instead = "send the client, and make an exchange where it is used"
 
     def __init__(self, calls: Calls, member: Member, ahead: PrefetchBudget) -> None:
+        if not isinstance(ahead, PrefetchBudget):
+            raise OptionError(f"ahead must be a PrefetchBudget, not {shown(ahead)}")
         self._calls, self._member, self._ahead = calls, member, ahead
         # The queue as it was read last; None: to be read anew.
         self._queue: QueueDefinition | None = None

@@ -22,6 +22,7 @@ from cassieq_spark import AsyncClient, CassieqError, Client, NewMessage, Produce
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Action, AsyncProducer, LeaseRequest
 from cassieq_spark.client.exchange import Exchange
+from cassieq_spark.consumer.prefetch import PrefetchBudget
 from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue, HttpSurvey
 from cassieq_spark.http.gateway.responses import queue_json
 from cassieq_spark.model import QueueDefinition
@@ -112,6 +113,7 @@ class Scene:
         self.good: dict[str, Any] = {
             "action": Action("release"),
             "across_accounts": True,
+            "ahead": PrefetchBudget(),
             "drop_columns": True,
             "by": SECOND,
             "dead_letter_queue": "d",

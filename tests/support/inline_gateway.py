@@ -72,8 +72,8 @@ class InlineGateway:
 
     # As the coalescer sees it, this is the client of asyncio, and its exchange.
 
-    def exchange(self, queue: str, group: str, *, make_group: bool) -> _Exchange:
-        return _Exchange(self, self._client.exchange(queue, group, make_group=make_group))
+    def exchange(self, queue: str, group: str, **settings: Any) -> _Exchange:
+        return _Exchange(self, self._client.exchange(queue, group, **settings))
 
     def someone_leaves(self, *, now: Leaves, then: Leaves) -> None:
         """Cancel requests: some at once, others before they learn of their answers."""

@@ -83,8 +83,8 @@ class Blocking:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def exchange(self, queue: str, group: str, *, make_group: bool) -> SimpleNamespace:
-        exchange = self._client.exchange(queue, group, make_group=make_group)
+    def exchange(self, queue: str, group: str, **settings: Any) -> SimpleNamespace:
+        exchange = self._client.exchange(queue, group, **settings)
 
         async def round(*args: Any, **settings: Any) -> Any:  # noqa: A001 (as of an exchange)
             return exchange.round(*args, **settings)

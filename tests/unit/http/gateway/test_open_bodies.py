@@ -163,7 +163,12 @@ def test_a_client_that_reads_no_answers_loses_its_connection(monkeypatch: pytest
     run(scenario)
 
 
-def test_a_client_that_reads_slowly_keeps_its_connection_as_long_as_it_reads():
+def test_a_client_that_reads_slowly_keeps_its_connection_as_long_as_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    # So that the answers fill all buffers.
+    monkeypatch.setattr(connections, "_MOST_PIPELINED", 50)
+
     async def scenario() -> None:
         door = Door(body_rate=1)
         request = b"GET /openapi.json HTTP/1.1\r\nHost: gateway\r\n\r\n"
@@ -184,6 +189,7 @@ def test_a_client_that_reads_slowly_keeps_its_connection_as_long_as_it_reads():
 
 def test_a_client_that_reads_its_answers_late_has_all_of_them(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connections, "_PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(connections, "_MOST_PIPELINED", 50)
 
     async def scenario() -> None:
         door = Door()
