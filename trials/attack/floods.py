@@ -98,8 +98,7 @@ def receives_of_many_groups(target: Target) -> Seen:
 @attack
 def schemas_in_every_list(target: Target) -> Seen:
     """Lists of 60 queues with schemas of 16,000 characters each, half of them deleted."""
-    columns = ", ".join(f"c{number} int" for number in range(150))
-    schema = f"{columns}, last int comment '{'x' * 14_000}'"
+    schema = ", ".join(f"{'x' * 75}{number} int" for number in range(190))
     queues = [target.queue(target.stranger, schema=schema) for _ in range(60)]
     for each in queues[::2]:
         target.stranger.ask("DELETE", f"/{each}").raise_for_status()
