@@ -21,6 +21,7 @@ from cassieq_spark.client.async_client import AsyncClient, AsyncProducer
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.settling import Action
 from cassieq_spark.consumer.message import Message, StoredMessage
+from cassieq_spark.consumer.prefetch import PrefetchBudget
 from cassieq_spark.dead_letters.stopped import Stopped
 from cassieq_spark.dead_letters.survey import Survey
 from cassieq_spark.groups.lease import LeaseRequest
@@ -36,6 +37,7 @@ __all__ = [
     "LeaseRequest",
     "Message",
     "NewMessage",
+    "PrefetchBudget",
     "Producer",
     "Stopped",
     "StoredMessage",

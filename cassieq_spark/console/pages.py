@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,13 +17,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from cassieq_spark import __version__
 from cassieq_spark.console import charts, show
-from cassieq_spark.console.access import Session
+from cassieq_spark.console.access import Access, Session
+from cassieq_spark.console.watcher import Watcher
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import read_queue
-
-if TYPE_CHECKING:
-    from cassieq_spark.console.app import Console
+from cassieq_spark.store.protocol import Store
 
 THEMES = ("auto", "light", "dark")
 #: The cookie with the theme that somebody has chosen.
@@ -38,6 +37,26 @@ STATIC = {
 _LONGEST_NUMBER = 19
 
 
+class Shared(Protocol):
+    """What all requests share: the console, without the routes that lead to the pages.
+
+    Attributes:
+        store: Where the queues are kept.
+        watcher: Reads them in the background.
+        access: Who may look.
+        title: Names the store on all pages.
+        allow_changes: Whether pages offer to change queues.
+        clock: Tells the time.
+    """
+
+    store: Store
+    watcher: Watcher
+    access: Access
+    title: str
+    allow_changes: bool
+    clock: Callable[[], datetime]
+
+
 @dataclass(slots=True)
 class PageCall:
     """A request, for its handler.
@@ -49,7 +68,7 @@ class PageCall:
         form: The fields of a form that was sent.
     """
 
-    console: Console
+    console: Shared
     request: Request
     session: Session
     form: Mapping[str, str] = field(default_factory=dict)

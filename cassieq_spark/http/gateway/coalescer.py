@@ -16,11 +16,10 @@ from datetime import timedelta
 from weakref import WeakValueDictionary
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Action, AsyncClient, LeaseRequest, Message
+from cassieq_spark.client import Action, AsyncClient, LeaseRequest, Message, PrefetchBudget
 from cassieq_spark.client.async_client import AsyncExchange
 from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.client.receiver import FIRST_PAUSE, longest_pause
-from cassieq_spark.consumer.prefetch import PrefetchBudget
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.model import QueueDefinition

@@ -21,6 +21,7 @@ from cassieq_spark.http.gateway.responses import (
     STATS_EXAMPLE,
     answer_of,
     dead_letters_json,
+    json_array,
     queue_json,
     stats_json,
     stopped_json,
@@ -91,8 +92,12 @@ def _showing(
 @_showing(QUEUES, "Queues", [QUEUE_EXAMPLE])
 async def list_queues(call: Call) -> Response:
     """List the queues of the account."""
+    admission = call.gateway.admission
+    admission.check_answers(call.account)
     found = await call.gateway.client.queues(f"{call.account}:")
-    return JSONResponse([queue_json(each) for each in found])
+    # In a thread, as they may be a thousand with large schemas.
+    body = await asyncio.to_thread(json_array, map(queue_json, found))
+    return answer_of(body, "application/json", admission=admission, account=call.account)
 
 
 @Endpoint(

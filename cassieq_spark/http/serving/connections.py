@@ -172,9 +172,14 @@ class HttpConnection(HttpToolsProtocol):
     def _check_pipeline(self) -> None:
         """Refuse a request that has to wait for its turn if too many, or too large ones, do."""
         every = [self.headers, *(cycle.scope["headers"] for cycle, _ in self.pipeline)]
+        headers = sum(1 for each in every for _ in each)
         for what, waiting, limit in (
             ("pipelined", len(every), _MOST_PIPELINED),
-            ("pipelinedHeaders", sum(map(len, every)), _MOST_PIPELINED_HEADERS),
+            (
+                "pipelinedHeaders",
+                headers,
+                _MOST_PIPELINED_HEADERS,
+            ),
         ):
             if waiting > limit:
                 quota = Quota(what, "connection", limit)
