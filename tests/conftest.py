@@ -16,6 +16,7 @@ from hypothesis import Phase, settings
 
 from tests.support.cassandra_node import cassandra_node
 from tests.support.cassandra_store import cassandra_store, connection
+from tests.support.minutes import Minutes
 
 __all__ = ["cassandra_node", "cassandra_store", "connection"]
 
@@ -42,6 +43,11 @@ _MARKS = {
     "integration/node": "cassandra",
     "integration/spark": "spark",
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Minutes())
 
 
 @pytest.hookimpl(tryfirst=True)
