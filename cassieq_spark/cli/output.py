@@ -7,8 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -20,7 +19,8 @@ from cassieq_spark.dead_letters.survey import Wait, Watch
 from cassieq_spark.display import shown_rate
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import QueueDefinition
-from cassieq_spark.queues.stats import BLOCKS_EXAMINED, GroupStats
+from cassieq_spark.queues.stats import BLOCKS_EXAMINED, GroupStats, plain_figures
+from cassieq_spark.settings.queue import plain_settings
 from cassieq_spark.terminal import PlainConsole, confirm, echo, json_line
 
 #: Exit codes of a command that failed, that was used wrongly, and that Ctrl-C has ended.
@@ -147,25 +147,13 @@ def definition_json(queue: QueueDefinition) -> dict[str, Any]:
         "version": queue.version,
         "queue_id": queue.queue_id,
         "created_at": instant_text(queue.created_at),
-        "bucket_size": queue.bucket_size,
-        "chunk_size": queue.chunk_size,
-        "lease_seconds": int(queue.lease.total_seconds()),
-        "max_deliveries": queue.max_deliveries,
-        "dead_letter_queue": queue.dead_letter_queue,
-        "partitions": queue.partitions,
-        "order": queue.order.value,
-        "on_dead": queue.on_dead.value,
-        "expire_after_seconds": _whole_seconds(queue.expire_after),
-        "keep_settled_seconds": _whole_seconds(queue.keep_settled),
-        "schema": queue.schema,
+        **plain_settings(queue),
     }
 
 
 def group_json(group: GroupStats) -> dict[str, Any]:
     """What a group is owed; the age in seconds."""
-    figures = asdict(group)
-    age = figures.pop("oldest_age")
-    return figures | {"oldest_age_seconds": None if age is None else age.total_seconds()}
+    return {"group": group.group, **plain_figures(group)}
 
 
 def instant_text(instant: datetime | None, timespec: str = "seconds") -> str | None:
@@ -215,7 +203,3 @@ def stop_on_interrupt() -> Iterator[Wait]:
         yield wait
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _whole_seconds(period: timedelta | None) -> int | None:
-    return None if period is None else int(period.total_seconds())

@@ -39,6 +39,7 @@ from cassieq_spark.model import (
     TYPED_CHUNK_SIZE,
     OnDead,
     Order,
+    QueueDefinition,
 )
 from cassieq_spark.queues import (
     QueueRecord,
@@ -63,6 +64,7 @@ from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.schemas.files import parse_schema, read_schema_file
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
+from cassieq_spark.settings.queue import QUEUE_SETTINGS, Plain, QueueSetting
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import echo
@@ -262,17 +264,7 @@ def show(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = Fa
             ("status", record.status.value),
             ("paused", paused),
             ("created", queue.created_at),
-            ("lease", _PERIOD.show(queue.lease)),
-            ("max deliveries", queue.max_deliveries or "no limit"),
-            ("dead letters to", queue.dead_letter_queue),
-            ("partitions", queue.partitions),
-            ("order", queue.order.value),
-            ("on dead", queue.on_dead.value),
-            ("expire after", queue.expire_after and _PERIOD.show(queue.expire_after)),
-            ("keep settled", queue.keep_settled and _PERIOD.show(queue.keep_settled)),
-            ("bucket size", queue.bucket_size),
-            ("chunk size", queue.chunk_size),
-            ("schema", queue.schema or "none: messages are bytes"),
+            *((it.label, _shown(it, queue)) for it in QUEUE_SETTINGS),
         ]
     )
 
@@ -536,6 +528,13 @@ def _columns(schema: str | None, file: Path | None) -> str | None:
     if file is not None:
         return to_ddl(read_schema_file(file))
     return None if schema is None else to_ddl(parse_schema(schema))
+
+
+def _shown(setting: QueueSetting, queue: QueueDefinition) -> Plain:
+    value = setting.value(queue)
+    if not value:
+        return setting.if_unset
+    return _PERIOD.show(value) if setting.is_period else setting.plain(queue)
 
 
 def _record(record: QueueRecord) -> dict[str, Any]:

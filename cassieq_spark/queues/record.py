@@ -21,7 +21,6 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import (
-    OnDead,
     QueueDefinition,
     QueueId,
     id_of,
@@ -37,6 +36,7 @@ from cassieq_spark.queues.definition import (
     validate_versions,
 )
 from cassieq_spark.schemas.ddl import parse_stored, to_stored
+from cassieq_spark.settings.queue import columns_of_settings, settings_from_columns
 from cassieq_spark.store.decoded import decoded
 from cassieq_spark.store.protocol import (
     Insert,
@@ -56,7 +56,6 @@ logger = logging.getLogger(__name__)
 UNREADABLE = "queue.unreadable"
 #: How long a program uses what it has read of a queue.
 CACHED_FOR = timedelta(milliseconds=100)
-_ZERO = timedelta(0)
 
 
 class Status(StrEnum):
@@ -332,17 +331,10 @@ def record_of(row: Row) -> QueueRecord:
     definition = QueueDefinition(
         name=values["name"],
         version=values["version"],
-        bucket_size=values["bucket_size"],
-        chunk_size=values["chunk_size"],
-        lease=timedelta(seconds=values["lease_seconds"]),
-        max_deliveries=values["max_deliveries"] or 0,
-        dead_letter_queue=values["dead_letter_queue"] or None,
         created_at=values["created_at"],
         strict_fifo=bool(values["strict_fifo"]),
-        on_dead=OnDead(values["on_dead"] or OnDead.CONTINUE),
-        expire_after=timedelta(seconds=values["expire_after_seconds"] or 0) or None,
-        keep_settled=timedelta(seconds=values["keep_settled_seconds"] or 0) or None,
         schemas=parse_stored(values["schema_versions"]) if values["schema_versions"] else (),
+        **settings_from_columns(values),
     )
     counts = parse_counts(values["partitions"] or "")
     definition = replace(definition, partitions=count_of(counts, definition.version))
@@ -355,15 +347,8 @@ def record_of(row: Row) -> QueueRecord:
 def settings_of(queue: QueueDefinition) -> Values:
     """The columns of a definition, except name, version and time of creation."""
     return {
-        "bucket_size": queue.bucket_size,
-        "chunk_size": queue.chunk_size,
-        "lease_seconds": int(queue.lease.total_seconds()),
-        "max_deliveries": queue.max_deliveries,
-        "dead_letter_queue": queue.dead_letter_queue or "",
+        **columns_of_settings(queue),
         "strict_fifo": queue.strict_fifo,
-        "on_dead": queue.on_dead,
-        "expire_after_seconds": int((queue.expire_after or _ZERO).total_seconds()),
-        "keep_settled_seconds": int((queue.keep_settled or _ZERO).total_seconds()),
         "schema_versions": to_stored(queue.schemas) if queue.schemas else "",
     }
 

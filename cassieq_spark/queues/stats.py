@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import InvariantError
@@ -22,14 +23,93 @@ from cassieq_spark.model import (
 )
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.queues.record import ledgers_of
+from cassieq_spark.settings.declaration import camel_case
 from cassieq_spark.store.protocol import Store
 
 #: Most blocks beyond the pointer that are examined, if there are delayed ones.
 BLOCKS_EXAMINED = 10_000
-#: Figures of a group that add up over partitions.
-_ADDED = (
-    *("depth", "leased", "due", "waiting", "dead"),
-    *("pointer", "floor", "unexamined", "stopped"),
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a group, as it is named and written outside of Python.
+
+    Of several partitions, counts add up, and of ages the highest is that of the group.
+
+    Attributes:
+        name: Its attribute of `GroupStats`.
+        type: The type of its plain value, in Spark's DDL.
+        meaning: A sentence, of one partition.
+        is_age: Whether it is a duration, or None; its plain value is in seconds.
+        by_http: Its name by HTTP; by default the plain name in camelCase.
+    """
+
+    name: str
+    type: str
+    meaning: str
+    is_age: bool = False
+    by_http: str = ""
+
+    @property
+    def plain_name(self) -> str:
+        """The name of its plain value, with the unit."""
+        return f"{self.name}_seconds" if self.is_age else self.name
+
+    @property
+    def http_name(self) -> str:
+        """Its name by HTTP."""
+        return self.by_http or camel_case(self.plain_name)
+
+    def plain(self, group: GroupStats) -> float | int | None:
+        """Its value as a plain one."""
+        value: timedelta | int | None = getattr(group, self.name)
+        return value.total_seconds() if isinstance(value, timedelta) else value
+
+    def parsed(self, plain: float | None) -> timedelta | float | int | None:
+        """The value that has this plain value."""
+        return timedelta(seconds=plain) if self.is_age and plain is not None else plain
+
+
+#: All figures of a group, in the order in which they are shown.
+GROUP_FIGURES = (
+    Figure(
+        "depth",
+        "BIGINT",
+        "Messages that the group has not settled: not offered yet, leased, due, waiting or dead.",
+        by_http="size",
+    ),
+    Figure("leased", "BIGINT", "Messages under a lease that has not run out."),
+    Figure("due", "BIGINT", "Messages to be delivered again now."),
+    Figure(
+        "waiting",
+        "BIGINT",
+        "Messages to be delivered later; of those not offered yet, only in the first 10,000 "
+        "blocks.",
+    ),
+    Figure("dead", "BIGINT", "Messages to be dead-lettered, or at which the group has stopped."),
+    Figure(
+        "oldest_age",
+        "DOUBLE",
+        "How long the oldest message that the group has not settled has been visible; null if "
+        "there is none.",
+        is_age=True,
+    ),
+    Figure(
+        "pointer",
+        "BIGINT",
+        "The first monoton that was never offered to the group.",
+        by_http="next",
+    ),
+    Figure("floor", "BIGINT", "The lowest monoton that the group has not settled."),
+    Figure(
+        "unexamined",
+        "BIGINT",
+        "Messages beyond the first 10,000 blocks that were not offered yet, up to the last "
+        "delayed one: they count in `depth`, but not in `waiting` and `oldest_age_seconds`.",
+    ),
+    Figure(
+        "stopped", "INT", "1 if the group has stopped at a dead message of this partition, or 0."
+    ),
 )
 
 
@@ -144,6 +224,22 @@ class Backlog:
     stop: int
 
 
+def plain_figures(group: GroupStats) -> dict[str, float | int | None]:
+    """All figures of a group as plain values, by plain name."""
+    return {it.plain_name: it.plain(group) for it in GROUP_FIGURES}
+
+
+def http_figures(group: GroupStats) -> dict[str, str | float | int | None]:
+    """The name of a group, and its figures by their names in HTTP."""
+    return {"group": group.group, **{it.http_name: it.plain(group) for it in GROUP_FIGURES}}
+
+
+def group_from_http(found: Mapping[str, Any]) -> GroupStats:
+    """The figures that `http_figures` has written."""
+    figures = {it.name: it.parsed(found[it.http_name]) for it in GROUP_FIGURES}
+    return GroupStats(found["group"], **figures)  # type: ignore[arg-type] # as they were
+
+
 def read_stats(store: Store, queue: QueueDefinition) -> QueueStats:
     """Compute the figures of a queue. For each partition, reads as `queue_stats`.
 
@@ -176,7 +272,8 @@ def sum_of(queue: QueueDefinition, partitions: Sequence[QueueStats]) -> QueueSta
 
 def _sum_of_group(parts: Sequence[GroupStats]) -> GroupStats:
     ages = [each.oldest_age for each in parts if each.oldest_age is not None]
-    sums = {name: sum(getattr(each, name) for each in parts) for name in _ADDED}
+    counts = [it.name for it in GROUP_FIGURES if not it.is_age]
+    sums = {name: sum(getattr(each, name) for each in parts) for name in counts}
     return GroupStats(parts[0].group, oldest_age=max(ages, default=None), **sums)
 
 
@@ -212,9 +309,12 @@ def stats_of(ledger: Ledger, states: Mapping[str, GroupState], head: LedgerHead)
 
 def backlog_of(ledger: Ledger, state: GroupState, head: LedgerHead) -> Backlog:
     """The messages that `stats_of` counts. No read, unless some are delayed."""
+    return _backlog(state, head, _blocks_beyond(ledger, state, head))
+
+
+def _backlog(state: GroupState, head: LedgerHead, beyond: Sequence[LedgerBlock]) -> Backlog:
     held = [slot for slot in state.slots if slot.monotons]
     alive = [each for each in state.waiting if each.reason is None]
-    beyond = _blocks_beyond(ledger, state, head)
     not_offered = Ranges.of(Range(state.head.pointer, max(state.head.pointer, head.next)))
     delayed = not_offered & Ranges.of(
         *(block.monotons for block in beyond if block.visible_since > state.now)
@@ -237,28 +337,17 @@ def backlog_of(ledger: Ledger, state: GroupState, head: LedgerHead) -> Backlog:
 
 
 def _group_stats(ledger: Ledger, name: str, state: GroupState, head: LedgerHead) -> GroupStats:
-    held = [slot for slot in state.slots if slot.monotons]
-    leased = sum(slot.monotons.count for slot in held if slot.due_at >= state.now)
-    outstanding = sum(slot.monotons.count for slot in held)
-    alive = [each for each in state.waiting if each.reason is None]
-    due = sum(each.monotons.count for each in alive if each.due <= state.now_ms)
-    waiting = sum(each.monotons.count for each in alive) - due
-    dead = sum(each.monotons.count for each in state.waiting) - due - waiting
-    not_offered = max(0, head.next - state.head.pointer)
     beyond = _blocks_beyond(ledger, state, head)
-    delayed = [block.monotons for block in beyond if block.visible_since > state.now]
-    pointer = state.head.pointer
+    owed = _backlog(state, head, beyond)
+    counts = {each: getattr(owed, each).count for each in ("leased", "due", "waiting", "dead")}
     return GroupStats(
         group=name,
-        depth=not_offered + outstanding + due + waiting + dead,
-        leased=leased,
-        due=outstanding - leased + due,
-        waiting=waiting + sum(each.stop - max(pointer, each.start) for each in delayed),
-        dead=dead,
+        depth=owed.fresh.count + sum(counts.values()),
         oldest_age=_age(ledger, state, _first_visible(state, head, beyond)),
-        pointer=pointer,
+        pointer=state.head.pointer,
         floor=state.floor,
         unexamined=max(0, head.delayed_stop - beyond[-1].monotons.stop) if beyond else 0,
+        **counts,
     )
 
 

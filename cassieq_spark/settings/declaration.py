@@ -96,7 +96,7 @@ def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
                 item,
                 attribute=each.name,
                 default=each.default,
-                option=_camel_case(each.name) if item.option == _BY_NAME else item.option,
+                option=camel_case(each.name) if item.option == _BY_NAME else item.option,
                 flag=item.flag or each.name.replace("_", "-"),
             )
             for each in fields(cls)
@@ -105,7 +105,12 @@ def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
     return _DECLARED[cls]
 
 
-def _camel_case(name: str) -> str:
+def camel_case(name: str) -> str:
+    """A name of Python as JSON and Spark have it.
+
+    >>> camel_case("lease_seconds")
+    'leaseSeconds'
+    """
     first, *others = name.split("_")
     return first + "".join(each.title() for each in others)
 

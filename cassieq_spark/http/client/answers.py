@@ -6,7 +6,7 @@ import json
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -26,8 +26,9 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.http import TEXT
-from cassieq_spark.model import OnDead, Positions, QueueDefinition, QueueId, Range, Ranges
-from cassieq_spark.queues.stats import GroupStats, QueueStats
+from cassieq_spark.model import Positions, QueueDefinition, QueueId, Range, Ranges
+from cassieq_spark.queues.stats import GroupStats, QueueStats, group_from_http
+from cassieq_spark.settings.queue import settings_from_http
 
 T = TypeVar("T")
 
@@ -202,7 +203,7 @@ def stats_of(answer: httpx.Response) -> QueueStats:
 @from_gateway
 def groups_of(answer: httpx.Response) -> list[GroupStats]:
     """The groups of a queue."""
-    return Listing(map(_group_of, answer.json()))
+    return Listing(map(group_from_http, answer.json()))
 
 
 @from_gateway
@@ -212,18 +213,8 @@ def definition_of(answer: httpx.Response) -> QueueDefinition:
     return QueueDefinition(
         name=found["queueName"],
         version=found["version"],
-        bucket_size=found["bucketSize"],
-        chunk_size=found["chunkSize"],
-        lease=timedelta(seconds=found["leaseSeconds"]),
-        max_deliveries=found["maxDeliveryCount"],
-        dead_letter_queue=found["dlqName"],
         created_at=_instant(found["createdAt"]),
-        strict_fifo=found["order"] != "none",
-        on_dead=OnDead(found["onDead"]),
-        expire_after=_period(found["expireAfterSeconds"]),
-        keep_settled=_period(found["keepSettledSeconds"]),
-        schemas=() if found["schema"] is None else (found["schema"],),
-        partitions=found["partitions"],
+        **settings_from_http(found),
     )
 
 
@@ -313,33 +304,13 @@ def _stats_of(found: Mapping[str, Any]) -> QueueStats:
         QueueId(found["id"]),
         found["finalised"],
         found["next"],
-        tuple(map(_group_of, found["groups"])),
+        tuple(map(group_from_http, found["groups"])),
         tuple(map(_stats_of, found.get("partitions", ()))),
-    )
-
-
-def _group_of(found: Mapping[str, Any]) -> GroupStats:
-    return GroupStats(
-        group=found["group"],
-        depth=found["size"],
-        leased=found["leased"],
-        due=found["due"],
-        waiting=found["waiting"],
-        dead=found["dead"],
-        oldest_age=_period(found["oldestAgeSeconds"]),
-        pointer=found["next"],
-        floor=found["floor"],
-        unexamined=found["unexamined"],
-        stopped=found["stopped"],
     )
 
 
 def _decoded(text: str, encoding: str) -> bytes:
     return text.encode() if encoding == TEXT else b64decode(text)
-
-
-def _period(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _instant(text: str | None) -> datetime | None:

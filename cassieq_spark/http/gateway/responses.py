@@ -20,8 +20,9 @@ from cassieq_spark.http.gateway.admission import Admission
 from cassieq_spark.http.gateway.pop_receipts import PopReceipts
 from cassieq_spark.http.gateway.schemas import RECEIPT
 from cassieq_spark.model import Order, Positions, QueueDefinition, QueueId, Range
-from cassieq_spark.queues.stats import GroupStats, QueueStats
+from cassieq_spark.queues.stats import GroupStats, QueueStats, http_figures
 from cassieq_spark.schemas.to_rows import json_of, json_text
+from cassieq_spark.settings.queue import http_settings
 
 M = TypeVar("M", bound=StoredMessage)
 
@@ -44,9 +45,7 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
     return {
         "accountName": account,
         "queueName": own_name(queue.name),
-        "bucketSize": queue.bucket_size,
-        "chunkSize": queue.chunk_size,
-        "maxDeliveryCount": queue.max_deliveries,
+        **http_settings(queue),
         "status": "Active",
         "version": queue.version,
         "deleteBucketsAfterFinalization": True,
@@ -54,14 +53,7 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
         "dlqName": own_name(dead) if dead and dead.startswith(f"{account}:") else dead,
         "dropDead": dead is None and queue.max_deliveries > 0,
         "strictFifo": queue.order is Order.STRICT,
-        "order": queue.order.value,
-        "onDead": queue.on_dead.value,
-        "partitions": queue.partitions,
         "id": queue.queue_id,
-        "leaseSeconds": int(queue.lease.total_seconds()),
-        "expireAfterSeconds": _whole_seconds(queue.expire_after),
-        "keepSettledSeconds": _whole_seconds(queue.keep_settled),
-        "schema": queue.schema,
         "createdAt": _instant(queue.created_at),
     }
 
@@ -85,22 +77,7 @@ def stats_json(stats: QueueStats) -> dict[str, Any]:
         "settled": stats.settled,
         "next": stats.next,
         "finalised": stats.finalised,
-        "groups": [
-            {
-                "group": group.group,
-                "size": group.depth,
-                "leased": group.leased,
-                "due": group.due,
-                "waiting": group.waiting,
-                "dead": group.dead,
-                "oldestAgeSeconds": _seconds(group.oldest_age),
-                "next": group.pointer,
-                "floor": group.floor,
-                "unexamined": group.unexamined,
-                "stopped": group.stopped,
-            }
-            for group in stats.groups
-        ],
+        "groups": [http_figures(group) for group in stats.groups],
     }
     if stats.partitions:
         counts["partitions"] = [stats_json(each) for each in stats.partitions]
@@ -178,14 +155,6 @@ def stopped_json(found: Iterable[Stopped]) -> list[dict[str, Any]]:
         }
         for each in found
     ]
-
-
-def _seconds(period: timedelta | None) -> float | None:
-    return None if period is None else period.total_seconds()
-
-
-def _whole_seconds(period: timedelta | None) -> int | None:
-    return None if period is None else int(period.total_seconds())
 
 
 def _encoded(data: bytes) -> tuple[str, str]:

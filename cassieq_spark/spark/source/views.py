@@ -12,8 +12,14 @@ from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
 from cassieq_spark.model import from_millis
 from cassieq_spark.queues import list_records, open_ledgers, read_queue
-from cassieq_spark.queues.stats import queue_stats, read_stats
+from cassieq_spark.queues.stats import (
+    GROUP_FIGURES,
+    plain_figures,
+    queue_stats,
+    read_stats,
+)
 from cassieq_spark.settings import MESSAGES, SourceOptions
+from cassieq_spark.settings.queue import QUEUE_SETTINGS, plain_settings
 from cassieq_spark.store.protocol import Store
 
 #: A value for each column of the view, in order; instants are aware.
@@ -62,15 +68,7 @@ _QUEUE = ViewColumn("queue", "STRING", "Name of the queue.")
 _PARTITION = ViewColumn("partition", "INT", "Partition of the queue, from 0.")
 _GROUP = ViewColumn("consumer_group", "STRING", "Name of the consumer group.")
 _BY_GROUP = (_QUEUE, _PARTITION, _GROUP)
-_POINTER = ViewColumn(
-    "pointer", "BIGINT", "The first monoton that was never offered to the group."
-)
-_FLOOR = ViewColumn("floor", "BIGINT", "The lowest monoton that the group has not settled.")
-_DEPTH = ViewColumn(
-    "depth",
-    "BIGINT",
-    "Messages that the group has not settled: not offered yet, leased, due, waiting or dead.",
-)
+_OF_FIGURES = {it.name: ViewColumn(it.plain_name, it.type, it.meaning) for it in GROUP_FIGURES}
 
 
 def read_view(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
@@ -211,9 +209,9 @@ def _held(state: GroupState) -> Iterator[ViewRow]:
     "consumer group, by partition and name",
     *_BY_GROUP,
     ViewColumn("starts_at", "BIGINT", "The monoton at which the group began."),
-    _POINTER,
-    _FLOOR,
-    _DEPTH,
+    _OF_FIGURES["pointer"],
+    _OF_FIGURES["floor"],
+    _OF_FIGURES["depth"],
 )
 def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     for partition, ledger in enumerate(open_ledgers(store, options.queue)):
@@ -237,53 +235,14 @@ def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
         "`active`; `purging`: about to get this version; `deleting`: gone, but the repair has not "
         "deleted all of it; `deleted`.",
     ),
-    ViewColumn("bucket_size", "INT", "Messages per Cassandra partition."),
-    ViewColumn("chunk_size", "INT", "Most messages per row."),
-    ViewColumn("lease_seconds", "INT", "How long a lease lasts unless extended."),
-    ViewColumn("max_deliveries", "INT", "After this many deliveries a message is dead; 0: never."),
-    ViewColumn("dead_letter_queue", "STRING", "Where dead messages go; null: they are dropped."),
-    ViewColumn("partitions", "INT", "How many partitions it has."),
-    ViewColumn(
-        "order",
-        "STRING",
-        "`none`; `key`: a group gets no message before it has settled all earlier ones of the "
-        "partition, or gets them by the same lease; `strict`: of the queue.",
-    ),
-    ViewColumn(
-        "on_dead",
-        "STRING",
-        "With an order: `continue`: what is behind a dead message is delivered; `stop`: the group "
-        "gets nothing more of that partition until it is resumed.",
-    ),
-    ViewColumn(
-        "expire_after_seconds",
-        "INT",
-        "How long after it became visible a message that was not consumed is discarded; null: "
-        "never.",
-    ),
-    ViewColumn(
-        "keep_settled_seconds",
-        "INT",
-        "How long after it became visible a message is kept that every group has settled; null: "
-        "it is not kept.",
-    ),
-    ViewColumn(
-        "schema", "STRING", "Columns of its messages, in Spark's DDL; null: messages are bytes."
-    ),
+    *(ViewColumn(it.plain_name, it.type, it.meaning) for it in QUEUE_SETTINGS),
     ViewColumn("created_at", "TIMESTAMP", "When it was created."),
 )
 def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     for record in list_records(store):
         it = record.definition
         if options.queue in {"", it.name}:
-            sizes = (it.bucket_size, it.chunk_size, int(it.lease.total_seconds()))
-            dead = (it.max_deliveries, it.dead_letter_queue)
-            periods = (
-                None if each is None else int(each.total_seconds())
-                for each in (it.expire_after, it.keep_settled)
-            )
-            order = (it.order.value, it.on_dead.value)
-            settings = (*sizes, *dead, it.partitions, *order, *periods, it.schema)
+            settings = plain_settings(it).values()
             yield it.name, it.version, record.status.value, *settings, it.created_at
 
 
@@ -294,44 +253,13 @@ def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     *_BY_GROUP,
     ViewColumn("finalised", "BIGINT", "Every group has settled all messages below this monoton."),
     ViewColumn("next", "BIGINT", "Monoton that the next published message gets."),
-    _DEPTH,
-    ViewColumn("leased", "BIGINT", "Messages under a lease that has not run out."),
-    ViewColumn("due", "BIGINT", "Messages to be delivered again now."),
-    ViewColumn(
-        "waiting",
-        "BIGINT",
-        "Messages to be delivered later; of those not offered yet, only in the first 10,000 "
-        "blocks.",
-    ),
-    ViewColumn(
-        "dead", "BIGINT", "Messages to be dead-lettered, or at which the group has stopped."
-    ),
-    ViewColumn(
-        "oldest_age_seconds",
-        "DOUBLE",
-        "How long the oldest message that the group has not settled has been visible; null if "
-        "there is none.",
-    ),
-    _POINTER,
-    _FLOOR,
-    ViewColumn(
-        "unexamined",
-        "BIGINT",
-        "Messages beyond the first 10,000 blocks that were not offered yet, up to the last "
-        "delayed one: they count in `depth`, but not in `waiting` and `oldest_age_seconds`.",
-    ),
-    ViewColumn(
-        "stopped", "INT", "1 if the group has stopped at a dead message of this partition, or 0."
-    ),
+    *_OF_FIGURES.values(),
 )
 def _stats(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     whole = read_stats(store, read_queue(store, options.queue))
     for partition, stats in enumerate(whole.partitions or (whole,)):
         ends = (stats.finalised, stats.next)
         for it in stats.groups:
-            age = it.oldest_age.total_seconds() if it.oldest_age is not None else None
-            counts = (it.depth, it.leased, it.due, it.waiting, it.dead)
-            figures = (*counts, age, it.pointer, it.floor, it.unexamined, it.stopped)
-            yield options.queue, partition, it.group, *ends, *figures
+            yield options.queue, partition, it.group, *ends, *plain_figures(it).values()
         if not stats.groups:
-            yield options.queue, partition, None, *ends, *[None] * 10
+            yield options.queue, partition, None, *ends, *[None] * len(GROUP_FIGURES)

@@ -32,6 +32,7 @@ NOT_BY_HTTP = {
     "exchange": "for the gateway itself",
     "from_store": "there is no store",
     "producer": "the gateway collects the puts of many programs",
+    "queue_names": "of all queues, not of one",
     "queues": "of all queues, not of one",
     "receive_table": "needs Arrow, which POST messages/receive answers with",
     "receiver": "for commands",
