@@ -29,6 +29,7 @@ from cassieq_spark.cli.output import (
     tell_unexamined,
 )
 from cassieq_spark.cli.tables import Column, print_record, print_table
+from cassieq_spark.client import Client
 from cassieq_spark.display import shown_age
 from cassieq_spark.errors import NEW_CHECKPOINT, InvariantError, NotFoundError, OptionError
 from cassieq_spark.model import (
@@ -44,7 +45,6 @@ from cassieq_spark.model import (
 from cassieq_spark.queues import (
     QueueRecord,
     Status,
-    alter_queue,
     create_queue,
     delete_queue,
     fix_clocks,
@@ -350,12 +350,12 @@ def alter(  # noqa: PLR0913 (one per option)
     if not drop_dead and all(each is None for each in settings):
         raise OptionError("there is nothing to alter: give a setting, such as --lease 2m")
     with closing(open_store(connection)) as store:
-        altered = alter_queue(
-            store,
+        altered = Client.from_store(store).alter_queue(
             name,
             lease=lease,
             max_deliveries=max_deliveries,
-            dead_letter_queue="" if drop_dead else dead_letter_queue,
+            dead_letter_queue=dead_letter_queue,
+            drop_dead=drop_dead,
             on_dead=on_dead,
             expire_after=expire_after,
             keep_settled=keep_settled,

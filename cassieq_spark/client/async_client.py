@@ -330,6 +330,10 @@ class AsyncClient(InThreads[Client]):
     replace = in_thread(Client.replace)
 
     create_queue = in_thread(Client.create_queue)
+    alter_queue = in_thread(Client.alter_queue)
+    pause_queue = in_thread(Client.pause_queue)
+    resume_queue = in_thread(Client.resume_queue)
+    fix_clocks = in_thread(Client.fix_clocks)
     queue = in_thread(Client.queue)
     queues = in_thread(Client.queues)
     queue_names = in_thread(Client.queue_names)

@@ -94,19 +94,23 @@ from cassieq_spark.producer.producer import (
     Producer,
 )
 from cassieq_spark.queues import (
+    ClockRepair,
     QueueNames,
+    alter_queue,
     create_queue,
     delete_queue,
+    fix_clocks,
     list_queues,
     open_ledgers,
+    pause_queue,
     purge_queue,
     read_names,
     read_queue,
+    resume_queue,
 )
 from cassieq_spark.queues.stats import GroupStats, QueueStats, read_stats
 from cassieq_spark.schemas.assign import arrow_batches
-from cassieq_spark.schemas.canonical import canonical
-from cassieq_spark.schemas.ddl import to_ddl
+from cassieq_spark.schemas.ddl import ddl_of
 from cassieq_spark.settings.connection import Connection, ConnectionOptions, connection_options
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.store import open_store
@@ -662,7 +666,6 @@ class Client:
                 "drop_dead or max_deliveries 0: leave it out"
             )
         target = dead_letter_queue or f"{queue}.dead"
-        ddl = schema if schema is None or isinstance(schema, str) else to_ddl(canonical(schema))
         with self._calls:
             return create_queue(
                 self._store,
@@ -675,8 +678,138 @@ class Client:
                 on_dead=on_dead,
                 expire_after=expire_after,
                 keep_settled=keep_settled,
-                schema=ddl,
+                schema=ddl_of(schema),
             )
+
+    def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
+        self,
+        queue: str,
+        *,
+        lease: timedelta | None = None,
+        max_deliveries: int | None = None,
+        dead_letter_queue: str | None = None,
+        drop_dead: bool = False,
+        on_dead: OnDead | str | None = None,
+        expire_after: timedelta | None = None,
+        keep_settled: timedelta | None = None,
+        schema: pa.Schema | str | None = None,
+    ) -> QueueDefinition:
+        """Alter a queue; settings that are None stay. One LWT and three reads; no LWT if all stay.
+
+        One read more with ``max_deliveries``. Readers and writers that run keep their settings
+        until they are made again. Order, partitions and sizes can't be altered.
+
+        Args:
+            queue: Name of the queue.
+            lease: See `create_queue`.
+            max_deliveries: See `create_queue`. A queue without a limit gets one only together with
+                ``dead_letter_queue`` or ``drop_dead``.
+            dead_letter_queue: See `create_queue`; created if it does not exist.
+            drop_dead: Drop dead messages from now on; there is no dead-letter queue any more.
+            on_dead: See `create_queue`.
+            expire_after: See `create_queue`. Zero: no messages expire.
+            keep_settled: See `create_queue`. Zero: messages are not kept.
+            schema: All columns. Columns may be added and dropped if they may be null, types
+                widened, and ``not null`` removed. The dead-letter queue is widened, too.
+
+        Returns:
+            The queue as it is now.
+
+        Raises:
+            OptionError: A value is out of range, or contradicts another one.
+            SchemaError: The change is not safe, or messages do not fit the dead-letter queue.
+            QueueStateError: There is no such queue.
+        """
+        validate_name("queue", queue)
+        check_flag("drop_dead", drop_dead)
+        if dead_letter_queue is not None:
+            validate_name("queue", dead_letter_queue)
+        if dead_letter_queue is not None and drop_dead:
+            raise OptionError(
+                f"dead_letter_queue {dead_letter_queue!r} cannot be combined with drop_dead: "
+                "leave one of them out"
+            )
+        for what, length in (
+            ("lease", lease),
+            ("expire_after", expire_after),
+            ("keep_settled", keep_settled),
+        ):
+            if length is not None:
+                check_duration(what, length)
+        if max_deliveries is not None:
+            check_count("max_deliveries", max_deliveries, least=0)
+        with self._calls:
+            if max_deliveries and dead_letter_queue is None and not drop_dead:
+                self._check_dead_messages_go_somewhere(queue)
+            return alter_queue(
+                self._store,
+                queue,
+                lease=lease,
+                max_deliveries=max_deliveries,
+                dead_letter_queue="" if drop_dead else dead_letter_queue,
+                on_dead=on_dead,
+                expire_after=expire_after,
+                keep_settled=keep_settled,
+                schema=ddl_of(schema),
+            )
+
+    def _check_dead_messages_go_somewhere(self, queue: str) -> None:
+        if not read_queue(self._store, queue).max_deliveries:
+            raise OptionError(
+                f"queue {queue!r} had no limit of deliveries: say where dead messages go, such as "
+                f"to {queue}.dead, or that they are dropped"
+            )
+
+    def pause_queue(self, queue: str) -> bool:
+        """Let readers lease no more messages, from their next batch on; writers go on.
+
+        Readers still ack the messages that they hold. A read, and for each partition an LWT and a
+        read.
+
+        Returns:
+            False: it was paused already.
+
+        Raises:
+            QueueStateError: There is no such queue.
+        """
+        with self._calls:
+            return pause_queue(self._store, validate_name("queue", queue))
+
+    def resume_queue(self, queue: str) -> bool:
+        """Let readers lease messages again; False: the queue was not paused.
+
+        See `pause_queue`.
+        """
+        with self._calls:
+            return resume_queue(self._store, validate_name("queue", queue))
+
+    def fix_clocks(
+        self, queue: str, *, longest: timedelta | None = None, dry_run: bool = False
+    ) -> ClockRepair:
+        """Undo the effects on a queue of a server's clock that was ahead, and is right by now.
+
+        For each partition a read, and one LWT if the fence is ahead; four reads for each group,
+        and an LWT for each 200 rows that wait. Safe to repeat, and while the queue is in use. See
+        docs/repair.md: stop writers whose own clocks were ahead before.
+
+        Args:
+            queue: Name of the queue.
+            longest: The longest lease or delay of a release that anybody has asked for; messages
+                that wait for longer become due. None: a day, or ten leases of the queue if that is
+                longer.
+            dry_run: Change nothing, only tell what would change.
+
+        Raises:
+            OptionError: ``longest`` is not above 0.
+            ClockError: No server answers whose clock agrees with that of this process.
+            QueueStateError: There is no such queue.
+        """
+        validate_name("queue", queue)
+        check_flag("dry_run", dry_run)
+        if longest is not None:
+            check_duration("longest", longest, least=timedelta(microseconds=1))
+        with self._calls:
+            return fix_clocks(self._store, queue, longest=longest, dry_run=dry_run)
 
     def queue(self, queue: str) -> QueueDefinition:
         """Read the definition of a queue. One read.

@@ -27,6 +27,7 @@ from cassieq_spark.schemas.canonical import (
     SUPPORTED,
     TIME,
     array_of,
+    canonical,
     check_depth,
     check_field_count,
     checked,
@@ -119,6 +120,15 @@ def check_length(text: str) -> None:
     """Refuse a schema that is too long as text."""
     if len(text) > MOST_TEXT:
         raise OptionError(f"a schema may have at most {MOST_TEXT:,} characters")
+
+
+def ddl_of(schema: pa.Schema | str | None) -> str | None:
+    """A schema as a program gives it, in Spark's DDL; text is left as it is.
+
+    Raises:
+        OptionError: A column has a type that no queue has.
+    """
+    return schema if schema is None or isinstance(schema, str) else to_ddl(canonical(schema))
 
 
 def to_ddl(schema: pa.Schema) -> str:

@@ -275,8 +275,12 @@ class Secrets:
 
     @property
     def receipt_keys(self) -> tuple[bytes, ...]:
-        """The keys that sign receipts, one of each secret; receipts are made with the first."""
-        return tuple(_derive(value, _RECEIPTS).encode() for value in self.values)
+        """The keys that sign receipts, one of each secret; receipts are made with the first.
+
+        Each has 32 bytes.
+        """
+        derived = (_derive(value, _RECEIPTS) for value in self.values)
+        return tuple(hashlib.sha256(each.encode()).digest() for each in derived)
 
     @property
     def admin_key(self) -> str:

@@ -92,6 +92,9 @@ class AsyncHttpQueue:
         return self._again, ()
 
     create = _awaited(HttpQueue.create)
+    alter = _awaited(HttpQueue.alter)
+    pause = _awaited(HttpQueue.pause)
+    resume = _awaited(HttpQueue.resume)
     definition = _awaited(HttpQueue.definition)
     stats = _awaited(HttpQueue.stats)
     delete = _awaited(HttpQueue.delete)

@@ -48,8 +48,7 @@ from cassieq_spark.model import OnDead, Order, Positions, QueueDefinition, Range
 from cassieq_spark.processes import importing
 from cassieq_spark.producer.new_message import Headers, NewMessage, Value, message_given
 from cassieq_spark.queues.stats import GroupStats, QueueStats
-from cassieq_spark.schemas.canonical import canonical
-from cassieq_spark.schemas.ddl import to_ddl
+from cassieq_spark.schemas.ddl import ddl_of
 from cassieq_spark.settings.position import StartingPosition, check_position, show_position
 
 T = TypeVar("T")
@@ -176,7 +175,6 @@ class HttpQueue:
         Raises:
             HttpStateError: It exists with other settings, which the error names.
         """
-        ddl = schema if schema is None or isinstance(schema, str) else to_ddl(canonical(schema))
         settings = {
             "leaseSeconds": _seconds("lease", lease),
             "maxDeliveryCount": max_deliveries,
@@ -187,11 +185,45 @@ class HttpQueue:
             "onDead": on_dead,
             "expireAfterSeconds": _seconds("expire_after", expire_after),
             "keepSettledSeconds": _seconds("keep_settled", keep_settled),
-            "schema": ddl,
+            "schema": ddl_of(schema),
         }
         given = {name: value for name, value in settings.items() if value is not None}
         body = json_of({"queueName": self._queue, **given})
         return self._ask("POST", None, answers.is_created, content=body)
+
+    def alter(  # noqa: PLR0913 (each is a setting of its own, by name)
+        self,
+        *,
+        lease: timedelta | None = None,
+        max_deliveries: int | None = None,
+        dead_letter_queue: str | None = None,
+        drop_dead: bool = False,
+        on_dead: OnDead | str | None = None,
+        expire_after: timedelta | None = None,
+        keep_settled: timedelta | None = None,
+        schema: pa.Schema | str | None = None,
+    ) -> QueueDefinition:
+        """Alter the queue; settings that are None stay. See `Client.alter_queue`."""
+        settings = {
+            "leaseSeconds": _seconds("lease", lease),
+            "maxDeliveryCount": max_deliveries,
+            "dlqName": dead_letter_queue,
+            "dropDead": check_flag("drop_dead", drop_dead) or None,
+            "onDead": on_dead,
+            "expireAfterSeconds": _seconds("expire_after", expire_after),
+            "keepSettledSeconds": _seconds("keep_settled", keep_settled),
+            "schema": ddl_of(schema),
+        }
+        body = json_of({name: value for name, value in settings.items() if value is not None})
+        return self._ask("PATCH", "", answers.definition_of, content=body)
+
+    def pause(self) -> bool:
+        """Let nobody receive messages; False: it was paused. See `Client.pause_queue`."""
+        return self._ask("POST", "/pause", answers.field_of("changed", bool))
+
+    def resume(self) -> bool:
+        """Let everybody receive messages again; False: it was not paused."""
+        return self._ask("POST", "/resume", answers.field_of("changed", bool))
 
     def definition(self) -> QueueDefinition:
         """The definition of the queue, with the newest version of its schema only."""

@@ -77,7 +77,7 @@ def make_app(
     cors = Middleware(
         CORSMiddleware,
         allow_origins=list(origins),
-        allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_methods=sorted({each.method for each in ENDPOINTS}),
         allow_headers=["*"],
         expose_headers=["Retry-After"],
     )

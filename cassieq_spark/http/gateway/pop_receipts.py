@@ -1,8 +1,11 @@
 """Pop receipts: receipts with a signature, as text for a URL.
 
-A pop receipt is URL-safe Base64 of a receipt and its HMAC, with a key that is derived from the
+A pop receipt is URL-safe Base64 of a receipt and its MAC, with a key that is derived from the
 secret of the gateways. So nobody can invent one, or make one message's into another's, and one
 that was invented costs no read. Each gateway with the same secret takes those of the others.
+
+The MAC is that of keyed BLAKE2b (RFC 7693). An HMAC takes more than twice as long, and an answer
+may have ten thousand receipts.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.http.accounts import Secrets
 from cassieq_spark.http.serving.errors import RefusedError
 
-#: Bytes of the HMAC: half of SHA-256, which nobody guesses while a lease lasts.
+#: Bytes of the MAC, which nobody guesses while a lease lasts.
 _LENGTH = 16
 
 
@@ -40,8 +43,7 @@ class PopReceipts:
         try:
             sealed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
             plain, seal = sealed[:-_LENGTH], sealed[-_LENGTH:]
-            is_ours = any(hmac.compare_digest(seal, _seal(key, plain)) for key in self._keys)
-            receipt = Receipt.parse(plain.decode()) if is_ours else None
+            receipt = Receipt.parse(plain.decode()) if self._made(plain, seal) else None
         except ValueError:
             receipt = None
         if receipt is None:
@@ -53,6 +55,13 @@ class PopReceipts:
             raise RefusedError("this pop receipt is of another queue")
         return receipt
 
+    def _made(self, plain: bytes, seal: bytes) -> bool:
+        """Whether a gateway with one of the secrets made it."""
+        for key in self._keys:  # noqa: SIM110 (any() costs as much as the MAC)
+            if hmac.compare_digest(seal, _seal(key, plain)):
+                return True
+        return False
+
 
 def _seal(key: bytes, plain: bytes) -> bytes:
-    return hmac.digest(key, plain, hashlib.sha256)[:_LENGTH]
+    return hashlib.blake2b(plain, key=key, digest_size=_LENGTH).digest()

@@ -37,6 +37,7 @@ from cassieq_spark.http.gateway.schemas import (
     GroupSeek,
     Nothing,
     Payload,
+    QueueChanges,
     QueueOptions,
     RedriveParameters,
 )
@@ -161,6 +162,73 @@ async def get_queue(call: Call) -> Response:
 async def stats(call: Call) -> Response:
     """Count the messages of a queue and of its groups, exactly."""
     return JSONResponse(stats_json(await call.gateway.client.stats(call.queue)))
+
+
+@Endpoint(
+    "PATCH",
+    QUEUE,
+    Right.DELETE_QUEUE,
+    body=QueueChanges,
+    answers={200: "The queue as it is now", 409: "The account has used too many names"},
+    examples={200: QUEUE_EXAMPLE},
+    example={"leaseSeconds": 120, "maxDeliveryCount": 3},
+)
+async def alter_queue(call: Call) -> Response:
+    """Alter settings of a queue; those that are left out stay."""
+    given = call.json(QueueChanges)
+    if given.columns is not None:
+        _check_columns(given.columns)
+    dead = None
+    if given.dlq_name is not None:
+        dead = call.queue_named(given.dlq_name, 422)
+        if not (call.may(Right.CREATE_QUEUE) and call.covers(given.dlq_name)):
+            # Dead messages are put there, and it is created if it does not exist.
+            raise RefusedError(
+                "dlqName needs a key for all queues with the right CreateQueue, too", 403
+            )
+        await call.gateway.storage.check_queues(call.account, [dead])
+    with _in_steps():
+        altered = await call.gateway.client.alter_queue(
+            call.queue,
+            lease=_period(given.lease_seconds),
+            max_deliveries=given.max_delivery_count,
+            dead_letter_queue=dead,
+            drop_dead=given.drop_dead,
+            on_dead=given.on_dead,
+            expire_after=_period(given.expire_after_seconds),
+            keep_settled=_period(given.keep_settled_seconds),
+            schema=given.columns,
+        )
+    return JSONResponse(queue_json(altered))
+
+
+@Endpoint(
+    "POST",
+    QUEUE + "/pause",
+    Right.DELETE_QUEUE,
+    answers={200: "Whether it was not paused before"},
+    examples={200: {"changed": True}},
+)
+async def pause_queue(call: Call) -> Response:
+    """Pause a queue: nobody receives messages; puts and acks continue."""
+    with _in_steps():
+        changed = await call.gateway.client.pause_queue(call.queue)
+    return JSONResponse({"changed": changed})
+
+
+@Endpoint(
+    "POST",
+    QUEUE + "/resume",
+    Right.DELETE_QUEUE,
+    answers={200: "Whether it was paused before"},
+    examples={200: {"changed": True}},
+)
+async def resume_queue(call: Call) -> Response:
+    """Resume a paused queue."""
+    with _in_steps():
+        changed = await call.gateway.client.resume_queue(call.queue)
+    call.gateway.coalescer.wake(call.queue)
+    return JSONResponse({"changed": changed})
 
 
 @Endpoint(

@@ -47,6 +47,9 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 QueueName = Annotated[str, Field(min_length=1, max_length=140, pattern=QUEUE_PATTERN)]
 #: Whole seconds.
 Period = Annotated[int, Field(ge=1, le=_A_YEAR)]
+#: The same, where 0 takes the setting away.
+Removable = Annotated[int, Field(ge=0, le=_A_YEAR)]
+_LONGEST_SCHEMA = 1 << 14
 Partition = Annotated[int, Field(ge=0)] | None
 #: A setting of CassieQ's clients that has no meaning here.
 Ignored = Annotated[Any, Field(None, description="Ignored; CassieQ's clients send it.")]
@@ -112,7 +115,7 @@ class QueueOptions(Payload):
     columns: str | None = Field(
         None,
         alias="schema",
-        max_length=1 << 14,
+        max_length=_LONGEST_SCHEMA,
         description="Columns of the messages, in Spark's DDL. Without it, messages are bytes; "
         "with it, JSON objects.",
         examples=["vendor string not null, fare decimal(10,2)"],
@@ -121,6 +124,39 @@ class QueueOptions(Payload):
     repair_worker_poll_seconds: Ignored
     repair_worker_bucket_finalize_time_seconds: Ignored
     delete_buckets_after_finalize: Ignored
+
+
+class QueueChanges(Payload):
+    """Settings of a queue to alter; those that are left out stay."""
+
+    lease_seconds: Period | None = Field(None, description="Duration of a lease that names none.")
+    max_delivery_count: int | None = Field(None, ge=0, le=1_000_000, description="0: no limit.")
+    dlq_name: QueueName | None = Field(
+        None, description="The dead-letter queue, created if necessary."
+    )
+    drop_dead: bool = Field(False, description="Discard dead messages from now on.")
+    on_dead: OnDead | None = Field(
+        None, description="With an order: stop at a dead message until the group is resumed."
+    )
+    expire_after_seconds: Removable | None = Field(
+        None, description="Discard messages that are not consumed by then; 0: none."
+    )
+    keep_settled_seconds: Removable | None = Field(
+        None, description="Keep settled messages; 0: do not."
+    )
+    columns: str | None = Field(
+        None,
+        alias="schema",
+        max_length=_LONGEST_SCHEMA,
+        description="All columns, in Spark's DDL. Columns that may be null can be added and "
+        "dropped, types widened.",
+    )
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("there is nothing to alter: send a setting, such as leaseSeconds")
+        return self
 
 
 def _within_a_year(at: datetime) -> datetime:

@@ -13,23 +13,27 @@ from typing import Any
 import pytest
 
 from cassieq_spark import Client, NewMessage
-from cassieq_spark.errors import NotFoundError, NotYetError, OptionError
+from cassieq_spark.errors import CassieqError, NotFoundError, NotYetError, OptionError
 from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue, HttpStateError
 from cassieq_spark.model import Range
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.gateway import Account
 
-MINUTE = timedelta(minutes=1)
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 #: Of `Client`, by the names of `HttpQueue`.
 OF_QUEUES = {
     "create": "create_queue",
     "delete": "delete_queue",
     "purge": "purge_queue",
+    "alter": "alter_queue",
+    "pause": "pause_queue",
+    "resume": "resume_queue",
     "definition": "queue",
 }
 #: Of `Client`, and why `HttpQueue` has them not.
 NOT_BY_HTTP = {
     "exchange": "for the gateway itself",
+    "fix_clocks": "for the operators of Cassandra",
     "from_store": "there is no store",
     "producer": "the gateway collects the puts of many programs",
     "queue_names": "of all queues, not of one",
@@ -119,6 +123,53 @@ def test_each_method_takes_the_arguments_of_the_clients(name: str):
     assert all(one is another for one, another in kinds.values()), kinds
     doc = inspect.getdoc(getattr(AsyncHttpQueue, name))
     assert doc == inspect.getdoc(getattr(HttpQueue, name)) or name == "close"
+
+
+def test_settings_are_altered_and_those_that_are_left_out_stay(orders: Any):
+    orders.create(max_deliveries=0, order="strict", expire_after=HOUR)
+
+    with pytest.raises(CassieqError, match=r"say where dead messages go.*orders\.dead"):
+        orders.alter(max_deliveries=3)
+    with pytest.raises(CassieqError, match=r"(?i)drop_?dead"):
+        orders.alter(dead_letter_queue="graves", max_deliveries=3, drop_dead=True)
+    altered = orders.alter(
+        lease=timedelta(minutes=2),
+        max_deliveries=3,
+        dead_letter_queue="graves",
+        on_dead="stop",
+        expire_after=timedelta(0),
+        keep_settled=MINUTE,
+    )
+
+    assert altered == orders.definition()
+    assert (altered.lease, altered.max_deliveries) == (timedelta(minutes=2), 3)
+    assert str(altered.dead_letter_queue).endswith("graves")
+    assert (altered.on_dead, altered.expire_after, altered.keep_settled) == ("stop", None, MINUTE)
+    assert orders.alter(lease=MINUTE) == replace(altered, lease=MINUTE)
+    assert orders.alter(drop_dead=True).dead_letter_queue is None
+
+
+def test_columns_are_added(orders: Any):
+    orders.create(drop_dead=True, schema="id bigint")
+    orders.put({"id": 1})
+
+    altered = orders.alter(schema="id bigint, fare double")
+
+    assert altered.schema == "id bigint, fare double"
+    orders.put({"id": 2, "fare": 0.5})
+    assert orders.definition() == altered
+
+
+def test_of_a_paused_queue_nobody_receives_until_it_is_resumed(orders: Any):
+    orders.create(drop_dead=True)
+    orders.put("a")
+
+    assert (orders.pause(), orders.pause()) == (True, False)
+    assert orders.receive("default") == []
+    orders.put("b")
+    assert (orders.resume(), orders.resume()) == (True, False)
+    received = orders.receive("default", max=9)
+    assert [each.value for each in received] == [b"a", b"b"]
 
 
 def test_messages_with_keys_and_headers_are_put_and_looked_at(orders: Any):

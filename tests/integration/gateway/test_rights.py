@@ -107,6 +107,28 @@ def test_who_may_update_moves_no_group(gateway: RunningGateway, orders: Account)
     assert orders.ask("POST", path, json={"to": "latest", "force": True}).status_code == 200
 
 
+def test_dead_messages_go_to_another_queue_only_by_a_key_that_may_create_it(
+    gateway: RunningGateway, orders: Account
+):
+    """They are put there."""
+    every = (Right.DELETE_QUEUE, Right.CREATE_QUEUE)
+    body = {"dlqName": "graves", "maxDeliveryCount": 3}
+    for_one = sign_url(orders.key, Permission(orders.name, frozenset(every), queue="orders"))
+    deleter = key_with(gateway, orders, "deleter", Right.DELETE_QUEUE)
+
+    refused = [
+        deleter.ask("PATCH", "/orders", json=body),
+        HTTP.patch(f"{orders.queues}/orders?{for_one}", json=body),
+    ]
+
+    assert [each.status_code for each in refused] == [403, 403]
+    assert orders.ask("GET", "/graves").status_code == 404
+    assert deleter.ask("PATCH", "/orders", json={"leaseSeconds": 90}).json()["leaseSeconds"] == 90
+    both = key_with(gateway, orders, "both", *every)
+    assert both.ask("PATCH", "/orders", json=body).json()["dlqName"] == "graves"
+    assert orders.ask("GET", "/graves").status_code == 200
+
+
 @pytest.mark.parametrize(
     "at",
     [

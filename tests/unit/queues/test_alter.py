@@ -86,7 +86,7 @@ def test_two_alterations_at_once_are_both_made(scene: Scene):
 
 
 def test_of_two_alterations_that_contradict_each_other_one_is_refused(scene: Scene):
-    alter_queue(scene.store, "q", max_deliveries=4)
+    alter_queue(scene.store, "q", max_deliveries=4, dead_letter_queue="")
     scene.store.interrupt(lambda: alter_queue(scene.store, "q", dead_letter_queue="d"), after=2)
 
     with pytest.raises(OptionError, match="leave out 'd'"):
