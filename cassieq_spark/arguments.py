@@ -196,7 +196,7 @@ def header_pairs(given: object, what: str) -> tuple[tuple[str, str | None], ...]
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a program may not put a header of this name.
+    """True if a program may not put a header of this name.
 
     >>> is_reserved("cassieq.origin-queue"), is_reserved("cassieq.redrives"), is_reserved("lang")
     (True, False, False)

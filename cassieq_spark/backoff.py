@@ -39,7 +39,7 @@ class Backoff:
 
     @property
     def is_calm(self) -> bool:
-        """Whether there is nothing to remember."""
+        """True if there is no contention to remember."""
         return not self._mean
 
     @contextmanager

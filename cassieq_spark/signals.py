@@ -14,7 +14,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """Whether the job has to end. To be closed after use.
+    """Knows if the job has to end. Must be closed after use.
 
     It uses a pipe, as signal handlers must not use the locks of a `threading.Event`.
 
@@ -29,7 +29,7 @@ class Stop:
         self._reader, self._writer = os.pipe()
 
     def is_set(self) -> bool:
-        """Whether the job has to end."""
+        """True if the job has to end."""
         return self.wait(timedelta(0))
 
     def wait(self, at_most: timedelta) -> bool:

@@ -167,7 +167,7 @@ def _valid(array: pa.Array) -> bytes:
 
 
 def _is_possible(flags: int, counts: _Counts) -> bool:
-    """Whether flags are known, and only columns that are there have nulls and data."""
+    """True if flags are known, and only columns that are there have nulls and data."""
     if not flags & _KEYS and (flags & _NULL_KEYS or counts.key_bytes):
         return False
     of_headers = counts.entries or counts.name_bytes or counts.item_bytes

@@ -90,7 +90,7 @@ def _refusal(text: str, advice: str) -> MessageError:
 
 @lru_cache(maxsize=1024)
 def _is_ours(queue_id: str, group: str) -> bool:
-    """Whether such a queue and group can exist; cached, as a lease has thousands of receipts."""
+    """True if the names of queue and group are valid; cached, as a lease has many receipts."""
     name, version, partition = parts_of_id(queue_id)
     validate_name("queue", name)
     validate_name("group", group)

@@ -534,7 +534,7 @@ def _check_utf8(offsets: Numbers, data: pa.Buffer) -> None:
 
 
 def _is_ascii(data: pa.Buffer) -> bool:
-    """Whether there are only characters of one byte, so that texts may begin anywhere."""
+    """True if all characters have one byte, so that texts may begin anywhere."""
     words = data.size // 8
     whole = int(np.bitwise_or.reduce(np.frombuffer(data, "<u8", words))) if words else 0
     rest = int.from_bytes(data.slice(words * 8).to_pybytes(), "little")

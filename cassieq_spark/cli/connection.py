@@ -129,7 +129,7 @@ def _build(*, context: typer.Context, **values: Any) -> ConnectionOptions:
 
 
 def _has_terminal() -> bool:
-    """Whether a password can be asked for; without a terminal, standard input would answer."""
+    """True if a password can be asked for; without a terminal, standard input would answer."""
     with suppress(OSError):
         # As `getpass` does: there may be one although standard input is a pipe.
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))

@@ -67,7 +67,7 @@ def flags_of(
 
 
 def is_verbose(context: typer.Context) -> bool:
-    """Whether ``--verbose`` was given, anywhere on the line."""
+    """True if ``--verbose`` was given, anywhere on the line."""
     return bool(context.meta.get(_VERBOSE))
 
 

@@ -157,7 +157,7 @@ def default_text(param: Any) -> str:
 
 
 def is_option(param: Any) -> bool:
-    """Whether it is an option, and not an argument."""
+    """True if the parameter is an option; False if it is an argument."""
     return bool(param.param_type_name == "option")
 
 

@@ -23,7 +23,7 @@ _READ_BYTES = 1 << 20
 
 
 def is_piped() -> bool:
-    """Whether standard input is something else than a terminal."""
+    """True if standard input is something else than a terminal."""
     return not sys.stdin.isatty()
 
 

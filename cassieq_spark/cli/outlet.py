@@ -63,7 +63,7 @@ class Outlet:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person looks at it."""
+        """True if the output goes to a terminal."""
         return bool(self._stream.isatty())
 
     def put(self, data: bytes) -> None:
@@ -123,7 +123,7 @@ def _descriptor_of(stream: Any) -> int | None:
 
 
 def _is_closed(descriptor: int) -> bool:
-    """Whether the reader of a pipe or socket is gone."""
+    """True if the reader of a pipe or socket is gone."""
     poll = select.poll()
     poll.register(descriptor, 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
@@ -140,7 +140,7 @@ def _gauge_for(descriptor: int) -> Gauge | None:
 
 
 def is_right(gauge: Gauge, make: Callable[[], Any]) -> bool:
-    """Whether a gauge is right, tried on a pipe or sockets of our own."""
+    """True if a gauge is right for a pipe or for sockets of our own."""
     with suppress(OSError, ValueError), make() as (reader, writer):
         at_first = gauge(writer)
         os.write(writer, b"..")

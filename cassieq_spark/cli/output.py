@@ -104,7 +104,7 @@ def ask(question: Callable[[], str], *, yes: bool, otherwise: str) -> None:
 
 
 def is_interactive() -> bool:
-    """Whether somebody can be asked."""
+    """True if a person can be asked."""
     return sys.stdin.isatty()
 
 

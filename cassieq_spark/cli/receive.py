@@ -297,12 +297,12 @@ class _Supply:
 
     @property
     def is_over(self) -> bool:
-        """Whether there are to be no more messages."""
+        """True if no more messages are wanted."""
         return self._left == 0 or self.stop.is_set()
 
     @property
     def has_waited(self) -> bool:
-        """Whether no message has come for as long as it waits."""
+        """True if no message has come for as long as the command waits."""
         return not self._patience
 
     def begin_to_wait(self) -> None:

@@ -23,7 +23,7 @@ class _Process:
         self.ended = False
 
     def end(self) -> bool:
-        """Whether this is the end, and nobody else has met it."""
+        """True if the client ends by this call, and not by an earlier one."""
         is_first, self.ended = not self.ended, True
         return is_first
 

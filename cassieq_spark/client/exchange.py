@@ -332,5 +332,5 @@ class PartExchange:
 
 
 def _is_outdated(error: CassieqError | None) -> bool:
-    """Whether the queue may have been altered, deleted, or created again since it was read."""
+    """True if the queue may have been altered, deleted, or created again since it was read."""
     return isinstance(error, QueueStateError)

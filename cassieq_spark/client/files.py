@@ -54,7 +54,7 @@ class _Writer(Protocol):
 
 
 def is_file(name: str) -> bool:
-    """Whether this is the name of a file that `export_queue` writes."""
+    """True if this is the name of a file that `export_queue` writes."""
     return Path(name).suffix in _FORMATS
 
 

@@ -256,7 +256,7 @@ class Receiver:
 
     @property
     def was_misled(self) -> bool:
-        """Whether the last lease went by a cached state of the group that was outdated."""
+        """True if the last lease went by a cached state of the group that was outdated."""
         return self._consumer.was_misled
 
     def news(self) -> LedgerHead | None:

@@ -103,11 +103,11 @@ class Access:
 
     @property
     def needs_login(self) -> bool:
-        """Whether somebody has to log in."""
+        """True if a visitor has to log in."""
         return self._admin_key is not None
 
     def is_key(self, given: str) -> bool:
-        """Whether it is the key to log in with; in constant time."""
+        """True if ``given`` is the key to log in with; in constant time."""
         expected = (self._admin_key or "").encode()
         return self.needs_login and hmac.compare_digest(given.strip().encode(), expected)
 
@@ -183,7 +183,7 @@ class Access:
         return self._mac("seal", text)
 
     def is_sealed(self, text: str, seal: str) -> bool:
-        """Whether this console has sealed the text."""
+        """True if this console has sealed the text."""
         return hmac.compare_digest(seal.encode(), self.seal(text).encode())
 
     def say(self, request: Request, response: Response, text: str) -> None:
@@ -262,7 +262,7 @@ class SafeAnswers:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach an address."""
+    """True if only programs of this machine reach an address."""
     if host.lower() in _LOCAL_NAMES:
         return True
     try:

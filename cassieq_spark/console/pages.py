@@ -240,5 +240,5 @@ def static_digests() -> dict[str, str]:
 
 
 def flag(name: str, call: PageCall) -> bool:
-    """Whether a box of a form was ticked."""
+    """True if a box of a form was ticked."""
     return call.form.get(name) == "yes"

@@ -61,5 +61,5 @@ def run(call: PageCall) -> Response:
 
 
 def is_bad(run: PastRun) -> bool:
-    """Whether somebody should look at it."""
+    """True if a person should look at the run."""
     return bool(run.problems) or run.outcome in _BAD

@@ -124,7 +124,7 @@ class ShownBody:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it has more than what is shown."""
+        """True if the value has more than what is shown."""
         return self.begins > 0 or self.ends < self.size
 
 

@@ -375,7 +375,7 @@ class Watcher:
                 kept.pop(name, None)
 
     def _is_to_come(self, names: Iterable[str]) -> bool:
-        """Whether the next round tells something of these queues that is not known at all yet."""
+        """True if the next round reads something of these queues that is not known at all yet."""
         return self._surveyed_at is None or any(
             self._is_active(name) and name not in self._known and name not in self._errors
             for name in names

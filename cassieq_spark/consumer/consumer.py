@@ -102,7 +102,7 @@ class Consumer:
 
     @property
     def was_misled(self) -> bool:
-        """Whether the last poll used a cached state that was stale."""
+        """True if the last poll used a cached state that was stale."""
         return self._cache.was_stale
 
     def read_head(self) -> LedgerHead:
@@ -184,7 +184,7 @@ class Consumer:
         return self.group.release(lease, leased)
 
     def is_waiting(self, row: Waiting) -> bool:
-        """Whether this waiting row is still there, unchanged. One serial read."""
+        """True if this waiting row is still there, unchanged. One serial read."""
         return self.group.has_waiting(row)
 
     def find(self, leased: Sequence[LeasedSlot]) -> list[Piece]:
@@ -468,7 +468,7 @@ class StateCache:
 
 
 def _are_same(found: GroupState, left: GroupState | None) -> bool:
-    """Whether nobody else has leased or settled a message, as far as is known."""
+    """True if no other consumer is known to have leased or settled a message."""
     if left is None:
         return True
     tokens = [[(slot.number, slot.lease) for slot in each.slots] for each in (found, left)]

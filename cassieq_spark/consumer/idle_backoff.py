@@ -60,7 +60,7 @@ class IdleBackoff:
         self._lease, self._read_at = (lease if tells else None), self._looked_at
 
     def is_over(self, done: object, stop: int) -> bool:
-        """Whether there may be messages, so that a poll is worth its reads.
+        """True if there may be messages, so that a poll is worth its reads.
 
         Args:
             done: Token of the batch that the reader has finished, if any.
@@ -101,7 +101,7 @@ def pause_after(idle: timedelta, partitions: int = 1) -> timedelta:
 
 
 def may_have(state: GroupState, pointer: int, stop: int, elapsed: timedelta) -> bool:
-    """Whether a group that had nothing to hand out may have something now. Pure.
+    """True if a group that had nothing to hand out may have something now. Pure.
 
     It does not see messages that others have put back since.
 

@@ -187,7 +187,7 @@ def token_for(target: QueueId) -> UUID:
 
 
 def is_token_for(token: UUID, target: QueueId) -> bool:
-    """Whether `token_for` has made this token for this target."""
+    """True if `token_for` has made this token for this target."""
     return token.bytes[_HALF:] == _digest(token.bytes[:_HALF], target)
 
 
@@ -197,7 +197,7 @@ def once_of(queue_id: QueueId, lease: UUID) -> Once:
 
 
 def is_published(target: Ledger, once: Once) -> bool:
-    """Whether a claim with this name is visible in its target queue. One read."""
+    """True if a claim with this name is visible in its target queue. One read."""
     return read_mark(target, once) is Mark.PUBLISHED
 
 

@@ -71,7 +71,7 @@ class Filter:
     until: datetime | None = None
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Whether a letter matches. A header that a letter lacks never matches."""
+        """True if a letter matches. A header that a letter lacks never matches."""
         at = letter.dead_lettered_at
         return (
             (self.origin is None or letter.origin_queue == self.origin)

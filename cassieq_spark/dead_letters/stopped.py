@@ -118,7 +118,7 @@ def resume_group(
 
 
 def _resume(store: Store, part: QueueDefinition, name: str, how: Resume, dead: Waiting) -> bool:
-    """Whether this call has resumed the group in this partition; no if another was faster."""
+    """True if this call has resumed the group in this partition; False if another was faster."""
     group = ConsumerGroup(Ledger(store, part.queue_id), name)
     match how:
         case Resume.RETRY:

@@ -72,7 +72,7 @@ class Changes:
         self.change_slot(slot, emptied(lease), *when)
 
     def frees(self, slot: Slot) -> bool:
-        """Whether the operation on this slot frees it."""
+        """True if the operation on this slot frees it."""
         return token_in(self._slots[slot.number].values) is not None
 
     def fill_slot(self, values: Values, *, reuse: Iterable[Slot] = ()) -> int:

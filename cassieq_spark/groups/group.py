@@ -204,7 +204,7 @@ class ConsumerGroup:
         raise ContentionError(f"{self}: {changes[0].lost}")
 
     def _was_carried_out(self, planned: Round) -> bool:
-        """Whether a round was carried out by a thread that was interrupted. One serial read."""
+        """True if a round was carried out by a thread that was interrupted. One serial read."""
         found = self.read_rows(Slice(kinds=("slot",)), serial=True)
         return bool(planned.ops) and planned.was_applied(slots_of(found.rows), found.now)
 
@@ -270,7 +270,7 @@ class ConsumerGroup:
         return sum(counts[each.slot, each.deliveries] for each in ours) if released else 0
 
     def is_taken_up(self, lease: UUID, leased: Sequence[LeasedSlot]) -> bool:
-        """Whether another process has taken up this lease, as a restarted query does. One read."""
+        """True if another process has taken up this lease, as a restarted query does. One read."""
         rows = self.read_rows(Slice(kinds=("slot",))).rows
         counts = {slot.number: slot.deliveries for slot in slots_of(rows) if slot.lease == lease}
         return any(counts.get(each.slot, 0) > each.deliveries for each in leased)
@@ -450,7 +450,7 @@ class ConsumerGroup:
         return head_of(heads[0])
 
     def has_waiting(self, waiting: Waiting) -> bool:
-        """Whether this row is still there, unchanged. One serial read."""
+        """True if this row is still there, unchanged. One serial read."""
         return waiting_of(self.read_rows(Slice(row=waiting.key), serial=True).rows) == (waiting,)
 
     def cas(self, ops: Sequence[Op]) -> bool:

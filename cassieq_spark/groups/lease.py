@@ -83,11 +83,11 @@ class LeaseRequest:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether the lease depends on all messages that others hold."""
+        """True if the lease depends on all messages that others hold."""
         return self.strict_fifo or self.max_in_flight is not None
 
     def needs_blocks(self, pointer: int) -> bool:
-        """Whether it depends on their blocks which messages from the pointer on are leased."""
+        """True if the blocks from the pointer on decide which of their messages are leased."""
         depends = pointer < self.delayed_stop or self.max_bytes or self.skip_older_than is not None
         return bool(depends) and pointer < self.stop
 
@@ -161,13 +161,13 @@ class Lease(Displayed):
 
     @property
     def changed(self) -> bool:
-        """Whether it acked, leased, stepped over or marked dead any message."""
+        """True if the lease acked, leased, stepped over or marked dead any message."""
         moved = self.pointer != self.state.head.pointer
         return bool(moved or self.acked_slots or self.dead or self.leased)
 
     @property
     def asks_for_more(self) -> bool:
-        """Whether it leased nothing, and yet the next attempt may find something."""
+        """True if nothing was leased, and the next attempt may find something all the same."""
         if self.leased:
             return False
         waiting = [each for each in self.left if isinstance(each, Waiting)]
@@ -187,7 +187,7 @@ class Lease(Displayed):
 
 
 def was_leased(lease: Lease, slots: Sequence[Slot], now: datetime | None) -> bool:
-    """Whether a lease of `plan_lease` was applied whose answer was lost.
+    """True if a lease of `plan_lease` was applied whose answer was lost.
 
     If it only acks, others may have leased the slots since in which it left its token.
     """
@@ -200,7 +200,7 @@ def was_leased(lease: Lease, slots: Sequence[Slot], now: datetime | None) -> boo
 
 
 def was_taken_up(token: UUID, slots: Sequence[Slot], _: object) -> bool:
-    """Whether a plan of `plan_replay` was applied, and nobody has taken the batch up since."""
+    """True if a plan of `plan_replay` was applied, and nobody has taken the batch up since."""
     return _has_token(token, slots) or any(slot.taken_up_by == token for slot in slots)
 
 

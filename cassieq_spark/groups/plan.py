@@ -203,12 +203,12 @@ def most_messages(count: int, *, delivery: int, max_deliveries: int) -> int:
 
 
 def is_dead(deliveries: int, max_deliveries: int) -> bool:
-    """Whether messages that were handed out so often must not be handed out again (I8)."""
+    """True if messages that were handed out so often must not be handed out again (I8)."""
     return 0 < max_deliveries <= deliveries
 
 
 def row_is_dead(row: Slot | Waiting, max_deliveries: int) -> bool:
-    """Whether its messages are to be dead-lettered: marked dead, or handed out too often."""
+    """True if the row's messages must be dead-lettered: marked dead, or handed out too often."""
     is_marked = isinstance(row, Waiting) and row.reason is not None
     return is_marked or is_dead(row.deliveries, max_deliveries)
 

@@ -90,7 +90,7 @@ class Presence:
 
     @property
     def is_over(self) -> bool:
-        """Whether the presence has expired, as `share` was not called for long."""
+        """True if the presence has expired, as `share` was not called for long."""
         at = self._written_at
         return at is not None and time.monotonic() > at + self._lasting.total_seconds()
 

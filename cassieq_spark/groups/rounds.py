@@ -74,7 +74,7 @@ class Change(Caller, ABC):
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other change may be in its round."""
+        """True if no other change may be in its round."""
         return False
 
     def renew(self) -> None:
@@ -94,7 +94,7 @@ class Change(Caller, ABC):
 
     @property
     def competes(self) -> bool:
-        """Whether it changes what the changes of others depend on."""
+        """True if this change alters what the changes of others depend on."""
         return True
 
     @abstractmethod
@@ -112,11 +112,11 @@ class Change(Caller, ABC):
 
     @abstractmethod
     def holds(self, plan: Any) -> bool:
-        """Whether a token of it is in a slot until its lease ends."""
+        """True if a slot has a token of the plan until its lease ends."""
 
     @abstractmethod
     def was_applied(self, plan: Any, slots: Sequence[Slot], now: datetime | None) -> bool:
-        """Whether a plan whose answer was lost was applied."""
+        """True if a plan whose answer was lost was applied."""
 
 
 @dataclass(slots=True, eq=False)
@@ -144,7 +144,7 @@ class Leasing(Change):
 
     @property
     def is_alone(self) -> bool:
-        """It depends on all messages that others hold, so the state is read serially."""
+        """True if the lease depends on messages that others hold: the state is read serially."""
         return self.request.is_exclusive
 
     @property
@@ -239,7 +239,7 @@ class Round:
         return change.outcome_of(plan, is_shared=len(self.plans) > 1)
 
     def was_applied(self, slots: Sequence[Slot], now: datetime | None) -> bool:
-        """Whether ``ops`` were applied, although the answer was lost."""
+        """True if ``ops`` were applied, although the answer was lost."""
         plans = [
             (change, plan)
             for change, plan in self.plans.items()
@@ -367,6 +367,6 @@ def _told(changes: Sequence[Change], carry_out: Callable[[], Round]) -> Any:
 
 
 def _fit(changes: Sequence[Change], more: Change) -> bool:
-    """Whether one round may have all of these changes."""
+    """True if one round may have all of these changes."""
     is_alone = more.is_alone or any(each.is_alone for each in changes)
     return not is_alone and len(changes) < MOST_TOGETHER

@@ -86,12 +86,12 @@ def take_out(
 
 
 def is_freed(slot: Slot, leases: Container[UUID], leaving: Ranges) -> bool:
-    """Whether a slot of one of these leases is free once messages have left it one by one."""
+    """True if a slot of one of these leases is free once messages have left it one by one."""
     return leaving == slot.monotons and _is_settled_singly(slot, leases)
 
 
 def holds_all(state: GroupState, acks: ReceiptAcks) -> bool:
-    """Whether each lease still holds all of its messages."""
+    """True if each lease still holds all of its messages."""
     return all(
         not monotons - Ranges.union(slot.monotons for slot in _slots_of_lease(state.slots, lease))
         for lease, monotons in acks.items()
@@ -111,7 +111,7 @@ def were_settled(
     *,
     moved: Ranges = _NOTHING,
 ) -> bool:
-    """Whether an attempt whose answer was lost settled these messages; its token is in no slot.
+    """True if an attempt whose answer was lost settled these messages; its token is in no slot.
 
     Until a lease runs out, only its holder takes messages out of its slots. A slot that the
     attempt has freed may hold another lease by now; so may one that others have emptied since.
@@ -141,7 +141,7 @@ def were_settled(
 
 
 def _is_settled_singly(slot: Slot, leases: Container[UUID]) -> bool:
-    """Whether no ack of a batch frees this slot of one of these leases."""
+    """True if no ack of a batch frees this slot of one of these leases."""
     return slot.by_receipts or slot.lease not in leases
 
 
@@ -362,7 +362,7 @@ def plan_keep_whole(state: GroupState, lease: UUID) -> SettlePlan:
 def was_settled(
     plan: SettlePlan, lease: UUID, token: UUID, slots: Sequence[Slot], now: datetime | None
 ) -> bool:
-    """Whether a plan of `plan_settle` was applied whose answer was lost."""
+    """True if a plan of `plan_settle` was applied whose answer was lost."""
     if any(slot.lease == token for slot in slots):
         return True
     recorded = {(slot.number, slot.lease, slot.deliveries, slot.recorded) for slot in slots}

@@ -150,11 +150,11 @@ class Slot:
 
     @property
     def is_published(self) -> bool:
-        """Whether a sink has published the batch: a replay is whole, however often it comes."""
+        """True if a sink has published the batch: a replay is whole, however often it comes."""
         return _told_of(self.recorded, self.lease, self.deliveries).get("published", False) is True
 
     def is_free(self, now: datetime) -> bool:
-        """Whether another lease may be put here."""
+        """True if another lease may use the slot."""
         return not self.monotons and self.due_at <= now
 
     def to_waiting(self, due: int, monotons: Ranges, reason: str | None = None) -> Waiting:
@@ -229,13 +229,13 @@ class GroupState:
         return tuple(slot for slot in self.slots if slot.lease == lease)
 
     def is_all_held_by(self, leases: Container[UUID]) -> bool:
-        """Whether no message is outstanding but those under these tokens."""
+        """True if no message is outstanding but those under these tokens."""
         held = [slot.lease for slot in self.slots if slot.monotons]
         return not self.waiting and all(lease in leases for lease in held)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no lease has run out, and no waiting row is due."""
+        """True if no lease has run out, and no waiting row is due."""
         ran_out = any(slot.monotons and slot.due_at < self.now for slot in self.slots)
         return not ran_out and all(waiting.due > self.now_ms for waiting in self.waiting)
 

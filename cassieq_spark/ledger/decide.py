@@ -28,7 +28,7 @@ from cassieq_spark.store.protocol import CLOCKS_APART, Delete, Insert, Op
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """These operations make the blocks visible, and give their messages these monotons."""
+    """A decision to publish: operations that make blocks visible, and their monotons."""
 
     monotons: Range
     ops: tuple[Op, ...]

@@ -89,7 +89,7 @@ def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
 
 
 def fingerprints_differ(one: str | None, other: str | None) -> bool:
-    """Whether two contents are known to differ: both were computed, and in the same way."""
+    """True if two contents are known to differ: both were computed, and in the same way."""
     return one is not None and other is not None and one != other and _way(one) == _way(other)
 
 

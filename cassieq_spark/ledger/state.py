@@ -31,7 +31,7 @@ _NEVER = _EPOCH
 
 
 class LedgerStatus(StrEnum):
-    """Whether a ledger takes messages and gives them out."""
+    """The states in which a ledger takes messages or refuses them."""
 
     #: A purge is copying groups and sinks from the version before.
     PREPARED = "prepared"
@@ -77,7 +77,7 @@ class LedgerHead:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the ledger is closed for ever."""
+        """True if the ledger is closed for ever."""
         return self.status in {LedgerStatus.PURGED, LedgerStatus.DELETED}
 
     def offered_below(self, stop: int | None = None) -> int:

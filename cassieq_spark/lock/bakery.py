@@ -216,11 +216,11 @@ class HeldLock(Displayed):
         return ObjectView("locks", "", facts)
 
     def is_held(self) -> bool:
-        """Whether no other process can hold it, as far as clocks can be trusted. No read."""
+        """True if no other process can hold the lock, as far as clocks can be trusted. No read."""
         return self._own.is_alive()
 
     def confirm(self) -> bool:
-        """Whether no other process has entered since, whatever the clocks say. One read.
+        """True if no other process has entered since, whatever the clocks say. One read.
 
         Once false, it stays false, and so does `is_held`.
 
@@ -327,7 +327,7 @@ class _OwnTicket:
         return Ticket(self._id, self.number)
 
     def is_alive(self) -> bool:
-        """Whether its row can't have expired. Once false, it stays false."""
+        """True if the ticket's row can't have expired. Once false, it stays false."""
         return not self._given_up and self.clock() < self._trusted_until
 
     def renew(self) -> bool:

@@ -65,12 +65,12 @@ class Board:
 
     @property
     def has_ticket_of_entry(self) -> bool:
-        """Whether the process that entered last has a ticket, so that it seems to be inside."""
+        """True if the process that entered last has a ticket, so that it seems to be inside."""
         entry = self.entry
         return entry is not None and any(each.id == entry.holder for each in self.tickets)
 
     def is_turn_of(self, ticket: Ticket) -> bool:
-        """Whether this ticket exists, and no other ticket goes before it or may come to.
+        """True if this ticket exists, and no other ticket goes before it or may come to.
 
         >>> low, high = Ticket(UUID(int=7), 1), Ticket(UUID(int=3), 2)
         >>> choosing = Ticket(UUID(int=9), None)

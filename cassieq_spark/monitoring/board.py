@@ -35,7 +35,7 @@ class BoardLine:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether messages wait, and nobody reads them. Dead letters wait for a person."""
+        """True if messages wait, and nobody reads them. Dead letters wait for a person."""
         owed = self.group is not None and self.group.depth > self.group.waiting
         return owed and not (self.readers or self.settled or self.has_dead_letters or self.paused)
 

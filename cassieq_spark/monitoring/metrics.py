@@ -103,7 +103,7 @@ class LastRuns:
     judged: Mapping[str, PastRun] = field(default_factory=dict)
 
     def after(self, runs: Sequence[PastRun]) -> LastRuns:
-        """These and the known ones together; the order of ``runs`` does not matter."""
+        """The known runs and ``runs`` together; the order of ``runs`` does not matter."""
         done: dict[str, PastRun] = {}
         judged: dict[str, PastRun] = {}
         known = (*self.done.values(), *self.judged.values(), *runs)

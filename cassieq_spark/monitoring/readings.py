@@ -52,7 +52,7 @@ class Facts(NamedTuple):
         return cls(queue, is_target, tuple((each.ledger, each.states) for each in seen))
 
     def may_change(self, snapshot: QueueSnapshot) -> bool:
-        """Whether figures may change though nothing is written: leases and waits run out.
+        """True if figures may change though nothing is written: leases and waits run out.
 
         In a queue that dead letters go to, what is claimed may be published elsewhere.
         """

@@ -96,7 +96,7 @@ class Background:
 
     @property
     def held(self) -> bool:
-        """Whether a process keeps a cluster now, whether it serves yet or not."""
+        """True if a process keeps a cluster now, whether it serves yet or not."""
         if not self._lock.exists():
             return False
         with self._lock.open() as lock:

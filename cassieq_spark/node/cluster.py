@@ -215,7 +215,7 @@ class Cluster:
         return self._node(node).pid
 
     def is_running(self, node: int) -> bool:
-        """Whether the process of a node is running, paused or not."""
+        """True if the process of a node is running, paused or not."""
         return self._node(node).running
 
     def describe(self, node: int) -> str:

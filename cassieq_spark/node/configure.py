@@ -223,7 +223,7 @@ def write_description(folder: Path, *, nodes: int, release: Release, storage_por
 
 
 def can_pass_page_cache(folder: Path) -> bool:
-    """Whether writes to this folder can bypass the page cache; in memory, for example, not."""
+    """True if writes to this folder can bypass the page cache; in memory, for example, not."""
     probe = folder / "probe"
     try:
         os.close(os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_DIRECT))

@@ -28,7 +28,7 @@ class Release(StrEnum):
 
     @property
     def logs_directly(self) -> bool:
-        """Whether its commit log can bypass the page cache."""
+        """True if the commit log of the release can bypass the page cache."""
         return self is not Release.V4_1
 
 

@@ -48,12 +48,12 @@ class Node:
 
     @property
     def running(self) -> bool:
-        """Whether its process is running, paused or not."""
+        """True if the node's process is running, paused or not."""
         return self.pid != 0 and self._supervisor.exit_code(self.address) is None
 
     @property
     def serving(self) -> bool:
-        """Whether it answers on its CQL port now."""
+        """True if the node answers on its CQL port now."""
         return answers_cql(self.address, self._settings.native_port, tls=self._settings.tls)
 
     def launch(self) -> None:
@@ -197,7 +197,7 @@ _UP = re.compile(r"InetAddress /(?P<address>[\d.]+):\d+ is now UP")
 
 
 def answers_cql(address: str, port: int, *, tls: NodeTls | None = None) -> bool:
-    """Whether a node tells which protocol options it supports; asked by TLS if it speaks TLS."""
+    """True if a node answers which protocol options it supports; asked by TLS if it speaks TLS."""
     try:
         with ExitStack() as held:
             plain = socket.create_connection((address, port), timeout=_ANSWER_SECONDS)
@@ -224,7 +224,7 @@ def peers_up(log: str) -> set[str]:
 
 
 def has_superuser(log: str) -> bool:
-    """Whether a node, by its log, has created the role for the first login.
+    """True if a node, by its log, has created the role for the first login.
 
     >>> has_superuser("CassandraRoleManager - Created default superuser role 'cassandra'")
     True

@@ -20,7 +20,7 @@ STORAGE_PORTS = (7000, *range(17000, 17200))
 
 
 def is_free(address: str, port: int) -> bool:
-    """Whether a server could listen there now.
+    """True if a server could listen there now.
 
     Raises:
         SetupError: This machine does not have the address.

@@ -349,7 +349,7 @@ class CapacityPlan:
         )
 
     def _basis(self, *, is_paper: bool = False) -> str:
-        """Whether the load is like those that were measured."""
+        """The basis of the plan: measured, if such loads were; else the paper."""
         known = _SIZES[0] <= self.load.size <= _SIZES[1] and self.load.replicas in _REPLICAS
         return PAPER if is_paper or not known or self.partitions > 1 else MEASURED
 

@@ -128,7 +128,7 @@ class GroupCommit:
 
 
 def _fits(group: Sequence[_Commit], more: _Commit) -> bool:
-    """Whether one publish takes the blocks of all of them."""
+    """True if one publish takes the blocks of all these commits."""
     return sum(each.blocks for each in group) + more.blocks <= MOST_BLOCKS
 
 

@@ -99,7 +99,7 @@ class Attempt:
 
     @property
     def is_new(self) -> bool:
-        """Whether the messages have to be written."""
+        """True if the messages must be written."""
         return self.published is None
 
     def count(self, rows: pa.RecordBatch) -> None:
@@ -109,7 +109,7 @@ class Attempt:
 
     @property
     def counts(self) -> bool:
-        """Whether rows count that are not written."""
+        """True if rows that are not written count."""
         return self._fingerprint_of is not None
 
     def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

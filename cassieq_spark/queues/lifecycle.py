@@ -329,7 +329,7 @@ def _set_all_paused(store: Store, name: str, *, paused: bool) -> bool:
 
 
 def is_paused(store: Store, name: str) -> bool:
-    """Whether any partition is paused. A read, and one for each partition.
+    """True if any partition is paused. A read, and one for each partition.
 
     Raises:
         QueueStateError: There is no active queue of that name.

@@ -102,7 +102,7 @@ class QueueRecord:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the queue is deleted, so that a queue of that name can be created."""
+        """True if the queue is deleted, so that a queue of that name can be created."""
         return self.status in _GONE
 
     @property
@@ -116,7 +116,7 @@ class QueueRecord:
         return max(0, self.version - (2 if self.status is Status.PURGING else 1))
 
     def has_left(self, version: int) -> bool:
-        """Whether a purge or a deletion has left this version, or is about to."""
+        """True if a purge or a deletion has left this version, or is about to."""
         return version < self.version or (version == self.version and self.is_gone)
 
     @property

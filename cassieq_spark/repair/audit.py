@@ -98,7 +98,7 @@ def compare(blocks: Sequence[LedgerBlock], runs: Iterable[Run], within: Range) -
 
 
 def lacks_rows(queue: QueueDefinition, head: LedgerHead, blocks: Sequence[LedgerBlock]) -> bool:
-    """Whether the ledger, read after ``head``, lacks rows (I1): their blocks look unpublished."""
+    """True if the ledger, read after ``head``, lacks rows (I1): their blocks look unpublished."""
     found = missing_rows(blocks, Range(head.finalised, head.next))
     if found:
         logger.error(

@@ -43,11 +43,11 @@ class Checkpoint:
     error: Exception | None = None
 
     def is_open(self) -> bool:
-        """Whether to begin another part of the work. Reads nothing."""
+        """True if another part of the work may begin. No read."""
         return self.may_continue() and (self.lock is None or self.lock.is_held())
 
     def confirm(self) -> bool:
-        """Whether to apply an action. One read, if there is a lock."""
+        """True if an action may be applied. One read, if there is a lock."""
         try:
             return self.may_continue() and (self.lock is None or self.lock.confirm())
         except Exception as error:
@@ -199,6 +199,6 @@ class Scanned:
 
     @property
     def has_unpublished(self) -> bool:
-        """Whether there is a block that was in no row of the ledger before the scan."""
+        """True if the scan found a block that had no row in the ledger."""
         known = {block.block for block in self.blocks}
         return any(run.block not in known for run in self.runs)

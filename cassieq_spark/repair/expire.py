@@ -123,7 +123,7 @@ def expire_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> 
 
 
 def _is_young(context: Context, queue: QueueDefinition, seen: Seen) -> bool:
-    """Whether no group is owed a message that is too old. One read, unless all is settled."""
+    """True if no group is owed a message that is too old. One read, unless all is settled."""
     if queue.expire_after is None or seen.has_nothing_owed:
         return True
     first = context.oldest(queue, seen)

@@ -119,14 +119,14 @@ def _is_idle(context: Context, queue: QueueDefinition, seen: Seen) -> bool:
 
 
 def _is_young(context: Context, queue: QueueDefinition, seen: Seen) -> bool:
-    """Whether the next message must stay. One read, if the queue keeps messages."""
+    """True if the next message must stay. One read, if the queue keeps messages."""
     young = stays_from(queue, seen.now, has_groups=bool(seen.ledger.groups))
     first = None if young is None else context.oldest(queue, seen)
     return first is not None and young is not None and first.young_since >= young
 
 
 def _has_settled_block(context: Context, queue: QueueDefinition, head: LedgerHead) -> bool:
-    """Whether a crash has left the row of a settled block, and perhaps its buckets."""
+    """True if a crash has left the row of a settled block, and perhaps its buckets."""
     first = context.ledger(queue).read_block_at(head.trimmed)
     # None: another repair run has trimmed it, or an earlier release, without changing the head.
     return first is None or first.monotons.stop <= head.finalised

@@ -116,7 +116,7 @@ def plan_clean(
 
 
 def is_of_the_future(block: LedgerBlock, now: datetime) -> bool:
-    """Whether the clock of its writer or of the server that published it was ahead of ``now``."""
+    """True if the clock of the block's writer, or of its server, was ahead of ``now``."""
     return max(block.published_at, block_time(block.block)) > now + CLOCKS_APART
 
 

@@ -93,17 +93,17 @@ class Seen:
 
     @property
     def has_nothing_owed(self) -> bool:
-        """Whether all that was published is settled for every group, or there is none."""
+        """True if every group has settled all messages that were published."""
         head = self.ledger.head
         return not self.ledger.groups or head.finalised == head.next
 
     @property
     def is_trimmed(self) -> bool:
-        """Whether no row of a settled block is left; False may mean that this is not known."""
+        """True if no row of a settled block is left; False also if that is not known."""
         return self.ledger.head.trimmed == self.ledger.head.finalised
 
     def has_nothing_to_finalise(self, queue: QueueDefinition) -> bool:
-        """Whether a group is owed the message at ``finalised``, or none is there to expire.
+        """True if a group is owed the message at ``finalised``, or none is there to expire.
 
         Blocks that a crash has left are not considered.
         """

@@ -155,7 +155,7 @@ def _read_state(group: ConsumerGroup, registered_as: int) -> GroupState | None:
 
 
 def _is_quiet(queue: QueueDefinition, seen: Seen) -> bool:
-    """Whether no message is dead or overdue, and nothing is stuck."""
+    """True if no message is dead or overdue, and nothing is stuck."""
     states = [(group.name, seen.state_of(group)) for group in seen.ledger.groups]
     is_fenced = any(_fence_ahead(queue, seen.ledger.head, seen.now))
     return not (seen.ledger.seek_pins or is_fenced) and all(

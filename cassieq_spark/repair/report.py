@@ -105,12 +105,12 @@ class QueueReport:
 
     @property
     def has_large_ledger(self) -> bool:
-        """Whether its ledger has more blocks than it should."""
+        """True if the queue's ledger has more blocks than it should."""
         return self.block_count > MOST_BLOCKS
 
     @property
     def needed_something(self) -> bool:
-        """Whether anything was done, planned or found."""
+        """True if the repair did, planned or found anything."""
         done = self.counts != Counts()
         found = self.findings or self.orphans or self.notes or self.has_large_ledger
         return bool(done or self.planned or found or self.error)
@@ -164,7 +164,7 @@ class Report:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the audit has found nothing; true without an audit."""
+        """True if the audit has found nothing; true without an audit."""
         return not any(queue.findings for queue in self.queues.values())
 
     def to_json(self) -> str:

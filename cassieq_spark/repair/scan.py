@@ -121,7 +121,7 @@ def _add(chunks: list[_Stored], chunk: _Stored, bucket_size: int | None) -> None
 
 
 def _is_in_place(chunk: _Stored, bucket_size: int | None) -> bool:
-    """Whether a chunk lies within its bucket; true for a queue that does not exist."""
+    """True if a chunk lies within its bucket; true for a queue that does not exist."""
     start, stop, bucket = chunk
     if start == stop:
         return False

@@ -394,7 +394,7 @@ def _scan(
 
 
 def _is_obsolete(run: Run, before: Mapping[str, QueueRecord]) -> bool:
-    """Whether a block is of a version that a purge or a deletion has left, or is about to."""
+    """True if a block is of a version that a purge or a deletion has left, or is about to."""
     try:
         name, version, _ = parts_of_id(run.queue_id)
     except ValueError:
@@ -403,7 +403,7 @@ def _is_obsolete(run: Run, before: Mapping[str, QueueRecord]) -> bool:
 
 
 def _is_foreign(run: Run, before: Mapping[str, QueueRecord], now: Records) -> bool:
-    """Whether a block that is not obsolete is of no queue.
+    """True if a block that is not obsolete is of no queue.
 
     Not if its version was made during the scan, or by a purge that was under way, or if the row of
     its queue can't be read.

@@ -90,7 +90,7 @@ def assign(
         A table or a batch, as given, with as many rows and the queue's columns.
 
     Raises:
-        SchemaError: A column is unknown, missing, there twice, or of a type that can't become that
+        SchemaError: A column is unknown, missing, duplicated, or of a type that can't become that
             of the queue; names all such columns.
         MessageError: A value does not fit; names the column, both types and the first row.
     """
@@ -123,7 +123,7 @@ def match(
 
     Returns:
         For each field that was found, its place among the names; and what is wrong: names that are
-        unknown or there twice, fields that are missing and not null.
+        unknown or duplicated, fields that are missing and not null.
     """
     if [field.name for field in fields] == list(names):
         return {name: at for at, name in enumerate(names)}, []

@@ -254,7 +254,7 @@ def _decoded(array: pa.DictionaryArray, field: pa.Field, path: str, exact: bool)
 
 @lru_cache(maxsize=256)
 def _is_checked(type_: pa.DataType) -> bool:
-    """Whether a writer's values of the type itself may not fit: dates, and nulls in them."""
+    """True if a writer's values of the type itself may not fit: dates, and nulls in them."""
     return type_ in _RANGES or any(
         not part.nullable or _is_checked(part.type) for part in parts(type_)
     )
@@ -382,7 +382,7 @@ def _any(flags: pa.Array) -> bool:
 
 
 def _is_outside(array: pa.Array) -> bool:
-    """Whether a date or an instant is before the year 1 or after 9999, or a time is none."""
+    """True if a date or instant is before the year 1 or after 9999, or a time is invalid."""
     if array.type not in _RANGES:
         return False
     plain, first, last = _RANGES[array.type]

@@ -167,7 +167,7 @@ def _with_all_fields(new: pa.DataType, old: pa.DataType) -> pa.DataType:
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether an atomic type has all values of another one, and more.
+    """True if an atomic type has all values of another one, and more.
 
     >>> is_wider(pa.int32(), pa.int64()), is_wider(pa.int64(), pa.float64())
     (True, False)

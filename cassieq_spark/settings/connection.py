@@ -231,7 +231,7 @@ class ConnectionOptions:
 
     @property
     def encrypted(self) -> bool:
-        """Whether the connections are encrypted."""
+        """True if the connections are encrypted."""
         files = (self.ssl_ca_file, self.ssl_cert_file, self.secure_connect_bundle)
         return self.ssl or any(file is not None for file in files)
 

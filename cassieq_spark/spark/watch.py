@@ -47,7 +47,7 @@ class Query(Protocol):
 
     @property
     def isActive(self) -> bool:
-        """Whether it runs."""
+        """True if the query runs."""
 
     @property
     def lastProgress(self) -> Any:
@@ -187,7 +187,7 @@ class BatchHistory:
 
     @property
     def lacks_figures(self) -> bool:
-        """Whether Spark reports the last batch, but no figures of its sources."""
+        """True if Spark reports the last batch, but no figures of its sources."""
         return any(each.backlog is None for each in self.gauges)
 
     def _gauge(self, number: int, now: Progress) -> Gauge:
@@ -340,7 +340,7 @@ def _screen() -> Iterator[_Show]:
 
 
 def _is_notebook() -> bool:
-    """Whether a kernel of IPython runs us; looks without importing it."""
+    """True if a kernel of IPython runs us; looks without importing it."""
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return hasattr(get_shell() if get_shell else None, "kernel")
 

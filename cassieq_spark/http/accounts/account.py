@@ -89,7 +89,7 @@ class AccountKey:
     created_at: datetime | None = None
 
     def runs(self, now: datetime) -> bool:
-        """Whether it has not expired."""
+        """True if the key has not expired."""
         return self.expires_at is None or now < self.expires_at
 
 

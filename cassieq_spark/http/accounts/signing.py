@@ -80,7 +80,7 @@ class Permission:
         )
 
     def runs(self, now: datetime) -> bool:
-        """Whether it has begun and not ended."""
+        """True if the permission has begun, and has not ended."""
         return (self.start is None or self.start < now) and (self.end is None or now < self.end)
 
 
@@ -173,12 +173,12 @@ def signature(key: str, text: bytes) -> str:
 
 
 def is_signature(given: str, key: str, text: bytes) -> bool:
-    """Whether a text was signed with a key; in constant time."""
+    """True if a text was signed with a key; in constant time."""
     return same(given, signature(key, text))
 
 
 def is_recent(at: datetime, now: datetime, skew: timedelta) -> bool:
-    """Whether two times differ by less than ``skew``."""
+    """True if two times differ by less than ``skew``."""
     return abs(at - now) < skew
 
 
@@ -318,7 +318,7 @@ def encoded(digest: bytes) -> str:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two secrets are equal; in constant time."""
+    """True if two secrets are equal; in constant time."""
     return hmac.compare_digest(one.encode(), other.encode())
 
 

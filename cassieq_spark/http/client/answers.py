@@ -122,12 +122,12 @@ def nothing(_: httpx.Response) -> None:
 
 @from_gateway
 def is_created(answer: httpx.Response) -> bool:
-    """Whether a queue was created; False if it exists."""
+    """True if the queue was created; False if it already existed."""
     return answer.status_code == httpx.codes.CREATED
 
 
 def is_deleted(answer: httpx.Response) -> bool:
-    """Whether a group was deleted; False if there was none."""
+    """True if the group was deleted; False if there was none."""
     if answer.status_code == _MISSING and _told(answer).get("group"):
         return False
     checked(answer)

@@ -91,7 +91,7 @@ class Grant:
         return cls(key.name, rights, limited, scope=scope_of(key, permission))
 
     def covers(self, queue: str | None) -> bool:
-        """Whether it allows a queue, named without the account; None: all queues."""
+        """True if the grant extends to a queue, named without the account; None: to all queues."""
         return all(queue == each for each in self.queues)
 
 

@@ -158,14 +158,14 @@ def check_headers(column: pa.ChunkedArray, most: int) -> None:
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Whether values of a type are texts or bytes, perhaps shared by a dictionary or as views."""
+    """True if values of a type are texts or bytes, perhaps shared by a dictionary or as views."""
     if pa.types.is_dictionary(kind):
         return is_bytes(kind.value_type)
     return kind in TEXTS or kind in _VIEWS
 
 
 def is_headers(kind: pa.DataType) -> bool:
-    """Whether values of a type are headers."""
+    """True if values of a type are headers."""
     return pa.types.is_map(kind) and {kind.key_type, kind.item_type} <= TEXTS
 
 

@@ -56,7 +56,7 @@ class PopReceipts:
         return receipt
 
     def _made(self, plain: bytes, seal: bytes) -> bool:
-        """Whether a gateway with one of the secrets made it."""
+        """True if a gateway with one of the secrets made it."""
         for key in self._keys:  # noqa: SIM110 (any() costs as much as the MAC)
             if hmac.compare_digest(seal, _seal(key, plain)):
                 return True

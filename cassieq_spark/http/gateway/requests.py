@@ -109,11 +109,11 @@ class Call:
             raise RefusedError(str(error), status) from error
 
     def may(self, right: Right) -> bool:
-        """Whether the sender has another right, too."""
+        """True if the sender has another right, too."""
         return self.grant is None or right in self.grant.rights
 
     def covers(self, queue: str) -> bool:
-        """Whether the sender's rights extend to another queue, named without the account."""
+        """True if the sender's rights extend to another queue, named without the account."""
         return self.grant is None or self.grant.covers(queue)
 
     def json(self, model: type[P]) -> P:

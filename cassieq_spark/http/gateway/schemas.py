@@ -262,13 +262,13 @@ class PositionParameters(Payload):
 
 
 class ForceParameters(Payload):
-    """Whether to disregard consumers."""
+    """Parameters of a change that may disregard consumers."""
 
     force: Force = False
 
 
 class DeleteParameters(Payload):
-    """Whether to disregard consumers; by default, as in CassieQ."""
+    """The same, which disregards consumers by default, as in CassieQ."""
 
     force: Force = True
 

@@ -94,7 +94,7 @@ def _check_columns(columns: pa.Schema, given: pa.Schema) -> None:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether each value of a type has bytes of its own."""
+    """True if each value of a type has bytes of its own."""
     if of.is_list(kind) or of.is_large_list(kind):
         return _is_plain(kind.value_type)
     if of.is_map(kind):
@@ -109,7 +109,7 @@ def _is_atomic(kind: pa.DataType) -> bool:
 
 
 def _has_same_parts(field: pa.Field, wanted: pa.DataType | None) -> bool:
-    """Whether all values within lists, maps and structs are of the queue's types.
+    """True if all values within lists, maps and structs are of the queue's types.
 
     A column or a field that the queue does not have passes: it is not converted, but refused by
     its name.

@@ -181,6 +181,6 @@ class Body:
 
 
 def has_body(request: Request) -> bool:
-    """Whether a request announces a body."""
+    """True if a request announces a body."""
     headers = dict(request.scope["headers"])
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers

@@ -82,7 +82,7 @@ def validate_published(
             beside those of the schema are checked: key, headers and time.
 
     Raises:
-        SchemaError: ``value`` is missing, or a column is unknown, there twice, of another type, or
+        SchemaError: ``value`` is missing, or a column is unknown, duplicated, of another type, or
             contradicts another one or the queue; names all problems.
     """
     if not has_schema and {name for name, _ in fields} >= _OF_A_READ:
@@ -109,7 +109,7 @@ def validate_published(
 
 
 def is_special(name: str) -> bool:
-    """Whether a column says how a message is put into a queue with a schema."""
+    """True if a column says how a message is put into a queue with a schema."""
     return name.lower() in _SPECIAL
 
 
@@ -121,7 +121,7 @@ def validate_settled(fields: Sequence[tuple[str, str]], operation: str) -> None:
         operation: What to do with the messages.
 
     Raises:
-        SchemaError: A column is missing, unknown, there twice or of another type; names all
+        SchemaError: A column is missing, unknown, duplicated or of another type; names all
             problems.
     """
     columns = {name: _COLUMNS[name] for name in _SETTLED[operation]}
@@ -146,7 +146,7 @@ def validate_replaced(fields: Sequence[tuple[str, str]], own: Sequence[str]) -> 
         The names of the columns that become columns of the queue.
 
     Raises:
-        SchemaError: The receipt is missing or there twice, or a column has another type; names all
+        SchemaError: The receipt is missing or duplicated, or a column has another type; names all
             problems.
     """
     source = receipt_source([name for name, _ in fields], own)

@@ -42,7 +42,7 @@ def query_and_batch() -> tuple[str | None, str | None]:
 
 
 def is_in_batch() -> bool:
-    """Whether this task is part of a micro-batch, or of a write inside ``foreachBatch``.
+    """True if this task is part of a micro-batch, or of a write inside ``foreachBatch``.
 
     False over Spark Connect, and possibly in a thread that the function of ``foreachBatch`` has
     started, as Spark does not tell it there.

@@ -40,7 +40,7 @@ class Offset:
 
     @property
     def is_redelivery(self) -> bool:
-        """Whether the batch had messages that had been handed out before."""
+        """True if the batch had messages that had been handed out before."""
         return any(each.deliveries > 1 for each in self.leased)
 
 
@@ -150,7 +150,7 @@ def leases_of(values: Mapping[str, Any]) -> list[tuple[QueueId, str, UUID]]:
 
 
 def is_of_several(values: Mapping[str, Any]) -> bool:
-    """Whether `join_partitions` made the offset."""
+    """True if `join_partitions` made the offset."""
     return values.get("v") == _OF_SEVERAL
 
 

@@ -75,7 +75,7 @@ class NodeClocks:
         self._outvoted -= {address}
 
     def knows_another(self, address: str) -> bool:
-        """Whether the clock of any other node was seen lately."""
+        """True if the clock of any other node was seen lately."""
         return bool(self._lately() - {address})
 
     def ahead(self, address: str) -> timedelta:

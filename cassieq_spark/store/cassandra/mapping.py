@@ -142,7 +142,7 @@ def fate_of(error: BaseException, request: Request) -> Fate:
 
 
 def is_repeatable(error: BaseException, request: Request) -> bool:
-    """Whether to send a request again: it was not carried out, or may be carried out twice."""
+    """True if a request can be repeated: it was not carried out, or may be carried out twice."""
     fate = fate_of(error, request)
     return fate is Fate.NOT_CARRIED_OUT or (
         fate is Fate.UNKNOWN and request in (Request.READ, Request.WRITE)

@@ -57,17 +57,17 @@ class Difference:
 
     @property
     def lacks_version(self) -> bool:
-        """Whether no version is recorded."""
+        """True if no version is recorded."""
         return self.version is None
 
     @property
     def is_newer(self) -> bool:
-        """Whether the tables have a later version than this release."""
+        """True if the tables have a later version than this release."""
         return self.version is not None and self.version > KNOWN_VERSION
 
     @property
     def is_older(self) -> bool:
-        """Whether the tables have an earlier version than this release."""
+        """True if the tables have an earlier version than this release."""
         return self.version is not None and self.version < KNOWN_VERSION
 
     @property
