@@ -1,4 +1,4 @@
-"""Checks arguments of the public API before anything is touched. Pure.
+"""Checks arguments of the public API before anything is touched.
 
 Checks return a value of exactly the type, not of a subclass, which may behave in its own way.
 """

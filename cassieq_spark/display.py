@@ -1,4 +1,4 @@
-"""How objects look in a REPL and in a notebook: one renderer for text and one for HTML. Pure.
+"""How objects look in a REPL and in a notebook: one renderer for text and one for HTML.
 
 Keys, values, headers, names and reasons are stored by others. So each value becomes printable
 characters here, is cut, and in HTML is escaped; nothing else goes into what is shown.

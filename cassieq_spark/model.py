@@ -1,4 +1,4 @@
-"""The words of the glossary as values: ranges, blocks, chunks, queues. Pure."""
+"""The words of the glossary as values: ranges, blocks, chunks, queues."""
 
 from __future__ import annotations
 

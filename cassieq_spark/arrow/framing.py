@@ -1,4 +1,4 @@
-"""The layout of a chunk's messages as bytes, and the checks that keep crafted bytes out. Pure.
+"""The layout of a chunk's messages as bytes, and the checks that keep crafted bytes out.
 
 A frame is a header of fixed length and a body: buffers one after the other, whose lengths follow
 from the counts in the header. So a reader knows all lengths and refuses frames that are too large

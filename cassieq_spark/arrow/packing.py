@@ -1,4 +1,4 @@
-"""Parts of frames: buffers of Arrow, checksums, and bodies compressed and unpacked. Pure."""
+"""Parts of frames: buffers of Arrow, checksums, and bodies compressed and unpacked."""
 
 from __future__ import annotations
 

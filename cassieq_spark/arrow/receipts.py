@@ -1,4 +1,4 @@
-"""Receipts: text that names one delivered message under one lease. Pure."""
+"""Receipts: text that names one delivered message under one lease."""
 
 from __future__ import annotations
 

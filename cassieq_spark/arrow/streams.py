@@ -1,4 +1,4 @@
-"""The size that an Arrow IPC stream declares, read before any of it is decompressed. Pure.
+"""The size that an Arrow IPC stream declares, read before any of it is decompressed.
 
 A buffer may be compressed a million to one. It declares its decompressed length, and Arrow
 allocates that much before it decompresses anything. So a program that reads streams from

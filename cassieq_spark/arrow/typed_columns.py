@@ -1,4 +1,4 @@
-"""Columns of typed chunks as bytes, by their types, and back. Pure.
+"""Columns of typed chunks as bytes, by their types, and back.
 
 A column is a tree of nodes, one for each level of its type. What is stored of a node has three
 parts, each of which is left out if it says nothing:

@@ -1,4 +1,4 @@
-"""The layout of a typed chunk as bytes, and the checks that keep crafted bytes out. Pure.
+"""The layout of a typed chunk as bytes, and the checks that keep crafted bytes out.
 
 A frame is a header of fixed length, a directory, and a section for each column, compressed by
 itself. So a reader decompresses only the columns that it wants. The directory has an entry for

@@ -1,4 +1,4 @@
-"""Numbers of typed columns as bytes, and back: the parts of which `typed_columns` is made. Pure.
+"""Numbers of typed columns as bytes, and back: the parts of which `typed_columns` is made.
 
 Numbers are stored by how far they are above the smallest of them, in as few bytes as that needs;
 instants, where possible, in multiples of a millisecond or a second. Offsets are stored as the

@@ -80,7 +80,7 @@ class Target:
 def choose(
     values: Mapping[str, Any], named_by: Callable[[str], str | None], running: Running | None
 ) -> tuple[dict[str, Any], str | None]:
-    """Which Cassandra these settings mean. Pure.
+    """Which Cassandra these settings mean.
 
     Args:
         values: Settings of `ConnectionOptions`, by attribute.

@@ -222,13 +222,13 @@ class HeldMessages:
             self._done[message.receipt] = message
 
     def fail(self, messages: Sequence[Message], *, delay: timedelta) -> None:
-        """Release messages that could not be processed. An LWT for each lease."""
+        """Release messages that could not be processed. One LWT per lease."""
         for each in messages:
             self._open.pop(each.receipt, None)
         self._count(self._client.release(*messages, delay=delay))
 
     def settle(self) -> None:
-        """Settle what is done. An LWT for each lease; none if nothing is.
+        """Settle what is done. One LWT per lease; none if nothing is.
 
         What is to be released is held until `finish`: it would be received again.
         """
@@ -262,7 +262,7 @@ class HeldMessages:
     def finish(self) -> None:
         """Settle what is done; what nobody has seen goes back, and does not count as delivered.
 
-        An LWT for each lease, or two.
+        One LWT per lease, or two.
         """
         try:
             self.settle()

@@ -106,7 +106,7 @@ def layout(
     numeric: Sequence[bool],
     width: int | None,
 ) -> list[list[str]]:
-    """The lines of the titles, and those of each row. Pure.
+    """The lines of the titles, and those of each row.
 
     Args:
         columns: The columns.

@@ -179,7 +179,7 @@ def _watch(
 
 
 def press(view: TopView, key: str, width: int, room: int) -> TopView:
-    """How the lines are looked at after a key; `settled_view` keeps it within the lines. Pure.
+    """How the lines are looked at after a key; `settled_view` keeps it within the lines.
 
     Args:
         view: How they were.
@@ -211,7 +211,7 @@ def press(view: TopView, key: str, width: int, room: int) -> TopView:
 
 
 def settled_view(view: TopView, count: int, room: int) -> TopView:
-    """The view, scrolled no further than there are lines. Pure."""
+    """The view, scrolled no further than there are lines."""
     return replace(view, first=max(0, min(view.first, count - room)))
 
 

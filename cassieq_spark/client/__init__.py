@@ -2,7 +2,7 @@
 
     put: values -> Arrow batches -> block -> publish (1 LWT for each call, or producer's batch)
     receive: lease (1 LWT; none if nothing is there) -> find -> fetch -> messages with receipts
-    settle: receipts -> ranges by lease -> settlement (1 LWT for each lease)
+    settle: receipts -> ranges by lease -> settlement (1 LWT per lease)
     exchange: receipts of one group, whatever leases, and the next lease (1 LWT for all of it)
 
 | event | result |

@@ -509,7 +509,7 @@ class Client:
     # -- settling ---------------------------------------------------------------------------------
 
     def ack(self, *messages: Message | str) -> list[str]:
-        """Settle messages: they are done. One LWT for each lease, and a few reads.
+        """Settle messages: they are done. One LWT per lease, and a few reads.
 
         Threads of this process that receive or settle for the group at that moment share the LWT.
 
@@ -544,7 +544,7 @@ class Client:
         return self._settle(messages, Action("extend", by))
 
     def reject(self, *messages: Message | str, reason: str) -> list[str]:
-        """Dead-letter messages, however often they were delivered. Three LWTs for each lease.
+        """Dead-letter messages, however often they were delivered. Three LWTs per lease.
 
         See `ack`. The messages are dropped if the queue has no dead-letter queue. Of ``reason``,
         which readers of the dead letters see, the first thousand characters are kept.

@@ -227,7 +227,7 @@ class Exchange(StaysHere):
     def give_back(self, messages: Sequence[Message]) -> None:
         """Give back messages that nobody has seen: due at once, and not counted as delivered (I8).
 
-        One LWT and two reads for each lease, and a read of the queue. For any thread.
+        One LWT and two reads per lease, and a read of the queue. For any thread.
 
         Raises:
             MessageError: They are no messages that were received.

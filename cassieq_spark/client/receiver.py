@@ -450,7 +450,7 @@ def _monotons_of(handed: Any) -> Ranges:
 
 
 def longest_pause(partitions: int) -> float:
-    """Longest time between two looks at a queue that has nothing, in seconds. Pure.
+    """Longest time between two looks at a queue that has nothing, in seconds.
 
     >>> longest_pause(1), longest_pause(16)
     (0.75, 2.0)
@@ -459,7 +459,7 @@ def longest_pause(partitions: int) -> float:
 
 
 def own_first(share: Collection[int], partitions: int, *, turn: int) -> list[int]:
-    """All partitions, those of a share first; another one begins at each turn. Pure.
+    """All partitions, those of a share first; another one begins at each turn.
 
     >>> own_first({1, 3}, 4, turn=2)
     [3, 1, 2, 0]

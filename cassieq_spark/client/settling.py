@@ -1,4 +1,4 @@
-"""Messages are settled by their receipts: one LWT for each lease."""
+"""Messages are settled by their receipts: one LWT per lease."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def settle_all(
 ) -> list[str]:
     """Settle messages in the same way; see `settle_each`.
 
-    A read for each queue, and for each lease an LWT and two reads.
+    A read for each queue, and per lease an LWT and two reads.
     """
     return settle_each(store, leases, settling(settlement_of), rounds)
 

@@ -1,4 +1,4 @@
-"""Where the shapes of charts are, in the units of their picture; templates draw them. Pure.
+"""Where the shapes of charts are, in the units of their picture; templates draw them.
 
 | chart | shows |
 |---|---|

@@ -1,4 +1,4 @@
-"""What the console has read of a queue over the last hours, and the rates that follow. Pure.
+"""What the console has read of a queue over the last hours, and the rates that follow.
 
 A *track* is a figure over time: exact where it was read, and a straight line between two readings.
 So the messages of a bin of a chart are the difference of two points of a track.

@@ -210,7 +210,7 @@ def stands_of(looked: Looked, partition: int, monoton: int) -> list[Stand]:
 
 
 def stand_of(group: str, state: GroupState, monoton: int) -> Stand:
-    """Where a message stands in a group. Pure."""
+    """Where a message stands in a group."""
     for slot in state.slots:
         if monoton in slot.monotons:
             kind = "leased" if slot.due_at >= state.now else "due"

@@ -1,4 +1,4 @@
-"""How the console writes figures, instants and a stranger's bytes. Pure.
+"""How the console writes figures, instants and a stranger's bytes.
 
 Every text that a template puts out goes through `shown`: what cannot be seen, or would turn other
 text round, is spelled out. The templates escape it; nothing here makes markup.

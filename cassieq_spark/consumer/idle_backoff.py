@@ -91,7 +91,7 @@ class IdleBackoff:
 
 
 def pause_after(idle: timedelta, partitions: int = 1) -> timedelta:
-    """How long to wait after a time without messages. Pure.
+    """How long to wait after a time without messages.
 
     >>> pause_after(timedelta(seconds=1)).total_seconds()
     0.2
@@ -101,7 +101,7 @@ def pause_after(idle: timedelta, partitions: int = 1) -> timedelta:
 
 
 def may_have(state: GroupState, pointer: int, stop: int, elapsed: timedelta) -> bool:
-    """True if a group that had nothing to hand out may have something now. Pure.
+    """True if a group that had nothing to hand out may have something now.
 
     It does not see messages that others have put back since.
 

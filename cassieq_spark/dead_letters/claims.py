@@ -143,7 +143,7 @@ def claim(
 def plan_claim(
     state: GroupState, monotons: Ranges, lease: UUID, length: timedelta | None
 ) -> tuple[Ranges, tuple[Op, ...]]:
-    """Plan to claim messages beyond the pointer and in waiting rows. Pure.
+    """Plan to claim messages beyond the pointer and in waiting rows.
 
     The other messages of these rows, and those that the pointer passes, go to new waiting rows:
     one for those within the window, one for those below, one for those above. Even if the messages

@@ -1,4 +1,4 @@
-"""Turns messages of one queue into those of another, to dead-letter or redrive them. Pure."""
+"""Turns messages of one queue into those of another, to dead-letter or redrive them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The headers of dead letters; filters and groups of dead letters. Pure."""
+"""The headers of dead letters; filters and groups of dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a group's state: operations on it, and the state after them. Pure."""
+"""Changes of a group's state: operations on it, and the state after them."""
 
 from __future__ import annotations
 

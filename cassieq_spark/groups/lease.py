@@ -1,4 +1,4 @@
-"""What a reader asks for, and what it gets by one compare-and-set. Pure."""
+"""What a reader asks for, and what it gets by one compare-and-set."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def _read_written(store: TimedRows, partition: Partition, window: int) -> dict[U
 
 
 def share_of(reader: UUID, readers: Collection[UUID], partitions: int) -> frozenset[int]:
-    """The partitions that a reader takes: every k-th, if there are k readers. Pure.
+    """The partitions that a reader takes: every k-th, if there are k readers.
 
     >>> first, second = UUID(int=1), UUID(int=2)
     >>> sorted(share_of(second, [second, first], 5))

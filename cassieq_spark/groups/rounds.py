@@ -253,7 +253,7 @@ class Round:
 
 
 def plan_round(state: GroupState, changes: Sequence[Change], blocks: Blocks = ()) -> Round:
-    """Plan changes, one after the other, as many as fit. Pure.
+    """Plan changes, one after the other, as many as fit.
 
     Args:
         state: The group as read, with all that each of the changes needs.

@@ -1,4 +1,4 @@
-"""Settling messages of a lease: which leave their slot, and where they go. Pure."""
+"""Settling messages of a lease: which leave their slot, and where they go."""
 
 from __future__ import annotations
 

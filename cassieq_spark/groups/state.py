@@ -1,4 +1,4 @@
-"""The rows of a group's state as values, and the columns that they are written to. Pure."""
+"""The rows of a group's state as values, and the columns that they are written to."""
 
 from __future__ import annotations
 

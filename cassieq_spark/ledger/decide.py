@@ -1,4 +1,4 @@
-"""Decides how a publish, or a change of the groups, changes the ledger. Pure."""
+"""Decides how a publish, or a change of the groups, changes the ledger."""
 
 from __future__ import annotations
 

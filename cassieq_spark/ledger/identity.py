@@ -1,4 +1,4 @@
-"""What tells a batch of a sink from another batch of its number: its plan, or its content. Pure.
+"""What tells a batch of a sink from another batch of its number: its plan, or its content.
 
 A micro-batch is the same batch as long as Spark runs it by the same plan, whatever rows a replay
 has: Spark's contract is that a sink skips a batch that it has. Where the plan is not known, the

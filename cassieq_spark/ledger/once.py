@@ -136,7 +136,7 @@ def claim(
     now: datetime,
     fence: datetime,
 ) -> Publication | TooLate:
-    """Let a publication mark its name, unless the attempt is too old. Pure.
+    """Let a publication mark its name, unless the attempt is too old.
 
     I4, I9: suppose that another attempt has published under the name meanwhile. If it did so after
     head and name were read, it has moved `next`, and this publication is refused. If it did so

@@ -1,4 +1,4 @@
-"""The rows of a ledger as values, and the operations that write them. Pure."""
+"""The rows of a ledger as values, and the operations that write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a lock as values, and which ticket may enter. Pure."""
+"""The rows of a lock as values, and which ticket may enter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of ``cassieq top``, with rates from two readings of all queues. Pure."""
+"""The lines of ``cassieq top``, with rates from two readings of all queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All metrics: name, meaning, labels and value. Pure.
+"""All metrics: name, meaning, labels and value.
 
 A test compares the tables of docs/monitoring.md with `EXPORTED` and `OF_QUERIES`.
 """

@@ -159,7 +159,7 @@ class _Looking:
 
 
 def aged(snapshot: QueueSnapshot, by: timedelta) -> QueueSnapshot:
-    """The same figures a while later, if nothing has happened: only ages grow. Pure."""
+    """The same figures a while later, if nothing has happened: only ages grow."""
     return replace(
         snapshot,
         stats=_aged_stats(snapshot.stats, by),

@@ -1,6 +1,6 @@
 """From a load to machines: partitions, nodes, disks and networks of Cassandra, executors of Spark.
 
-Pure. Every figure is a line that says what it follows from, and whether it was measured.
+Every figure is a line that says what it follows from, and whether it was measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rates, sizes, lengths of time and shares as people write them, and as a plan shows them. Pure.
+"""Rates, sizes, lengths of time and shares as people write them, and as a plan shows them.
 
 5m, 100/m and 64k are here what they are to other commands: 64k is 64 KiB. But kB, MB, GB and TB
 are powers of 1000, as of disks.

@@ -1,4 +1,4 @@
-"""Which partition of its queue a message goes to. Pure.
+"""Which partition of its queue a message goes to.
 
 The partition of a message with a key is MurmurHash3 (x86, 32 bits, seed 0) of the bytes of the
 key, text as UTF-8, as an unsigned number, modulo the number of partitions. So programs in any

@@ -189,7 +189,7 @@ def plan_due_now(
     *,
     at_once: int | None = _ROWS_AT_ONCE,
 ) -> DueNow:
-    """Plan which messages to make due, of ``at_once`` rows at the most. Pure.
+    """Plan which messages to make due, of ``at_once`` rows at the most.
 
     The holder of a lease may be alive, and count the lease by a clock that is right. If the clock
     that was ahead has granted the lease, it tells how long it was to last; if it has extended it,
@@ -219,7 +219,7 @@ def plan_due_now(
 
 
 def seems_ahead(state: GroupState, lease: timedelta) -> int:
-    """How many messages were handed out by a clock that was ahead of this one. Pure.
+    """How many messages were handed out by a clock that was ahead of this one.
 
     Args:
         lease: How long a lease lasts.

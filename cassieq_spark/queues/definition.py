@@ -1,4 +1,4 @@
-"""Checks definitions of queues. Pure."""
+"""Checks definitions of queues."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def read_stats(store: Store, queue: QueueDefinition) -> QueueStats:
 
 
 def sum_of(queue: QueueDefinition, partitions: Sequence[QueueStats]) -> QueueStats:
-    """The figures of a queue, given those of all its partitions in order. Pure."""
+    """The figures of a queue, given those of all its partitions in order."""
     if queue.on_dead is OnDead.STOP:
         partitions = [_with_stopped(each) for each in partitions]
     if queue.partitions == 1:

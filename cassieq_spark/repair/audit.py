@@ -77,7 +77,7 @@ def audit_step(context: Context, queue: QueueDefinition, scanned: Scanned | None
 
 
 def compare(blocks: Sequence[LedgerBlock], runs: Iterable[Run], within: Range) -> list[Finding]:
-    """Compare the ledger with what is stored. Pure.
+    """Compare the ledger with what is stored.
 
     Args:
         blocks: The blocks of the ledger.

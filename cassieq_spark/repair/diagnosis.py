@@ -1,4 +1,4 @@
-"""The findings of the audit: what happened, which groups need the messages, what to do. Pure."""
+"""The findings of the audit: what happened, which groups need the messages, what to do."""
 
 from __future__ import annotations
 

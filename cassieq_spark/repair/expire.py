@@ -139,7 +139,7 @@ def _plan(  # noqa: PLR0913 (what is there, what is too old, for which groups)
     max_deliveries: int,
     token: UUID,
 ) -> _Expiry:
-    """Plan the expiry of messages that became visible before ``skip_before``. Pure.
+    """Plan the expiry of messages that became visible before ``skip_before``.
 
     ``blocks`` are those from the floor on that were published before ``skip_before``; ``stop`` is
     the ledger's ``next``; ``token`` goes into the slots that are emptied.

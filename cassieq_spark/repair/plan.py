@@ -1,4 +1,4 @@
-"""Plans what to finalise, fence and clean, and tells how old blocks are. Pure."""
+"""Plans what to finalise, fence and clean, and tells how old blocks are."""
 
 from __future__ import annotations
 

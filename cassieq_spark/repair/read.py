@@ -201,7 +201,7 @@ def read_ledger(ledger: Ledger) -> tuple[LedgerHead, list[LedgerBlock]]:
 
 
 def missing_rows(blocks: Iterable[LedgerBlock], within: Range) -> Ranges:
-    """The monotons of ``within`` for which the ledger has no row (I1). Pure."""
+    """The monotons of ``within`` for which the ledger has no row (I1)."""
     return Ranges.of(within) - Ranges.of(*(block.monotons for block in blocks))
 
 

@@ -112,7 +112,7 @@ def redeliver_step(
 
 
 def _find_dead(state: GroupState, queue: QueueDefinition) -> list[Slot | Waiting]:
-    """The dead messages that no reader has taken for a while. Pure."""
+    """The dead messages that no reader has taken for a while."""
     late = state.sure_now - GRACE
     given_up = state.sure_now - max(PATIENCE, _LEASES * queue.lease)
     slots = [

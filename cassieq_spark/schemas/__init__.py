@@ -1,4 +1,4 @@
-"""Schemas of queues: what columns their messages have, and how columns become others. Pure.
+"""Schemas of queues: what columns their messages have, and how columns become others.
 
 | module            | what it decides                                                           |
 |-------------------|---------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""Arrow tables of writers as the columns of a queue: by name, and only if each value fits. Pure.
+"""Arrow tables of writers as the columns of a queue: by name, and only if each value fits.
 
 Which type may become which other one follows Spark's ANSI store assignment. Values are judged more
 strictly, as nothing may be lost on the way to a reader: a fraction does not become an integer, and

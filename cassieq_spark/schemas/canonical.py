@@ -1,4 +1,4 @@
-"""The Arrow types that a queue's columns may have, and the names that Spark has for them. Pure.
+"""The Arrow types that a queue's columns may have, and the names that Spark has for them.
 
 They are the types that PySpark's ``toArrow`` gives. Another Arrow type counts as one of them if
 that type has all of its values, or if values that it lacks are found later: a ``large_string``

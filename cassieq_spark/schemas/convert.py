@@ -1,4 +1,4 @@
-"""Arrow columns of one type as columns of another, if each value fits. Pure.
+"""Arrow columns of one type as columns of another, if each value fits.
 
 Columns are converted as a whole. Only if one does not fit, the row and the value are looked for.
 """

@@ -1,4 +1,4 @@
-r"""Schemas as text: Spark's DDL, and the list of versions that the queue's row stores. Pure.
+r"""Schemas as text: Spark's DDL, and the list of versions that the queue's row stores.
 
 The grammar is that of Spark's ``StructType.fromDDL``, and wider in two places: elements of arrays
 and values of maps may be ``not null``, for which Spark has no DDL, and the whole may stand in

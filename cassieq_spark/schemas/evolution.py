@@ -1,4 +1,4 @@
-"""Changes of a schema: which ones are safe, and how one version is read as another one. Pure.
+"""Changes of a schema: which ones are safe, and how one version is read as another one.
 
 Columns and fields are identified by their names. A change is safe if readers of each version can
 read what writers of the others write, as long as the values fit. So a column that a version lacks

@@ -1,4 +1,4 @@
-"""Python dicts and JSON objects as the columns of a queue; `to_rows` writes both. Pure.
+"""Python dicts and JSON objects as the columns of a queue; `to_rows` writes both.
 
 Dicts and JSON take the values that `assign` takes, and refuse others with the same errors. In JSON
 

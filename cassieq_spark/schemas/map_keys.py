@@ -1,4 +1,4 @@
-"""Keys that a map has twice: Arrow can hold them; Python and Spark can't. Pure.
+"""Keys that a map has twice: Arrow can hold them; Python and Spark can't.
 
 Spark refuses them by default (``spark.sql.mapKeyDedupPolicy``). As in Spark, zeros of both signs
 are the same key, and so are all NaNs.

@@ -1,4 +1,4 @@
-"""The index of a pandas DataFrame as plain columns: Arrow has parts of it as metadata only. Pure.
+"""The index of a pandas DataFrame as plain columns: Arrow has parts of it as metadata only.
 
 pandas describes the index of a DataFrame in the metadata of the Arrow schema. A RangeIndex has no
 column at all. An index that is called like a column, or has no name, has a column with another

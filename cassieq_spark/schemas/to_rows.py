@@ -1,4 +1,4 @@
-"""The columns of a queue as Python dicts and JSON objects; `from_rows` reads both. Pure."""
+"""The columns of a queue as Python dicts and JSON objects; `from_rows` reads both."""
 
 from __future__ import annotations
 

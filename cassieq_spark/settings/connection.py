@@ -1,4 +1,4 @@
-"""The settings of a connection to Cassandra, as one value that is sent to executors. Pure."""
+"""The settings of a connection to Cassandra, as one value that is sent to executors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a field of a dataclass declares a setting, and how values are read by its declaration. Pure.
+"""How a field of a dataclass declares a setting, and how values are read by its declaration.
 
 From one declaration follow the Spark option, the flag of ``cassieq`` and of the repair job, the
 key in a configuration file, the environment variable, their errors, and the pages docs/options.md

@@ -1,4 +1,4 @@
-"""The limits of the HTTP gateway, and the quotas of its accounts. Pure."""
+"""The limits of the HTTP gateway, and the quotas of its accounts."""
 
 from __future__ import annotations
 

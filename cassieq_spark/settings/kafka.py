@@ -1,4 +1,4 @@
-"""What the options of Spark's Kafka source and sink are called here. Pure.
+"""What the options of Spark's Kafka source and sink are called here.
 
 Errors for unknown options and a table of docs/migrating.md come from here.
 """

@@ -1,4 +1,4 @@
-"""Kinds of values: how each kind is named, read and written. Pure."""
+"""Kinds of values: how each kind is named, read and written."""
 
 from __future__ import annotations
 

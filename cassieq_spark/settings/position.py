@@ -1,4 +1,4 @@
-"""Where a consumer group or a batch read begins: a value, and its text. Pure."""
+"""Where a consumer group or a batch read begins: a value, and its text."""
 
 from __future__ import annotations
 

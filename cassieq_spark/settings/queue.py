@@ -1,4 +1,4 @@
-"""The settings of a queue, each declared once: its names, its plain value, its meaning. Pure.
+"""The settings of a queue, each declared once: its names, its plain value, its meaning.
 
 `QueueDefinition` has the values. From `QUEUE_SETTINGS` follow the columns of a queue's row, what
 the gateway answers and its client reads, what commands show, and the view ``queues``.

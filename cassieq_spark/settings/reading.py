@@ -1,4 +1,4 @@
-"""The options of reading. Pure."""
+"""The options of reading."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def check_secret(what: str, text: str) -> None:
 
 
 def check_reference(what: str, text: str) -> None:
-    """Refuse a text that is not a reference, where the secret itself is not allowed. Pure.
+    """Refuse a text that is not a reference, where the secret itself is not allowed.
 
     Raises:
         OptionError: It is not a reference. The text is not shown, as it may be the secret.

@@ -1,4 +1,4 @@
-"""What the options of Spark's reader and writer share, and how both are read. Pure."""
+"""What the options of Spark's reader and writer share, and how both are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of writing. Pure."""
+"""The options of writing."""
 
 from __future__ import annotations
 

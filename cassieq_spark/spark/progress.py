@@ -1,4 +1,4 @@
-"""The figures of queues in the progress of a streaming query. Pure."""
+"""The figures of queues in the progress of a streaming query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both stores refuse before they send or change anything, for every table. Pure.
+"""What both stores refuse before they send or change anything, for every table.
 
 So no value is written that could not be read again.
 """

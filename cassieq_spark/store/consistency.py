@@ -1,4 +1,4 @@
-"""The replication of a keyspace, and whether it fits the consistency level. Pure."""
+"""The replication of a keyspace, and whether it fits the consistency level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that can't be decoded: an `InvariantError` that names the row. Pure.
+"""Rows that can't be decoded: an `InvariantError` that names the row.
 
 We write no such row, but other programs, people and later releases may. A reader of many rows
 skips such a row and continues.

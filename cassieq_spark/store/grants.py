@@ -1,4 +1,4 @@
-"""The permissions that each kind of user needs in Cassandra, and no others. Pure."""
+"""The permissions that each kind of user needs in Cassandra, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract between the queue and the store that keeps it. Pure.
+"""The contract between the queue and the store that keeps it.
 
 The code above a store needs compare-and-set on one partition, reads of one partition, and bulk
 reads, writes and deletions of chunks. `MemoryStore` and `CassandraStore` pass the same conformance

@@ -1,4 +1,4 @@
-"""The tables, as ``schema.cql`` declares them: the keys of a row, and its other columns. Pure."""
+"""The tables, as ``schema.cql`` declares them: the keys of a row, and its other columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts, keys and rights as values, and the names of accounts and queues. Pure."""
+"""Accounts, keys and rights as values, and the names of accounts and queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The secret of the gateways, the keys derived from it, and what keys sign. Pure.
+"""The secret of the gateways, the keys derived from it, and what keys sign.
 
 Signed URLs are those of CassieQ.
 """

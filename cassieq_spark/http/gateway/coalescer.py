@@ -470,7 +470,7 @@ class Settlements:
     """Settles messages for requests. For one loop.
 
     Acks go with the next round of their group. Requests for any other action wait while a call of
-    the same group and action is under way, and share the next one: an LWT for each lease. Each
+    the same group and action is under way, and share the next one: an LWT per lease. Each
     request is told what became of its own receipts.
     """
 

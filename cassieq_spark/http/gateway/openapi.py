@@ -1,4 +1,4 @@
-"""The OpenAPI description of the declared endpoints. Pure."""
+"""The OpenAPI description of the declared endpoints."""
 
 from __future__ import annotations
 

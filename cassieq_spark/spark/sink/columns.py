@@ -1,4 +1,4 @@
-"""Which columns a DataFrame needs to be published, or to settle messages. Pure."""
+"""Which columns a DataFrame needs to be published, or to settle messages."""
 
 from __future__ import annotations
 

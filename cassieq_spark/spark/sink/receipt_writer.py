@@ -52,7 +52,7 @@ class TaskReceipts(WriterCommitMessage):
 
 
 class ReceiptWriter(Shipped, DataSourceArrowWriter):
-    """Settles messages by their receipts. One LWT for each lease.
+    """Settles messages by their receipts. One LWT per lease.
 
     A receipt is stale if its lease does not hold the message any more. Stale receipts are counted
     and logged, and change nothing.
@@ -95,7 +95,7 @@ class ReceiptWriter(Shipped, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Settle, or record the outcomes for the ack of the batch.
 
-        One LWT and two reads for each lease; three LWTs more if it has messages to replace.
+        One LWT and two reads per lease; three LWTs more if it has messages to replace.
 
         Raises:
             MessageError: A row replaces a message that another row names; nothing has changed.

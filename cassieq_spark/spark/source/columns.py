@@ -1,4 +1,4 @@
-"""Which columns a read of messages has. Pure."""
+"""Which columns a read of messages has."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ NO_METRICS = {
 
 
 def count_metrics(lease: Lease, end: int) -> dict[str, int]:
-    """The group's figures after a batch was leased; ``end`` is the ledger's ``next``. Pure.
+    """The group's figures after a batch was leased; ``end`` is the ledger's ``next``.
 
     A reader reads a hundred waiting rows; messages in further rows are not counted.
     """
@@ -51,7 +51,7 @@ def count_metrics(lease: Lease, end: int) -> dict[str, int]:
 
 
 def lowest_owed(lease: Lease, end: int) -> int | None:
-    """Lowest monoton that the group is owed, this batch included; None if none is. Pure."""
+    """Lowest monoton that the group is owed, this batch included; None if none is."""
     owed = [slot.monotons.start for slot in _not_acked(lease)]
     owed += [waiting.monotons.start for waiting in lease.state.waiting]
     owed += [each.monotons.start for each in lease.left]

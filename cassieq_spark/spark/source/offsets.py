@@ -1,4 +1,4 @@
-"""Offsets: the lease of a batch, as the JSON that Spark keeps in its log. Pure.
+"""Offsets: the lease of a batch, as the JSON that Spark keeps in its log.
 
 Spark compares offsets as text, so the keys are always in order. The offset before the first batch
 depends on the options only, since Spark asks for it twice and keeps neither answer.

@@ -286,7 +286,7 @@ def _next_look_at_others() -> float:
 
 
 def share_out(limit: int | None, wanted: Mapping[int, int | None]) -> dict[int, int | None]:
-    """Divide a limit of messages among partitions, by what each has. Pure.
+    """Divide a limit of messages among partitions, by what each has.
 
     A partition that needs less than its share leaves the rest to the others; each gets one message
     at least. A partition without known fresh messages may have messages that are due again, so it
@@ -313,7 +313,7 @@ def share_out(limit: int | None, wanted: Mapping[int, int | None]) -> dict[int, 
 
 
 def sum_of_reports(reports: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """The metrics of several partitions together. Pure."""
+    """The metrics of several partitions together."""
     names = sorted({name for each in reports for name in each})
     return {
         name: (max if name in _LARGEST else sum)(each[name] for each in reports if name in each)

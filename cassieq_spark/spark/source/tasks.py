@@ -1,4 +1,4 @@
-"""Cutting messages into Spark tasks. Pure."""
+"""Cutting messages into Spark tasks."""
 
 from __future__ import annotations
 

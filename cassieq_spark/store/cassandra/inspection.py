@@ -101,7 +101,7 @@ def read_purging(session: Session) -> dict[str, str | None]:
 
 
 def purging_warnings(settings: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Warnings of nodes that forget too early what LWTs have written. Pure.
+    """Warnings of nodes that forget too early what LWTs have written.
 
     >>> purging_warnings({"10.0.0.1": "gc_grace"})
     ()

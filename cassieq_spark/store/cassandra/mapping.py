@@ -1,4 +1,4 @@
-"""Translates the driver's errors into ours, which say whether the request was applied. Pure."""
+"""Translates the driver's errors into ours, which say whether the request was applied."""
 
 from __future__ import annotations
 

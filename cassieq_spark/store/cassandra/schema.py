@@ -40,7 +40,7 @@ Replication = str | Mapping[str, int] | None
 def schema_statements(
     keyspace: str, replication: Mapping[str, str | int], server_version: str
 ) -> list[str]:
-    """The statements that create a keyspace and its tables, in order. Pure.
+    """The statements that create a keyspace and its tables, in order.
 
     Args:
         keyspace: A valid keyspace name.

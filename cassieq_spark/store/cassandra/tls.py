@@ -49,7 +49,7 @@ def encryption(options: ConnectionOptions) -> dict[str, Any]:
 
 
 def advice(reason: str, options: ConnectionOptions) -> str:
-    """What to check if the connection fails. Pure.
+    """What to check if the connection fails.
 
     Args:
         reason: The error of the driver or OpenSSL.

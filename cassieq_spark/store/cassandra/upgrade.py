@@ -1,4 +1,4 @@
-"""The version of a keyspace's tables, what is missing, and the statements that add it. Pure.
+"""The version of a keyspace's tables, what is missing, and the statements that add it.
 
 The comment of one table records the version, as every role that may log in may read a comment. The
 version is raised only by changes that do not work with earlier releases: rows that they would
