@@ -169,8 +169,8 @@ def test_queues_need_no_queue(queue: QueueOnSpark):
 
     definition = queue.definition
     sizes = (definition.bucket_size, definition.chunk_size)
-    order = ("none", "continue")
-    settings = (definition.version, "active", *sizes, 60, 0, None, 1, *order, None, None, None)
+    order, periods = ("none", "continue"), (None, None)
+    settings = (definition.version, "active", 60, 0, None, 1, *order, *periods, *sizes, None)
     assert_df_equality(
         mine.drop("created_at"),
         expected(queue, "queues", (*settings, None)).drop("created_at"),
