@@ -384,10 +384,9 @@ class ConsumerGroup:
             QueueStateError: There is no such group.
         """
         for _ in attempts():
-            token = uuid4()
             state = self.read()
             plan = plan_keep_whole(state, lease)
-            if not plan.ops or self.carry_out(plan.ops, partial(was_settled, plan, lease, token)):
+            if not plan.ops or self.carry_out(plan.ops, partial(was_settled, plan, lease)):
                 return any(slot.monotons for slot in state.held_by(lease))
         raise ContentionError(f"{self}: lost the race to mark a batch again and again")
 

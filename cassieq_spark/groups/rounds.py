@@ -214,7 +214,7 @@ class Settling(Change):
 
     def was_applied(self, plan: SettlePlan, slots: Sequence[Slot], now: datetime | None) -> bool:
         """See `Change.was_applied`."""
-        return was_settled(plan, self.lease, self.token, slots, now)
+        return was_settled(plan, self.lease, slots, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -360,11 +360,9 @@ def plan_keep_whole(state: GroupState, lease: UUID) -> SettlePlan:
 
 
 def was_settled(
-    plan: SettlePlan, lease: UUID, token: UUID, slots: Sequence[Slot], now: datetime | None
+    plan: SettlePlan, lease: UUID, slots: Sequence[Slot], now: datetime | None
 ) -> bool:
-    """True if a plan of `plan_settle` was applied whose answer was lost."""
-    if any(slot.lease == token for slot in slots):
-        return True
+    """True if a plan of `plan_settle` was applied whose answer was lost; no slot has its token."""
     recorded = {(slot.number, slot.lease, slot.deliveries, slot.recorded) for slot in slots}
     for slot, text in plan.texts.items():
         if (slot.number, slot.lease, slot.deliveries, text) not in recorded:

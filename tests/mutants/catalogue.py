@@ -924,10 +924,9 @@ MUTANTS = (
     Mutant(
         "what frees a slot does not know its token again",
         "settle",
-        "groups/settle.py",
-        "    if any(slot.lease == token for slot in slots):\n",
-        "    if False:\n",
-        _EXCHANGED,
+        "groups/rounds.py",
+        "        if any(slot.lease in self.tokens for slot in slots):\n",
+        "        if False:\n",
     ),
     Mutant(
         "the ack of a batch reaches what is held on",

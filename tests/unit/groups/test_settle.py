@@ -616,6 +616,14 @@ def test_a_settlement_is_not_stale_as_its_freed_slot_is_leased_before_a_lost_ans
     assert scene.told(**{what: "0-1"}) == (1, 0)
 
 
+@pytest.mark.parametrize("what", ["acked", "rejected", "released"])
+def test_a_settlement_is_not_stale_as_its_lease_ends_before_a_lost_answer_is_resolved(what: str):
+    scene = ClientScene()
+    scene.meanwhile(lambda: scene.clock.advance(LEASE + MOMENT), Fault.ANSWER_LOST)
+
+    assert scene.told(**{what: "0-1"}) == (1, 0)
+
+
 def test_a_part_of_a_slot_is_not_stale_as_others_free_and_lease_it_before_the_answer_is_resolved():
     scene = ClientScene(limit=2)
 
