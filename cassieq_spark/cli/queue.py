@@ -64,7 +64,8 @@ from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.schemas.files import parse_schema, read_schema_file
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
-from cassieq_spark.settings.queue import QUEUE_SETTINGS, Plain, QueueSetting
+from cassieq_spark.settings.plain import Plain
+from cassieq_spark.settings.queue import QUEUE_SETTINGS, QueueSetting
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import echo
@@ -531,10 +532,11 @@ def _columns(schema: str | None, file: Path | None) -> str | None:
 
 
 def _shown(setting: QueueSetting, queue: QueueDefinition) -> Plain:
-    value = setting.value(queue)
-    if not value:
+    if not setting.plain(queue):
         return setting.if_unset
-    return _PERIOD.show(value) if setting.is_period else setting.plain(queue)
+    return (
+        _PERIOD.show(getattr(queue, setting.name)) if setting.is_duration else setting.plain(queue)
+    )
 
 
 def _record(record: QueueRecord) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from cassieq_spark.client.async_client import AsyncClient, AsyncProducer
 from cassieq_spark.client.client import Client
 from cassieq_spark.client.settling import Action
 from cassieq_spark.consumer.message import Message, StoredMessage
-from cassieq_spark.consumer.prefetch import PrefetchBudget
+from cassieq_spark.consumer.prefetch import DEFAULT_BUDGET, PrefetchBudget
 from cassieq_spark.dead_letters.stopped import Stopped
 from cassieq_spark.dead_letters.survey import Survey
 from cassieq_spark.groups.lease import LeaseRequest
@@ -29,6 +29,7 @@ from cassieq_spark.producer.new_message import Headers, NewMessage
 from cassieq_spark.producer.producer import Producer
 
 __all__ = [
+    "DEFAULT_BUDGET",
     "Action",
     "AsyncClient",
     "AsyncProducer",

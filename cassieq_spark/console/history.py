@@ -1,4 +1,4 @@
-"""What the console has read of a queue over the last hours, and the rates that follow.
+"""The console's readings of a queue over the last hours, and rates computed from them.
 
 A *track* is a figure over time: exact where it was read, and a straight line between two readings.
 So the messages of a bin of a chart are the difference of two points of a track.

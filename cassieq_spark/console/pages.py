@@ -38,7 +38,7 @@ _LONGEST_NUMBER = 19
 
 
 class Shared(Protocol):
-    """What all requests share: the console, without the routes that lead to the pages.
+    """The console as its pages use it: without the routes that lead to the pages.
 
     Attributes:
         store: Where the queues are kept.

@@ -226,7 +226,7 @@ def groups_of(call: PageCall, looked: Looked, history: QueueHistory | None) -> l
 
 
 def lease_rows(state: GroupState, partition: int | None) -> Iterable[LeaseRow]:
-    """What was handed out and is not settled."""
+    """The leases of a group: messages that were handed out and are not settled."""
     for slot in state.slots:
         if slot.monotons:
             yield LeaseRow(
@@ -242,7 +242,7 @@ def lease_rows(state: GroupState, partition: int | None) -> Iterable[LeaseRow]:
 
 
 def wait_rows(state: GroupState, partition: int | None) -> Iterable[WaitRow]:
-    """What waits, or is dead."""
+    """The messages of a group that wait for a later delivery, or are dead."""
     for row in state.waiting:
         due_at = from_millis(row.due)
         yield WaitRow(

@@ -20,7 +20,7 @@ from cassieq_spark.store.protocol import Store
 _AHEAD_COUNT, _AHEAD_BYTES = 256, 256 << 10
 #: Bytes, decompressed, that are read ahead in a partition at most.
 _AHEAD_DECODED = 8 << 20
-#: Bytes that are read ahead by all that share a budget, if nobody says otherwise.
+#: Bytes of a budget, if nobody says otherwise.
 DEFAULT_BUDGET = 64 << 20
 
 
@@ -31,7 +31,7 @@ class PrefetchBudget:
     thread.
 
     Args:
-        most: So many bytes.
+        most: Bytes that may be read ahead.
         within: A larger budget, of which these bytes are a part.
     """
 
@@ -40,7 +40,7 @@ class PrefetchBudget:
         self._lock = threading.Lock()
 
     def take(self, wanted: int) -> int:
-        """Take so many bytes, or those that are left; return how many."""
+        """Take up to ``wanted`` bytes, as far as any are left; return how many were taken."""
         with self._lock:
             taken = max(0, min(wanted, self._left))
             if self._within is not None:
@@ -176,14 +176,16 @@ class Prefetch:
     def _read_more(
         self, leased: LeasedSlot, first: int, stop: int, most_bytes: int | None
     ) -> None:
-        """Read messages from the first missing one on, and further ahead."""
-        self._taken += self._budget.take(_AHEAD_DECODED - self._taken)
+        """Read messages from the first missing one on, and further ahead as the budget allows."""
+        granted = self._budget.take(_AHEAD_DECODED - self._taken)
+        self._taken += granted
         # Between delayed messages, or those that were given back, may lie any number of others.
         if leased.deliveries == 1 and leased.monotons.count == len(leased.monotons.hull):
             try:
                 least = Range(first, leased.monotons.hull.stop)
                 most = Range(first, max(least.stop, min(stop, first + _AHEAD_COUNT)))
-                count = max(len(least), self.fitting(most, _AHEAD_BYTES))
+                # Without a budget, what is read ahead would be read again by the next lease.
+                count = max(len(least), self.fitting(most, _AHEAD_BYTES) if granted else 0)
                 ahead = Range(first, first + count)
                 pieces = self._finder.pieces(Ranges.of(ahead), deliveries=None)
                 self._put(self._read(pieces), most_bytes, least.stop)

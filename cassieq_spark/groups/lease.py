@@ -1,4 +1,4 @@
-"""What a reader asks for, and what it gets by one compare-and-set."""
+"""Lease requests of readers, and the leases that one compare-and-set grants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader acks and what it leases next, given a group's state."""
+"""Plans which messages a reader acks and leases next, given a group's state."""
 
 from __future__ import annotations
 

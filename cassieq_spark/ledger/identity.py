@@ -1,4 +1,4 @@
-"""What tells a batch of a sink from another batch of its number: its plan, or its content.
+"""The identity of a sink's batch: its plan, or its content, besides its number.
 
 A micro-batch is the same batch as long as Spark runs it by the same plan, whatever rows a replay
 has: Spark's contract is that a sink skips a batch that it has. Where the plan is not known, the

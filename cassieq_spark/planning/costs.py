@@ -1,4 +1,4 @@
-"""What work costs: processor time, bytes written and bytes on the network, by coefficients.
+"""Costs of work by coefficients: processor time, bytes written, bytes on the network.
 
 A cost is a sum of coefficients, each times how many of its things there are. So one function gives
 the seconds of a run, from its messages, and the cores of a plan, from its messages a second.

@@ -23,92 +23,57 @@ from cassieq_spark.model import (
 )
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.queues.record import ledgers_of
-from cassieq_spark.settings.declaration import camel_case
+from cassieq_spark.settings.plain import Plain, PlainField, SqlType
 from cassieq_spark.store.protocol import Store
 
 #: Most blocks beyond the pointer that are examined, if there are delayed ones.
 BLOCKS_EXAMINED = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure of a group, as it is named and written outside of Python.
-
-    Of several partitions, counts add up, and of ages the highest is that of the group.
-
-    Attributes:
-        name: Its attribute of `GroupStats`.
-        type: The type of its plain value, in Spark's DDL.
-        meaning: A sentence, of one partition.
-        is_age: Whether it is a duration, or None; its plain value is in seconds.
-        by_http: Its name by HTTP; by default the plain name in camelCase.
-    """
-
-    name: str
-    type: str
-    meaning: str
-    is_age: bool = False
-    by_http: str = ""
-
-    @property
-    def plain_name(self) -> str:
-        """The name of its plain value, with the unit."""
-        return f"{self.name}_seconds" if self.is_age else self.name
-
-    @property
-    def http_name(self) -> str:
-        """Its name by HTTP."""
-        return self.by_http or camel_case(self.plain_name)
-
-    def plain(self, group: GroupStats) -> float | int | None:
-        """Its value as a plain one."""
-        value: timedelta | int | None = getattr(group, self.name)
-        return value.total_seconds() if isinstance(value, timedelta) else value
-
-    def parsed(self, plain: float | None) -> timedelta | float | int | None:
-        """The value that has this plain value."""
-        return timedelta(seconds=plain) if self.is_age and plain is not None else plain
-
-
-#: All figures of a group, in the order in which they are shown.
+#: All figures of a group, as of one partition, in the order in which they are shown. Of several
+#: partitions, counts add up, and of ages the highest is that of the group.
 GROUP_FIGURES = (
-    Figure(
+    PlainField(
         "depth",
-        "BIGINT",
+        SqlType.BIGINT,
         "Messages that the group has not settled: not offered yet, leased, due, waiting or dead.",
         by_http="size",
     ),
-    Figure("leased", "BIGINT", "Messages under a lease that has not run out."),
-    Figure("due", "BIGINT", "Messages to be delivered again now."),
-    Figure(
+    PlainField("leased", SqlType.BIGINT, "Messages under a lease that has not run out."),
+    PlainField("due", SqlType.BIGINT, "Messages to be delivered again now."),
+    PlainField(
         "waiting",
-        "BIGINT",
+        SqlType.BIGINT,
         "Messages to be delivered later; of those not offered yet, only in the first 10,000 "
         "blocks.",
     ),
-    Figure("dead", "BIGINT", "Messages to be dead-lettered, or at which the group has stopped."),
-    Figure(
+    PlainField(
+        "dead", SqlType.BIGINT, "Messages to be dead-lettered, or at which the group has stopped."
+    ),
+    PlainField(
         "oldest_age",
-        "DOUBLE",
+        SqlType.DOUBLE,
         "How long the oldest message that the group has not settled has been visible; null if "
         "there is none.",
-        is_age=True,
+        is_duration=True,
     ),
-    Figure(
+    PlainField(
         "pointer",
-        "BIGINT",
+        SqlType.BIGINT,
         "The first monoton that was never offered to the group.",
         by_http="next",
     ),
-    Figure("floor", "BIGINT", "The lowest monoton that the group has not settled."),
-    Figure(
+    PlainField("floor", SqlType.BIGINT, "The lowest monoton that the group has not settled."),
+    PlainField(
         "unexamined",
-        "BIGINT",
+        SqlType.BIGINT,
         "Messages beyond the first 10,000 blocks that were not offered yet, up to the last "
         "delayed one: they count in `depth`, but not in `waiting` and `oldest_age_seconds`.",
     ),
-    Figure(
-        "stopped", "INT", "1 if the group has stopped at a dead message of this partition, or 0."
+    PlainField(
+        "stopped",
+        SqlType.INT,
+        "1 if the group has stopped at a dead message of this partition, or 0.",
     ),
 )
 
@@ -224,12 +189,12 @@ class Backlog:
     stop: int
 
 
-def plain_figures(group: GroupStats) -> dict[str, float | int | None]:
+def plain_figures(group: GroupStats) -> dict[str, Plain]:
     """All figures of a group as plain values, by plain name."""
     return {it.plain_name: it.plain(group) for it in GROUP_FIGURES}
 
 
-def http_figures(group: GroupStats) -> dict[str, str | float | int | None]:
+def http_figures(group: GroupStats) -> dict[str, Plain]:
     """The name of a group, and its figures by their names in HTTP."""
     return {"group": group.group, **{it.http_name: it.plain(group) for it in GROUP_FIGURES}}
 
@@ -237,7 +202,7 @@ def http_figures(group: GroupStats) -> dict[str, str | float | int | None]:
 def group_from_http(found: Mapping[str, Any]) -> GroupStats:
     """The figures that `http_figures` has written."""
     figures = {it.name: it.parsed(found[it.http_name]) for it in GROUP_FIGURES}
-    return GroupStats(found["group"], **figures)  # type: ignore[arg-type] # as they were
+    return GroupStats(found["group"], **figures)
 
 
 def read_stats(store: Store, queue: QueueDefinition) -> QueueStats:
@@ -272,7 +237,7 @@ def sum_of(queue: QueueDefinition, partitions: Sequence[QueueStats]) -> QueueSta
 
 def _sum_of_group(parts: Sequence[GroupStats]) -> GroupStats:
     ages = [each.oldest_age for each in parts if each.oldest_age is not None]
-    counts = [it.name for it in GROUP_FIGURES if not it.is_age]
+    counts = [it.name for it in GROUP_FIGURES if not it.is_duration]
     sums = {name: sum(getattr(each, name) for each in parts) for name in counts}
     return GroupStats(parts[0].group, oldest_age=max(ages, default=None), **sums)
 

@@ -3,6 +3,7 @@
 `QueueDefinition` has the values. From `QUEUE_SETTINGS` follow the columns of a queue's row, what
 the gateway answers and its client reads, what commands show, and the view ``queues``.
 
+>>> from datetime import timedelta
 >>> queue = QueueDefinition("orders", 1, expire_after=timedelta(days=1))
 >>> plain_settings(queue)["expire_after_seconds"], plain_settings(queue)["order"]
 (86400, 'none')
@@ -10,95 +11,45 @@ the gateway answers and its client reads, what commands show, and the view ``que
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from enum import StrEnum
 from typing import Any
 
 from cassieq_spark.model import OnDead, Order, QueueDefinition
-from cassieq_spark.settings.declaration import camel_case
-
-#: A value as JSON and SQL have it.
-Plain = int | str | None
-
-
-class SqlType(StrEnum):
-    """The type of a plain value, in Spark's DDL."""
-
-    INT = "INT"
-    STRING = "STRING"
+from cassieq_spark.settings.plain import Plain, PlainField, SqlType
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSetting:
-    """A setting of a queue.
+class QueueSetting(PlainField):
+    """A setting of a queue; the object is its `QueueDefinition`.
 
     Attributes:
-        name: Its attribute of `QueueDefinition`.
-        type: The type of its plain value.
-        meaning: A sentence, or two.
-        is_period: Whether it is a duration; its plain value is in whole seconds.
-        can_be_unset: Whether a queue may be without it; then `QueueDefinition` has its default.
+        can_be_unset: True if a queue may be without it; then `QueueDefinition` has its default.
         called: What tables for people call it; by default its name.
         if_unset: What such a table shows instead of no value, and of 0.
-        by_http: Its name by HTTP; by default the plain name in camelCase.
+        choice: Turns the text of a choice into the choice.
     """
 
-    name: str
-    type: SqlType
-    meaning: str
-    is_period: bool = False
     can_be_unset: bool = False
     called: str = ""
     if_unset: str | None = None
-    by_http: str = ""
-
-    @property
-    def plain_name(self) -> str:
-        """The name of its plain value, with the unit: ``lease_seconds``."""
-        return f"{self.name}_seconds" if self.is_period else self.name
+    choice: Callable[[str], Any] | None = None
 
     @property
     def label(self) -> str:
         """What tables for people call it."""
         return self.called or self.name.replace("_", " ")
 
-    @property
-    def http_name(self) -> str:
-        """Its name by HTTP: ``leaseSeconds``."""
-        return self.by_http or camel_case(self.plain_name)
-
-    def value(self, queue: QueueDefinition) -> Any:
-        """Its value."""
-        return getattr(queue, self.name)
-
-    def plain(self, queue: QueueDefinition) -> Plain:
-        """Its value as a plain one; None if the queue is without it."""
-        value = self.value(queue)
-        if isinstance(value, timedelta):
-            return int(value.total_seconds())
-        found: Plain = value.value if isinstance(value, StrEnum) else value
-        return found
-
     def parsed(self, plain: Any) -> Any:
-        """The value that has this plain value, which is not None."""
-        return (
-            timedelta(seconds=plain) if self.is_period else _CHOICES.get(self.name, _same)(plain)
-        )
+        """See `PlainField.parsed`."""
+        return PlainField.parsed(self, plain) if self.choice is None else self.choice(plain)
 
-
-def _same(value: Any) -> Any:
-    return value
-
-
-_CHOICES: Mapping[str, Any] = {"order": Order, "on_dead": OnDead}
 
 _INT, _STRING = SqlType.INT, SqlType.STRING
 
 #: All of them, in the order in which they are shown.
 QUEUE_SETTINGS = (
-    QueueSetting("lease", _INT, "How long a lease lasts unless it is extended.", is_period=True),
+    QueueSetting("lease", _INT, "How long a lease lasts unless it is extended.", is_duration=True),
     QueueSetting(
         "max_deliveries",
         _INT,
@@ -121,6 +72,7 @@ QUEUE_SETTINGS = (
         _STRING,
         "`none`; `key`: a group gets no message before it has settled all earlier ones of the "
         "partition, or gets them by the same lease; `strict`: of the queue.",
+        choice=Order,
     ),
     QueueSetting(
         "on_dead",
@@ -128,13 +80,14 @@ QUEUE_SETTINGS = (
         "With an order: `continue`: what is behind a dead message is delivered; `stop`: the group "
         "gets nothing more of that partition until it is resumed.",
         can_be_unset=True,
+        choice=OnDead,
     ),
     QueueSetting(
         "expire_after",
         _INT,
         "How long after it became visible a message that was not consumed is discarded; null: "
         "never.",
-        is_period=True,
+        is_duration=True,
         can_be_unset=True,
     ),
     QueueSetting(
@@ -142,7 +95,7 @@ QUEUE_SETTINGS = (
         _INT,
         "How long after it became visible a message is kept that every group has settled; null: "
         "it is not kept.",
-        is_period=True,
+        is_duration=True,
         can_be_unset=True,
     ),
     QueueSetting("bucket_size", _INT, "Messages per Cassandra partition."),

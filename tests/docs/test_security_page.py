@@ -7,7 +7,10 @@ from fnmatch import fnmatch
 
 import pytest
 
+from cassieq_spark.client import DEFAULT_BUDGET
 from cassieq_spark.http.accounts import Right
+from cassieq_spark.http.gateway import admission, coalescer
+from cassieq_spark.http.serving import connections
 from cassieq_spark.settings.gateway import Limits
 from tests.docs.pages import ROOT
 from trials.attack.__main__ import EVERY
@@ -66,3 +69,11 @@ def test_the_sizes_and_times_are_those_of_the_code():
     assert f"{limits.head_bytes >> 10} KiB of a request's head" in SECTION
     assert f"complete within {limits.head_time.total_seconds():.0f} s" in SECTION
     assert f"{limits.address_connections:,} connections from one address" in SECTION
+    ahead = f"{mib(DEFAULT_BUDGET)} of {mib(coalescer.AHEAD_BYTES)} MiB of messages"
+    assert f"{ahead} that are read ahead, for {coalescer.RESTS_AFTER:.0f} s" in SECTION
+    names = limits.account_queues * admission._NAMES_FOR_EACH_QUEUE
+    assert f"{names:,} names in all" in SECTION
+    about = f"{admission._ABOUT_QUEUES} of {admission._ABOUT_QUEUES_IN_ALL} requests about queues"
+    assert about in SECTION
+    waiting = (connections._MOST_PIPELINED, connections._MOST_PIPELINED_HEADERS)
+    assert "{} requests with {} headers that wait".format(*waiting) in SECTION

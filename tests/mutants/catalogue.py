@@ -1441,9 +1441,9 @@ MUTANTS = (
     Mutant(
         "an age of nothing is no age by HTTP",
         "the same everywhere",
-        "queues/stats.py",
-        "value.total_seconds() if isinstance",
-        "value.total_seconds() or None if isinstance",
+        "settings/plain.py",
+        "return seconds if self.type is SqlType.DOUBLE",
+        "return seconds or None if self.type is SqlType.DOUBLE",
         _SURFACES,
     ),
     Mutant(
@@ -2893,8 +2893,8 @@ MUTANTS = (
         "each account reads ahead as if it were alone",
         "what a request may take",
         "http/gateway/coalescer.py",
-        "PrefetchBudget(_ACCOUNT_AHEAD_BYTES, within=self._ahead)",
-        "PrefetchBudget(_ACCOUNT_AHEAD_BYTES)",
+        "PrefetchBudget(within=self._ahead)",
+        "PrefetchBudget()",
         ("../unit/http/gateway/test_coalescer.py",),
     ),
     Mutant(

@@ -16,7 +16,14 @@ from datetime import timedelta
 from weakref import WeakValueDictionary
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Action, AsyncClient, LeaseRequest, Message, PrefetchBudget
+from cassieq_spark.client import (
+    DEFAULT_BUDGET,
+    Action,
+    AsyncClient,
+    LeaseRequest,
+    Message,
+    PrefetchBudget,
+)
 from cassieq_spark.client.async_client import AsyncExchange
 from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.client.receiver import FIRST_PAUSE, longest_pause
@@ -36,8 +43,8 @@ _MOST_GROUPS = 1_000
 #: megabytes for each partition, and a key may ask for a thousand groups.
 RESTS_AFTER = 5.0
 
-#: Bytes of messages that are read ahead, for all accounts together and for one.
-_AHEAD_BYTES, _ACCOUNT_AHEAD_BYTES = 256 << 20, 64 << 20
+#: Bytes of messages that are read ahead for all accounts together; an account has a quarter.
+AHEAD_BYTES = 4 * DEFAULT_BUDGET
 
 #: So few messages, of 8 MiB at most, do not exceed the bytes of a round; a check costs reads.
 _FEW = 4
@@ -343,7 +350,7 @@ class Coalescer:
         self._most, self._most_bytes = most, most_bytes
         self._linger = linger.total_seconds()
         self._groups: defaultdict[str, dict[str, _Rounds]] = defaultdict(dict)
-        self._ahead = PrefetchBudget(_AHEAD_BYTES)
+        self._ahead = PrefetchBudget(AHEAD_BYTES)
         # By account, while its groups are kept.
         self._own_ahead: WeakValueDictionary[str, PrefetchBudget] = WeakValueDictionary()
         self._returns: set[asyncio.Task[None]] = set()
@@ -421,11 +428,11 @@ class Coalescer:
         return group
 
     def _ahead_of(self, queue: str) -> PrefetchBudget:
-        """What may be read ahead for the account of a queue, whose name begins with it."""
+        """The budget of the account of a queue; the name of the queue begins with the account."""
         account = queue.partition(":")[0]
         budget = self._own_ahead.get(account)
         if budget is None:
-            budget = PrefetchBudget(_ACCOUNT_AHEAD_BYTES, within=self._ahead)
+            budget = PrefetchBudget(within=self._ahead)
             self._own_ahead[account] = budget
         return budget
 

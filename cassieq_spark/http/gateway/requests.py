@@ -251,7 +251,7 @@ def check_members(text: bytes, most: int, where: str) -> None:
     Raises:
         RefusedError: 400; ``where``, as the error calls it, has more.
     """
-    if sum(map(text.count, _OF_MEMBERS)) <= most:
+    if may_have_members(text) <= most:
         return
     members = texts = end = 0
     for match in _JSON_TEXT.finditer(text):
@@ -265,6 +265,11 @@ def check_members(text: bytes, most: int, where: str) -> None:
         members += _members(text, end, len(text))
     if texts > 2 * most or members > most:
         raise RefusedError(f"{where} has more than {most} members, the limit of a request")
+
+
+def may_have_members(text: bytes) -> int:
+    """How many members and elements JSON has at most."""
+    return sum(map(text.count, _OF_MEMBERS))
 
 
 def _members(text: bytes, start: int, stop: int) -> int:

@@ -17,6 +17,7 @@ from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.client.exchange import Exchange, RoundResult
 from cassieq_spark.client.receiver import READ_AGAIN_AFTER
 from cassieq_spark.consumer import consumer as consumer_module
+from cassieq_spark.consumer import prefetch as prefetch_module
 from cassieq_spark.consumer.prefetch import PrefetchBudget
 from cassieq_spark.errors import NotAppliedError, NotFoundError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
@@ -192,6 +193,25 @@ def test_what_is_read_ahead_keeps_within_a_budget_and_messages_come_all_the_same
 
     assert set(got.values()) == {200}
     assert whole.take(999_999) == 300_000, "all came back"
+
+
+def test_without_a_budget_a_lease_reads_only_what_it_leases(
+    client: Client, age: Age, monkeypatch: pytest.MonkeyPatch
+):
+    client.put_many("q", ["x" * 1000] * 20)
+    read: list[int] = []
+    stored = prefetch_module.stored_messages
+    monkeypatch.setattr(
+        prefetch_module,
+        "stored_messages",
+        lambda batches: (read.append(each.monoton) or each for each in stored(batches)),
+    )
+    exchange = client.exchange("q", "g", ahead=PrefetchBudget(0))
+
+    received = [run_round(exchange, [], limit=2).messages for _ in range(3)]
+
+    assert [each.monoton for messages in received for each in messages] == [*range(6)]
+    assert read == [*range(6)]
 
 
 def test_what_was_read_ahead_of_a_version_that_is_gone_comes_back_to_the_budget(
