@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NewType
@@ -255,7 +255,6 @@ class QueueDefinition(Displayed):
         lease: How long a lease lasts without a heartbeat.
         max_deliveries: After so many, a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; None: they are dropped.
-        created_at: When it was created, by the coordinator's clock.
         strict_fifo: Whether a group gets no message before all lower ones are settled.
         on_dead: What happens to the messages behind a dead one.
         expire_after: Messages expire that a group has not consumed so long after they became
@@ -265,6 +264,7 @@ class QueueDefinition(Displayed):
         schemas: The versions of its schema in Spark's DDL, the first one first; none: its messages
             are bytes.
         partitions: How many partitions it has, each with a ledger and group states of its own.
+        created_at: When it was created, by the coordinator's clock.
         partition: Which of several partitions this defines; None: the whole queue.
     """
 
@@ -275,13 +275,13 @@ class QueueDefinition(Displayed):
     lease: timedelta = DEFAULT_LEASE
     max_deliveries: int = 0
     dead_letter_queue: str | None = None
-    created_at: datetime | None = None
     strict_fifo: bool = False
     on_dead: OnDead = OnDead.CONTINUE
     expire_after: timedelta | None = None
     keep_settled: timedelta | None = None
     schemas: tuple[str, ...] = ()
     partitions: int = 1
+    created_at: datetime | None = None
     partition: int | None = None
 
     @property
@@ -322,28 +322,20 @@ class QueueDefinition(Displayed):
         return replace(self, partition=partition if self.partitions > 1 else None)
 
     def _view(self) -> ObjectView:
-        facts = {
-            "name": self.label,
-            "version": self.version,
-            "lease": self.lease,
-            "max_deliveries": self.max_deliveries,
-            "dead_letter_queue": self.dead_letter_queue,
-            "partitions": self.partitions,
-            "order": self.order,
-            "on_dead": self.on_dead,
-            "expire_after": self.expire_after,
-            "keep_settled": self.keep_settled,
-            "schema": self.schema,
-            "created_at": self.created_at,
-        }
-        details = {"bucket_size": self.bucket_size, "chunk_size": self.chunk_size}
+        derived = {"strict_fifo": "order", "schemas": "schema"}
+        names = [derived.get(it.name, it.name) for it in fields(self) if it.name != "partition"]
+        facts = {name: getattr(self, name) for name in names} | {"name": self.label}
+        details = {name: facts.pop(name) for name in ("bucket_size", "chunk_size")}
         usual = {"partitions": 1, "order": Order.NONE, "on_dead": OnDead.CONTINUE}
         return ObjectView("queues", "", facts, details, usual)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One row of a bucket: messages ``[start, stop)`` of their block as an Arrow IPC stream."""
+    """One row of a bucket: messages ``[start, stop)`` of their block as a frame.
+
+    `arrow.framing` has the layout of a frame.
+    """
 
     bucket: int
     start: int

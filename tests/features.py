@@ -1,12 +1,13 @@
 """Checks that tests/features.toml crosses each two features: ``python -m tests.features``.
 
 Every pair of features needs an entry: the test in which both are at work, or ``none: `` and why.
-Tests are looked up in the text of their files, so that nothing is imported.
+Tests are looked up in the text of their files, so that no test is imported.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,9 +16,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from cassieq_spark.client import Client
+
 TESTS = Path(__file__).parent
 TABLE = TESTS / "features.toml"
-CLIENT = TESTS.parent / "cassieq_spark/client/client.py"
 #: Methods whose arguments are features of their own.
 _OF_ARGUMENTS = {"create_queue", "put_many"}
 _NONE = "none:"
@@ -71,24 +73,17 @@ def _wrong_with(entry: str, tests: Mapping[str, str]) -> str | None:
     return None if _exists(test) else f"there is no test {test}"
 
 
-def surfaces_of(client: Path = CLIENT) -> frozenset[str]:
+def surfaces_of() -> frozenset[str]:
     """The public methods of the client, and the arguments of some, as in ``put_many.delay``."""
-    tree = ast.parse(client.read_text())
-    (found,) = (
-        each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == "Client"
-    )
-    methods = [
-        each
-        for each in found.body
-        if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")
-    ]
+    methods = inspect.getmembers(Client, callable)
+    public = {name: inspect.signature(it) for name, it in methods if not name.startswith("_")}
     arguments = {
-        f"{method.name}.{each.arg}"
-        for method in methods
-        if method.name in _OF_ARGUMENTS
-        for each in method.args.kwonlyargs
+        f"{name}.{each.name}"
+        for name in _OF_ARGUMENTS
+        for each in public[name].parameters.values()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY
     }
-    return frozenset({method.name for method in methods} | arguments)
+    return frozenset(public.keys() | arguments)
 
 
 def _exists(test: str) -> bool:

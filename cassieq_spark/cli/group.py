@@ -30,17 +30,15 @@ from cassieq_spark.cli.output import (
     tell_unexamined,
 )
 from cassieq_spark.cli.tables import Column, print_table
-from cassieq_spark.dead_letters.stopped import Resume, Stopped, find_stopped, resume_group
+from cassieq_spark.client import Client
+from cassieq_spark.dead_letters.stopped import Resume, Stopped
 from cassieq_spark.display import shown_age
 from cassieq_spark.errors import OptionError, QueueStateError
-from cassieq_spark.groups.partitions import create_groups, delete_groups, seek_groups
 from cassieq_spark.model import QueueDefinition
-from cassieq_spark.queues import ledgers_of, read_queue
-from cassieq_spark.queues.stats import GroupStats, read_stats
+from cassieq_spark.queues.stats import GroupStats
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.position import StartingPosition, show_position
 from cassieq_spark.store import open_store
-from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import echo
 
 app = make_app("Create, list, move, resume and delete the consumer groups of a queue.")
@@ -72,9 +70,10 @@ def create(
         cassieq group create orders reports --from latest
         cassieq group create orders audit --from 2h
     """
-    with _queue(connection, queue) as (store, definition):
-        create_groups(ledgers_of(store, definition), group, start)
-        (figures,) = _figures(store, definition, group)
+    with _client(connection) as client:
+        definition = client.queue(queue)
+        client.create_group(queue, group, start)
+        (figures,) = _figures(client, queue, group)
     tell(
         f"Group {group} of queue {queue} begins at {_position(definition, figures.floor)} "
         f"({show_position(start)}): {figures.depth:,} message(s) to deliver.",
@@ -95,8 +94,8 @@ def list_(
     Examples:
         cassieq group list orders
     """
-    with _queue(connection, queue) as (store, definition):
-        groups = _figures(store, definition)
+    with _client(connection) as client:
+        groups = client.groups(queue)
     if as_json:
         print_json([group_json(each) for each in groups])
         return
@@ -132,9 +131,9 @@ def seek(  # noqa: PLR0913 (one per option)
         cassieq group seek orders billing --to latest
         cassieq group seek orders billing --to 12345
     """
-    with _queue(connection, queue) as (store, definition):
-        ledgers = ledgers_of(store, definition)
-        monoton = seek_groups(ledgers, group, to, partition=partition, force=force)
+    with _client(connection) as client:
+        definition = client.queue(queue)
+        monoton = client.seek_group(queue, group, to, partition=partition, force=force)
     where = _position(definition, monoton) if partition is None else f"monoton {monoton}"
     tell(
         f"Group {group} of queue {queue} continues from {where}.",
@@ -176,12 +175,12 @@ def resume(  # noqa: PLR0913 (one per option)
     chosen = [how for how, given in zip(Resume, (retry, dead_letter, drop), strict=True) if given]
     if len(chosen) > 1:
         raise OptionError("--retry, --dead-letter and --drop exclude each other: give one of them")
-    with _queue(connection, queue) as (store, definition):
+    with _client(connection) as client:
         if not chosen:
-            found = find_stopped(store, definition, group)
-            _tell_stopped(queue, group, found, as_json=as_json)
+            _tell_stopped(queue, group, client.stopped(queue, group), as_json=as_json)
             return
-        count = resume_group(store, definition, group, chosen[0], partition=partition)
+        definition = client.queue(queue)
+        count = client.resume_group(queue, group, chosen[0], partition=partition)
     fate = {
         Resume.RETRY: "are delivered again",
         Resume.DEAD_LETTER: f"are in queue {definition.dead_letter_queue} now",
@@ -213,16 +212,17 @@ def delete(  # noqa: PLR0913 (one per option)
     Examples:
         cassieq group delete orders billing
     """
-    with _queue(connection, queue) as (store, definition):
+    with _client(connection) as client:
+        definition = client.queue(queue)
         ask(
             lambda: (
                 f"Delete group {group} of {definition.queue_id}, which has not settled "
-                f"{sum(each.depth for each in _figures(store, definition, group)):,} message(s)?"
+                f"{sum(each.depth for each in _figures(client, queue, group)):,} message(s)?"
             ),
             yes=yes,
             otherwise="give --yes to delete the group",
         )
-        if not delete_groups(ledgers_of(store, definition), group, force=force):
+        if not client.delete_group(queue, group, force=force):
             raise _unknown(queue, group)
     tell(
         f"Group {group} of queue {queue} is deleted.",
@@ -232,9 +232,9 @@ def delete(  # noqa: PLR0913 (one per option)
 
 
 @contextmanager
-def _queue(connection: ConnectionOptions, queue: str) -> Iterator[tuple[Store, QueueDefinition]]:
+def _client(connection: ConnectionOptions) -> Iterator[Client]:
     with closing(open_store(connection)) as store:
-        yield store, read_queue(store, queue)
+        yield Client.from_store(store)
 
 
 def _tell_stopped(queue: str, group: str, found: list[Stopped], *, as_json: bool) -> None:
@@ -270,9 +270,8 @@ def _tell_stopped(queue: str, group: str, found: list[Stopped], *, as_json: bool
     print_table([*columns, Column("reason", wraps=True)], rows)
 
 
-def _figures(store: Store, queue: QueueDefinition, group: str | None = None) -> list[GroupStats]:
-    groups = read_stats(store, queue).groups
-    return [each for each in groups if group is None or each.group == group]
+def _figures(client: Client, queue: str, group: str) -> list[GroupStats]:
+    return [each for each in client.groups(queue) if each.group == group]
 
 
 def _position(queue: QueueDefinition, monoton: int) -> str:

@@ -188,7 +188,8 @@ def command(
 def with_options(function: Callable[..., Any], **groups: Callable[..., Any]) -> Callable[..., Any]:
     """The function as typer takes it; see `command`."""
     own: dict[str, inspect.Parameter] = {}
-    grouped: dict[str, inspect.Parameter] = {}
+    seen: dict[str, inspect.Parameter] = {}
+    of_classes: dict[str, inspect.Parameter] = {}
     readers: dict[str, Callable[[dict[str, Any]], Any]] = {}
     uses_settings = False
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
@@ -197,13 +198,13 @@ def with_options(function: Callable[..., Any], **groups: Callable[..., Any]) -> 
         if (group := groups.get(parameter.name) or of_class) is not None:
             inner = with_options(group)
             theirs = inspect.signature(inner).parameters
-            grouped |= theirs
+            (seen if of_class is None else of_classes).update(theirs)
             readers[parameter.name] = functools.partial(_call, inner, tuple(theirs))
         elif value := _value_of(parameter.annotation):
-            own[parameter.name] = value.parameter(parameter)
+            own[parameter.name] = seen[parameter.name] = value.parameter(parameter)
             readers[parameter.name] = functools.partial(_read, value, parameter.name)
         else:
-            own[parameter.name] = _named(parameter)
+            own[parameter.name] = seen[parameter.name] = _named(parameter)
 
     @functools.wraps(function)
     def run(**given: Any) -> Any:
@@ -216,7 +217,7 @@ def with_options(function: Callable[..., Any], **groups: Callable[..., Any]) -> 
         with telling_where(context):
             return function(**values)
 
-    seen = own | grouped
+    seen |= of_classes
     if uses_settings:
         seen |= inspect.signature(_shared, eval_str=True).parameters
     # typer reads both; `functools.wraps` has pointed them at the function.

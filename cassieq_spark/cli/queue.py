@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cassieq_spark.cli.options import (
-    AsJson,
-    QueueName,
-    Value,
-    Yes,
-    check_not_empty,
-    command,
-    make_app,
-)
+from cassieq_spark.cli.options import AsJson, QueueName, Value, Yes, command, make_app
 from cassieq_spark.cli.output import (
     ask,
     definition_json,
@@ -28,77 +19,28 @@ from cassieq_spark.cli.output import (
     tell_stopped,
     tell_unexamined,
 )
+from cassieq_spark.cli.queue_flags import settings_flags
 from cassieq_spark.cli.tables import Column, print_record, print_table
 from cassieq_spark.client import Client
 from cassieq_spark.display import shown_age
 from cassieq_spark.errors import NEW_CHECKPOINT, InvariantError, NotFoundError, OptionError
-from cassieq_spark.model import (
-    DEFAULT_BUCKET_SIZE,
-    DEFAULT_CHUNK_SIZE,
-    DEFAULT_LEASE,
-    TYPED_BUCKET_SIZE,
-    TYPED_CHUNK_SIZE,
-    OnDead,
-    Order,
-    QueueDefinition,
-)
 from cassieq_spark.queues import (
     QueueRecord,
     Status,
-    create_queue,
-    delete_queue,
-    fix_clocks,
     is_paused,
     known,
-    pause_queue,
-    purge_queue,
     read_mended,
-    read_queue,
     read_record,
     read_records,
-    resume_queue,
 )
-from cassieq_spark.queues.definition import MOST_PARTITIONS
 from cassieq_spark.queues.stats import QueueStats, read_stats
-from cassieq_spark.schemas.ddl import to_ddl
-from cassieq_spark.schemas.files import parse_schema, read_schema_file
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.settings.kinds import duration
-from cassieq_spark.settings.plain import Plain
-from cassieq_spark.settings.queue import QUEUE_SETTINGS, QueueSetting
+from cassieq_spark.settings.queue import PERIOD, QUEUE_SETTINGS
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.terminal import echo
 
 app = make_app("Create, list, alter and delete queues, and see what is in them.")
-
-_EXPIRE_AFTER = "Discard messages that were not consumed within this time, such as 14d"
-_KEEP_SETTLED = "Keep settled messages for this time, so that groups can go back to them: 7d"
-_LEASE = "How long a reader that died keeps its messages from others; whole seconds."
-_DELIVERIES = "Deliveries after which a message is dead; 0: it never is."
-_DEAD_LETTERS = "Queue for dead messages; created if it does not exist."
-_DROP_DEAD = "Discard dead messages; there is no dead-letter queue."
-_ON_DEAD = "With an order: continue behind a dead message, or stop there until 'group resume'."
-_PERIOD = duration(timedelta(days=20_000), zero=True)
-
-_Schema = Annotated[
-    str | None,
-    typer.Option(
-        help="Columns of its messages, in Spark's DDL, such as 'vendor string not null, fare "
-        "decimal(10,2)'.",
-        show_default="messages are bytes",
-    ),
-]
-_SchemaFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="File with the schema: DDL, Spark's JSON, Avro (.avsc), or a Parquet file.",
-        show_default=False,
-    ),
-]
-
-#: What can't be altered: there to be refused with a reason.
-_Fixed = Annotated[int | None, typer.Option(hidden=True)]
 
 _WARNING = (
     "Warning: before the fence is lowered, stop all writers that began under the wrong clock. A "
@@ -108,68 +50,17 @@ _WARNING = (
 )
 
 
-@command(app)
-def create(  # noqa: PLR0913 (one per option)
+@command(app, settings=settings_flags(alters=False))
+def create(
     name: QueueName,
     *,
     connection: ConnectionOptions,
-    bucket_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Messages in a partition of Cassandra; a multiple of --chunk-size.",
-            show_default=f"{DEFAULT_BUCKET_SIZE}; {TYPED_BUCKET_SIZE} with a schema",
-        ),
-    ] = None,
-    chunk_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Messages in a row of Cassandra, at most.",
-            show_default=f"{DEFAULT_CHUNK_SIZE}; {TYPED_CHUNK_SIZE} with a schema",
-        ),
-    ] = None,
-    lease: Annotated[timedelta, Value(_PERIOD, _LEASE)] = DEFAULT_LEASE,
-    max_deliveries: Annotated[
-        int,
-        typer.Option(help=_DELIVERIES, min=0),
-    ] = 5,
-    dead_letter_queue: Annotated[
-        str | None,
-        typer.Option(help=_DEAD_LETTERS, show_default="NAME.dead"),
-    ] = None,
-    drop_dead: Annotated[bool, typer.Option("--drop-dead", help=_DROP_DEAD)] = False,
-    partitions: Annotated[
-        int,
-        typer.Option(
-            help="Number of partitions. Each is published to and read by itself; messages with "
-            "the same key go to the same one. It can't be altered.",
-            max=MOST_PARTITIONS,
-        ),
-    ] = 1,
-    order: Annotated[
-        Order,
-        typer.Option(
-            help="key: a group gets no message before it has settled all earlier ones of the "
-            "partition, which has all messages of a key, or gets them by the same lease. strict: "
-            "all earlier ones of the queue.",
-        ),
-    ] = Order.NONE,
-    on_dead: Annotated[
-        OnDead,
-        typer.Option(
-            help=_ON_DEAD,
-        ),
-    ] = OnDead.CONTINUE,
-    expire_after: Annotated[
-        timedelta | None, Value(_PERIOD, f"{_EXPIRE_AFTER}.", without="nothing")
-    ] = None,
-    keep_settled: Annotated[
-        timedelta | None, Value(_PERIOD, f"{_KEEP_SETTLED}.", without="not at all")
-    ] = None,
-    schema: _Schema = None,
-    schema_file: _SchemaFile = None,
+    settings: dict[str, Any],
     as_json: AsJson = False,
 ) -> None:
     """Create a queue, and its dead-letter queue.
+
+    Partitions, order and sizes can't be altered later.
 
     Examples:
         cassieq queue create orders
@@ -177,35 +68,17 @@ def create(  # noqa: PLR0913 (one per option)
         cassieq queue create events --partitions 16 --order key
         cassieq queue create mail --max-deliveries 3 --expire-after 14d
     """
-    columns = _columns(schema, schema_file)
-    check_not_empty("--dead-letter-queue", dead_letter_queue)
-    if dead_letter_queue and (drop_dead or not max_deliveries):
-        raise OptionError(
-            "--dead-letter-queue cannot be combined with --drop-dead or --max-deliveries 0"
-        )
-    target = None if drop_dead or not max_deliveries else dead_letter_queue or f"{name}.dead"
     with closing(open_store(connection)) as store:
-        queue = create_queue(
-            store,
-            name,
-            bucket_size=bucket_size,
-            chunk_size=chunk_size,
-            lease=lease,
-            max_deliveries=max_deliveries,
-            dead_letter_queue=target,
-            order=order,
-            partitions=partitions,
-            on_dead=on_dead,
-            expire_after=expire_after or None,
-            keep_settled=keep_settled or None,
-            schema=columns,
-        )
+        queue = Client.from_store(store).create_queue(name, **settings)
     if as_json:
         print_json(definition_json(queue))
         return
     echo(f"Queue {queue.name} is created ({queue.queue_id}).")
-    if target:
-        echo(f"A message that fails {max_deliveries} times goes to queue {target}.")
+    if queue.dead_letter_queue:
+        echo(
+            f"A message that fails {queue.max_deliveries} times goes to queue "
+            f"{queue.dead_letter_queue}."
+        )
 
 
 @command(app, "list")
@@ -265,7 +138,7 @@ def show(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = Fa
             ("status", record.status.value),
             ("paused", paused),
             ("created", queue.created_at),
-            *((it.label, _shown(it, queue)) for it in QUEUE_SETTINGS),
+            *((it.label, it.shown(getattr(queue, it.name))) for it in QUEUE_SETTINGS),
         ]
     )
 
@@ -279,7 +152,7 @@ def stats(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = F
         cassieq queue stats orders --json | jq '.groups[] | {group, depth}'
     """
     with closing(open_store(connection)) as store:
-        figures = read_stats(store, read_queue(store, name))
+        figures = Client.from_store(store).stats(name)
     if as_json:
         print_json(_figures(figures))
         return
@@ -299,36 +172,12 @@ def stats(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = F
     tell_stopped(name, figures.groups)
 
 
-@command(app)
-def alter(  # noqa: PLR0913 (one per option)
+@command(app, changes=settings_flags(alters=True))
+def alter(
     name: QueueName,
     *,
     connection: ConnectionOptions,
-    lease: Annotated[timedelta | None, Value(_PERIOD, _LEASE)] = None,
-    max_deliveries: Annotated[
-        int | None,
-        typer.Option(help=_DELIVERIES, min=0),
-    ] = None,
-    dead_letter_queue: Annotated[str | None, typer.Option(help=_DEAD_LETTERS)] = None,
-    drop_dead: Annotated[bool, typer.Option("--drop-dead", help=_DROP_DEAD)] = False,
-    on_dead: Annotated[
-        OnDead | None,
-        typer.Option(
-            help=_ON_DEAD,
-        ),
-    ] = None,
-    expire_after: Annotated[
-        timedelta | None, Value(_PERIOD, f"{_EXPIRE_AFTER}; 0s: nothing.")
-    ] = None,
-    keep_settled: Annotated[
-        timedelta | None, Value(_PERIOD, f"{_KEEP_SETTLED}; 0s: not at all.")
-    ] = None,
-    schema: _Schema = None,
-    schema_file: _SchemaFile = None,
-    bucket_size: _Fixed = None,
-    chunk_size: _Fixed = None,
-    partitions: _Fixed = None,
-    order: Annotated[Order | None, typer.Option(hidden=True)] = None,
+    changes: dict[str, Any],
     as_json: AsJson = False,
 ) -> None:
     """Alter settings of a queue; the others stay as they are.
@@ -341,27 +190,10 @@ def alter(  # noqa: PLR0913 (one per option)
         cassieq queue alter orders --lease 2m
         cassieq queue alter trips --schema 'vendor string not null, fare double, tip double'
     """
-    columns = _columns(schema, schema_file)
-    _refuse_fixed(bucket_size, chunk_size, partitions, order)
-    check_not_empty("--dead-letter-queue", dead_letter_queue)
-    if dead_letter_queue and drop_dead:
-        raise OptionError("--dead-letter-queue cannot be combined with --drop-dead")
-    periods = (expire_after, keep_settled)
-    settings = (lease, max_deliveries, dead_letter_queue, on_dead, *periods, columns)
-    if not drop_dead and all(each is None for each in settings):
+    if not changes:
         raise OptionError("there is nothing to alter: give a setting, such as --lease 2m")
     with closing(open_store(connection)) as store:
-        altered = Client.from_store(store).alter_queue(
-            name,
-            lease=lease,
-            max_deliveries=max_deliveries,
-            dead_letter_queue=dead_letter_queue,
-            drop_dead=drop_dead,
-            on_dead=on_dead,
-            expire_after=expire_after,
-            keep_settled=keep_settled,
-            schema=columns,
-        )
+        altered = Client.from_store(store).alter_queue(name, **changes)
     tell(
         f"Queue {name} is altered. Restart its readers and writers, so that they see the change.",
         definition_json(altered),
@@ -377,7 +209,7 @@ def pause(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = F
         cassieq queue pause orders
     """
     with closing(open_store(connection)) as store:
-        changed = pause_queue(store, name)
+        changed = Client.from_store(store).pause_queue(name)
     was = "" if changed else " already"
     tell(
         f"Queue {name} is paused{was}. To resume it: cassieq queue resume {name}",
@@ -394,7 +226,7 @@ def resume(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = 
         cassieq queue resume orders
     """
     with closing(open_store(connection)) as store:
-        changed = resume_queue(store, name)
+        changed = Client.from_store(store).resume_queue(name)
     tell(
         f"Queue {name} is resumed." if changed else f"Queue {name} was not paused.",
         {"queue": name, "paused": False, "changed": changed},
@@ -427,7 +259,7 @@ def purge(
     """
     with closing(open_store(connection)) as store:
         _confirm(store, name, "Purge", yes=yes)
-        purged = purge_queue(store, name, force=force)
+        purged = Client.from_store(store).purge_queue(name, force=force)
     tell(
         f"Queue {name} is empty ({purged.queue_id}). Restart its writers; restart queries that "
         f"read it with {NEW_CHECKPOINT}. The next repair run frees the disk space.",
@@ -461,7 +293,7 @@ def delete(
     """
     with closing(open_store(connection)) as store:
         _confirm(store, name, "Delete", yes=yes)
-        delete_queue(store, name, force=force)
+        Client.from_store(store).delete_queue(name, force=force)
     tell(
         f"Queue {name} is deleted. The next repair run frees the disk space.",
         {"queue": name, "deleted": True},
@@ -477,7 +309,7 @@ def fix(
     longest: Annotated[
         timedelta | None,
         Value(
-            _PERIOD,
+            PERIOD,
             "Longest lease, or delay of a release, that your programs use: 1h.",
             without="a day, or ten leases of the queue if that is more",
         ),
@@ -505,7 +337,8 @@ def fix(
         cassieq queue fix-clocks orders
     """
     with closing(open_store(connection)) as store:
-        done = fix_clocks(store, name, longest=longest, dry_run=dry_run)
+        client = Client.from_store(store)
+        done = client.fix_clocks(name, longest=longest, dry_run=dry_run)
     if done.fence is not None:
         echo(_WARNING, err=True)
     if as_json:
@@ -522,23 +355,6 @@ def fix(
         echo(f"Nothing in queue {name} is ahead of time.")
 
 
-def _columns(schema: str | None, file: Path | None) -> str | None:
-    """The schema that was given, in Spark's DDL."""
-    if schema is not None and file is not None:
-        raise OptionError("--schema and --schema-file exclude each other: give one of them")
-    if file is not None:
-        return to_ddl(read_schema_file(file))
-    return None if schema is None else to_ddl(parse_schema(schema))
-
-
-def _shown(setting: QueueSetting, queue: QueueDefinition) -> Plain:
-    if not setting.plain(queue):
-        return setting.if_unset
-    return (
-        _PERIOD.show(getattr(queue, setting.name)) if setting.is_duration else setting.plain(queue)
-    )
-
-
 def _record(record: QueueRecord) -> dict[str, Any]:
     return definition_json(record.definition) | {"status": record.status.value}
 
@@ -549,7 +365,7 @@ def _row(record: QueueRecord) -> tuple[Any, ...]:
     return (
         queue.name,
         record.status.value,
-        _PERIOD.show(queue.lease),
+        PERIOD.show(queue.lease),
         queue.max_deliveries or "no limit",
         queue.dead_letter_queue,
         None if age is None else f"{shown_age(age)} ago",
@@ -580,26 +396,6 @@ def _figures(stats: QueueStats) -> dict[str, Any]:
             else {}
         ),
     }
-
-
-def _refuse_fixed(
-    bucket_size: int | None, chunk_size: int | None, partitions: int | None, order: Order | None
-) -> None:
-    if bucket_size is not None or chunk_size is not None:
-        raise OptionError(
-            "bucket size and chunk size can't be altered, because the keys of all stored messages "
-            "depend on them; create another queue, and copy the remaining messages with a query"
-        )
-    if partitions is not None:
-        raise OptionError(
-            "the number of partitions can't be altered, because the partition of a key depends on "
-            "it; create another queue, write to that one, and let readers finish this one first"
-        )
-    if order is not None:
-        raise OptionError(
-            "the order can't be altered, because running readers would use the old order beside "
-            "new readers; create another queue, and copy the remaining messages with a query"
-        )
 
 
 def _confirm(store: Store, name: str, what: str, *, yes: bool) -> None:

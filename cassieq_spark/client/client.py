@@ -58,9 +58,6 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once, once_of_key
 from cassieq_spark.ledger.state import Stored
 from cassieq_spark.model import (
-    DEFAULT_LEASE,
-    OnDead,
-    Order,
     Positions,
     QueueDefinition,
     Range,
@@ -110,13 +107,20 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.queues.stats import GroupStats, QueueStats, read_stats
 from cassieq_spark.schemas.assign import arrow_batches
-from cassieq_spark.schemas.ddl import ddl_of
 from cassieq_spark.settings.connection import Connection, ConnectionOptions, connection_options
 from cassieq_spark.settings.position import StartingPosition
+from cassieq_spark.settings.queue import (
+    ALTERABLE,
+    DEFAULT_MAX_DELIVERIES,
+    QUEUE_SETTINGS,
+    QueueChanges,
+    StoredQueueSettings,
+    check_settings,
+    dead_letter_queue_of,
+    takes,
+)
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
-
-DEFAULT_MAX_DELIVERIES = 5
 
 
 class Client:
@@ -612,43 +616,17 @@ class Client:
 
     # -- queues, groups and dead letters ----------------------------------------------------------
 
-    def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
-        self,
-        queue: str,
-        *,
-        lease: timedelta = DEFAULT_LEASE,
-        max_deliveries: int = DEFAULT_MAX_DELIVERIES,
-        dead_letter_queue: str | None = None,
-        drop_dead: bool = False,
-        order: Order | str = Order.NONE,
-        partitions: int = 1,
-        on_dead: OnDead | str = OnDead.CONTINUE,
-        expire_after: timedelta | None = None,
-        keep_settled: timedelta | None = None,
-        schema: pa.Schema | str | None = None,
+    @takes(QUEUE_SETTINGS, defaults=True)
+    def create_queue(
+        self, queue: str, *, drop_dead: bool = False, **settings: Unpack[StoredQueueSettings]
     ) -> QueueDefinition:
         """Create a queue, and its dead-letter queue. An LWT for each, and one for each partition.
 
         Args:
             queue: Name of the queue.
-            lease: How long a lease lasts by default; whole seconds.
-            max_deliveries: After so many deliveries without being settled, a message is dead; 0:
-                never.
-            dead_letter_queue: Where dead messages go; None: to ``<queue>.dead``.
             drop_dead: Drop dead messages, and have no dead-letter queue.
-            order: In which order messages are delivered: "none"; "key", the messages of each key
-                in order; or "strict", all messages of the queue in order.
-            partitions: How many ledgers the queue has. Each is published to and read by itself,
-                and messages of one key go to the same one. It cannot be altered.
-            on_dead: With an order, what happens to the messages behind a dead one: "continue",
-                they are delivered; or "stop", nothing more of that partition is delivered to the
-                group until `resume_group`.
-            expire_after: Messages that are not consumed so long after they became visible are
-                deleted; whole seconds. None: never.
-            keep_settled: Messages that every group has settled are kept until so long after they
-                became visible, and groups can go back to them; whole seconds. None: not kept.
-            schema: The columns: an Arrow schema, or Spark's DDL, as in ``vendor string not null,
-                fare decimal(10,2)``. None: messages are bytes.
+            settings: Of the queue, each by name: `StoredQueueSettings` and docs/options.md list
+                them. Without ``dead_letter_queue``, it is ``<queue>.dead``.
 
         Raises:
             OptionError: A value is out of range, or contradicts another one.
@@ -656,102 +634,50 @@ class Client:
             ExistsError: The queue exists already.
         """
         validate_name("queue", queue)
-        check_flag("drop_dead", drop_dead)
-        check_count("max_deliveries", max_deliveries, least=0)
-        if dead_letter_queue is not None:
-            validate_name("queue", dead_letter_queue)
-        if dead_letter_queue is not None and (drop_dead or not max_deliveries):
-            raise OptionError(
-                f"dead_letter_queue {dead_letter_queue!r} cannot be combined with "
-                "drop_dead or max_deliveries 0: leave it out"
-            )
-        target = dead_letter_queue or f"{queue}.dead"
+        limit = check_settings(settings).get("max_deliveries", DEFAULT_MAX_DELIVERIES)
+        target = dead_letter_queue_of(settings, drop_dead=drop_dead)
+        settings["max_deliveries"] = limit
+        settings["dead_letter_queue"] = (
+            None if drop_dead or not limit else target or f"{queue}.dead"
+        )
         with self._calls:
-            return create_queue(
-                self._store,
-                queue,
-                lease=lease,
-                max_deliveries=max_deliveries,
-                dead_letter_queue=None if drop_dead or not max_deliveries else target,
-                order=order,
-                partitions=partitions,
-                on_dead=on_dead,
-                expire_after=expire_after,
-                keep_settled=keep_settled,
-                schema=ddl_of(schema),
-            )
+            return create_queue(self._store, queue, **settings)
 
-    def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
-        self,
-        queue: str,
-        *,
-        lease: timedelta | None = None,
-        max_deliveries: int | None = None,
-        dead_letter_queue: str | None = None,
-        drop_dead: bool = False,
-        on_dead: OnDead | str | None = None,
-        expire_after: timedelta | None = None,
-        keep_settled: timedelta | None = None,
-        schema: pa.Schema | str | None = None,
+    @takes(ALTERABLE, defaults=False)
+    def alter_queue(
+        self, queue: str, *, drop_dead: bool = False, **changes: Unpack[QueueChanges]
     ) -> QueueDefinition:
-        """Alter a queue; settings that are None stay. One LWT and three reads; no LWT if all stay.
+        """Alter a queue; settings that are not given stay. One LWT and three reads.
 
-        One read more with ``max_deliveries``. Readers and writers that run keep their settings
-        until they are made again. Order, partitions and sizes can't be altered.
+        No LWT if all settings stay; one read more with ``max_deliveries``. Readers and writers
+        that run keep their settings until they are made again.
 
         Args:
             queue: Name of the queue.
-            lease: See `create_queue`.
-            max_deliveries: See `create_queue`. A queue without a limit gets one only together with
-                ``dead_letter_queue`` or ``drop_dead``.
-            dead_letter_queue: See `create_queue`; created if it does not exist.
             drop_dead: Drop dead messages from now on; there is no dead-letter queue any more.
-            on_dead: See `create_queue`.
-            expire_after: See `create_queue`. Zero: no messages expire.
-            keep_settled: See `create_queue`. Zero: messages are not kept.
-            schema: All columns. Columns may be added and dropped if they may be null, types
-                widened, and ``not null`` removed. The dead-letter queue is widened, too.
+            changes: The settings, each by name: `QueueChanges` and docs/options.md list them. A
+                queue without a limit of deliveries gets one only together with
+                ``dead_letter_queue`` or ``drop_dead``. A schema is given whole; the dead-letter
+                queue is widened, too.
 
         Returns:
             The queue as it is now.
 
         Raises:
-            OptionError: A value is out of range, or contradicts another one.
+            OptionError: A value is out of range, or contradicts another one; or the setting can't
+                be altered.
             SchemaError: The change is not safe, or messages do not fit the dead-letter queue.
             QueueStateError: There is no such queue.
         """
         validate_name("queue", queue)
-        check_flag("drop_dead", drop_dead)
-        if dead_letter_queue is not None:
-            validate_name("queue", dead_letter_queue)
-        if dead_letter_queue is not None and drop_dead:
-            raise OptionError(
-                f"dead_letter_queue {dead_letter_queue!r} cannot be combined with drop_dead: "
-                "leave one of them out"
-            )
-        for what, length in (
-            ("lease", lease),
-            ("expire_after", expire_after),
-            ("keep_settled", keep_settled),
-        ):
-            if length is not None:
-                check_duration(what, length)
-        if max_deliveries is not None:
-            check_count("max_deliveries", max_deliveries, least=0)
+        check_settings(changes, alters=True)
+        target = dead_letter_queue_of(changes, drop_dead=drop_dead)
+        if drop_dead:
+            changes["dead_letter_queue"] = ""
         with self._calls:
-            if max_deliveries and dead_letter_queue is None and not drop_dead:
+            if changes.get("max_deliveries") and target is None and not drop_dead:
                 self._check_dead_messages_go_somewhere(queue)
-            return alter_queue(
-                self._store,
-                queue,
-                lease=lease,
-                max_deliveries=max_deliveries,
-                dead_letter_queue="" if drop_dead else dead_letter_queue,
-                on_dead=on_dead,
-                expire_after=expire_after,
-                keep_settled=keep_settled,
-                schema=ddl_of(schema),
-            )
+            return alter_queue(self._store, queue, **changes)
 
     def _check_dead_messages_go_somewhere(self, queue: str) -> None:
         if not read_queue(self._store, queue).max_deliveries:

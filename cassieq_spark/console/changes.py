@@ -17,16 +17,13 @@ from typing import Any
 from starlette.responses import Response
 
 from cassieq_spark.client import Client
-from cassieq_spark.client.client import DEFAULT_MAX_DELIVERIES
-from cassieq_spark.console import show
 from cassieq_spark.console.access import ConsoleRefusedError
 from cassieq_spark.console.dead import OF_DEAD
 from cassieq_spark.console.group_plans import MAKING, OF_GROUP
 from cassieq_spark.console.pages import PageCall, flag, page
-from cassieq_spark.console.plans import CREATE, OF_QUEUE, Change, ChangePlan
+from cassieq_spark.console.plans import OF_QUEUE, Change, ChangePlan
+from cassieq_spark.console.settings_plans import ALTER, CREATE, fields_of_new
 from cassieq_spark.errors import NotFoundError, OptionError
-from cassieq_spark.model import DEFAULT_LEASE, Order
-from cassieq_spark.queues.definition import MOST_PARTITIONS
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +40,7 @@ _OF_CONFIRMATION = frozenset({"token", "step", "seal", "sure_until", "typed"})
 def create(call: PageCall) -> Response:
     """The form of a new queue."""
     _check_allowed(call, "cassieq queue create NAME")
-    return call.render(
-        "create.html",
-        orders=[each.value for each in Order],
-        lease=show.span(DEFAULT_LEASE),
-        max_deliveries=DEFAULT_MAX_DELIVERIES,
-        most_partitions=MOST_PARTITIONS,
-    )
+    return call.render("create.html", fields=fields_of_new())
 
 
 @page("/create", "POST")
@@ -61,7 +52,7 @@ def do_create(call: PageCall) -> Response:
 @page("/queues/{queue}/change/{change}", "POST")
 def change_queue(call: PageCall) -> Response:
     """Plan a change of a queue, or do it."""
-    return _change(call, _named({**OF_QUEUE, **MAKING}, call))
+    return _change(call, _named({**OF_QUEUE, "alter": ALTER, **MAKING}, call))
 
 
 @page("/queues/{queue}/groups/{group}/change/{change}", "POST")

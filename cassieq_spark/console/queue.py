@@ -14,6 +14,7 @@ from cassieq_spark.console import charts
 from cassieq_spark.console.history import QueueHistory, edges_until
 from cassieq_spark.console.overview import QueueRow, rows_of
 from cassieq_spark.console.pages import PageCall, page
+from cassieq_spark.console.settings_plans import fields_of, settings_to_alter
 from cassieq_spark.console.watcher import Looked
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import NotFoundError
@@ -23,6 +24,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Ranges, from_millis
 from cassieq_spark.queues.stats import GroupStats, backlog_of
 from cassieq_spark.schemas.ddl import schema_of, to_ddl
+from cassieq_spark.settings.queue import QUEUE_SETTINGS, QueueSetting
 
 #: How much time the charts show.
 SPANS = {"15m": timedelta(minutes=15), "1h": timedelta(hours=1), "3h": timedelta(hours=3)}
@@ -171,8 +173,17 @@ def settings(call: PageCall) -> Response:
     return call.render(
         "settings.html",
         **about_queue(call, looked),
+        settings=_settings_shown(call, looked.record.definition),
+        fields=fields_of(looked.record.definition),
         versions=_versions_of(looked.record.definition),
     )
+
+
+def _settings_shown(call: PageCall, queue: QueueDefinition) -> list[QueueSetting]:
+    """The settings that the page shows: not those that are in its form, nor the schema."""
+    alterable = {it.name for it in settings_to_alter(queue)}
+    shown = [it for it in QUEUE_SETTINGS if it.fixed or it.name in alterable - {"schema"}]
+    return [it for it in shown if it.fixed or not call.console.allow_changes]
 
 
 def about_queue(call: PageCall, looked: Looked) -> dict[str, Any]:

@@ -12,28 +12,9 @@ from cassieq_spark.errors import SchemaError
 from cassieq_spark.fetch.read import Destination
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
-from cassieq_spark.schemas.evolution import dead_letter_schema
 
 #: The headers of each message.
 Headers = Sequence[Sequence[tuple[str, str | None]]]
-
-
-def check_takes_all(source: QueueDefinition, target: QueueDefinition) -> None:
-    """Refuse a dead-letter queue whose columns can't hold all messages of a queue.
-
-    Raises:
-        SchemaError: It lacks columns, or only one of the two queues has a schema.
-    """
-    check_same_kind(source, target)
-    if source.schema is None or target.schema is None:
-        return
-    before = schema_of(target.schema)
-    if dead_letter_schema(schema_of(source.schema), [before]) is not before:
-        raise SchemaError(
-            f"queue {target.name!r} lacks columns of queue {source.name!r}, whose dead-letter "
-            "queue it is: cassieq queue alter"
-            f" {source.name} --dead-letter-queue {target.name} adds them"
-        )
 
 
 def check_same_kind(source: QueueDefinition, target: QueueDefinition) -> None:

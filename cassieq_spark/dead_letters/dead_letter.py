@@ -20,7 +20,7 @@ import pyarrow as pa
 from cassieq_spark.arguments import RESERVED
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.dead_letters.copies import (
-    check_takes_all,
+    check_same_kind,
     destination,
     letter_of_bytes,
     with_headers,
@@ -171,7 +171,7 @@ class _Copies:
 
     def __post_init__(self) -> None:
         queue, dead = self.queue, self.dead
-        check_takes_all(queue, self.target)
+        check_same_kind(queue, self.target)
         headers = {
             "origin-queue": queue.name,
             "origin-group": self.group.name,

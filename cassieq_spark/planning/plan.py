@@ -18,7 +18,7 @@ from cassieq_spark.planning import costs
 from cassieq_spark.planning.coefficients import Coefficients
 from cassieq_spark.planning.costs import PUBLISH, READ, Work
 from cassieq_spark.planning.units import PERIOD, shown, shown_flow, shown_period, shown_size
-from cassieq_spark.queues.definition import MOST_PARTITIONS
+from cassieq_spark.settings.queue import MOST_PARTITIONS
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
 MEASURED, PAPER = "measured", "paper"

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
-from cassieq_spark.arguments import check_choice, check_count, check_flag, shown
+from cassieq_spark.arguments import check_flag
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import OnDead, Order, QueueDefinition, validate_name
 from cassieq_spark.schemas.canonical import walk
 from cassieq_spark.schemas.ddl import parse_ddl, schema_of, to_ddl, to_stored
+from cassieq_spark.settings.queue import MOST_PARTITIONS, check_definition
 
-_SECOND = timedelta(seconds=1)
-#: Each partition has a ledger, which every reader and every repair run reads.
-MOST_PARTITIONS = 256
 #: Versions that may wait to be retired: purges since the last repair run.
 _MOST_TO_RETIRE = 100_000
 #: Pairs of a version and how many partitions a queue has from there on; before the first, one.
 Counts = tuple[tuple[int, int], ...]
 _HOW_ORDERED = {Order.KEY: "ordered by key", Order.STRICT: "strictly ordered"}
-#: The largest number that a column of the type ``int`` holds.
-_MOST = 2**31 - 1
-#: In seconds, an ``int`` column holds it, and no sum with a date leaves the calendar.
-_LONGEST = timedelta(days=20_000)
 
 
 def validate(queue: QueueDefinition) -> QueueDefinition:
@@ -38,24 +31,19 @@ def validate(queue: QueueDefinition) -> QueueDefinition:
 
 def validate_settings(queue: QueueDefinition) -> None:
     """Check a definition as `validate`, without its name."""
-    check_count("chunk size", queue.chunk_size, most=_MOST)
-    check_count("bucket size", queue.bucket_size, most=_MOST)
+    check_definition(queue)
+    check_flag("strict_fifo", queue.strict_fifo)
     if queue.bucket_size % queue.chunk_size:
         raise OptionError(
             f"bucket size {queue.bucket_size} must be a positive multiple of chunk size "
             f"{queue.chunk_size}"
         )
-    _validate_duration("a lease", queue.lease)
-    check_count("max deliveries", queue.max_deliveries, least=0, most=_MOST)
-    check_flag("strict_fifo", queue.strict_fifo)
-    check_count("partitions", queue.partitions, most=MOST_PARTITIONS)
     if queue.on_dead is OnDead.STOP and not queue.strict_fifo:
         raise OptionError(
             "a queue without an order cannot stop at a dead message, as the messages behind it do "
             "not depend on it: give order 'key' or 'strict', or leave out on_dead 'stop'"
         )
     if queue.dead_letter_queue is not None:
-        validate_name("queue", queue.dead_letter_queue)
         if not queue.max_deliveries:
             raise OptionError(
                 "a dead-letter queue needs a limit: give max deliveries, or leave out "
@@ -63,35 +51,15 @@ def validate_settings(queue: QueueDefinition) -> None:
             )
         if queue.dead_letter_queue == queue.name:
             raise OptionError(f"queue {queue.name!r} can't be its own dead-letter queue")
-    if queue.expire_after is not None:
-        _validate_duration("the time after which messages expire", queue.expire_after)
-    if queue.keep_settled is not None:
-        _validate_duration("the time for which settled messages are kept", queue.keep_settled)
 
 
-def parse_order(order: Order | str, partitions: int) -> Order:
-    """The order with this name.
-
-    Raises:
-        OptionError: There is no such order, or a queue with several partitions can't have it.
-    """
-    check_choice("order", order, Order)
-    if order == Order.STRICT and partitions != 1:
+def check_order(order: Order, partitions: int) -> None:
+    """Raise `OptionError` if a queue with so many partitions can't have this order."""
+    if order is Order.STRICT and partitions != 1:
         raise OptionError(
             f"a strictly ordered queue has one partition, not {partitions}: give order 'key', "
             "which keeps the messages of each key in order, or one partition"
         )
-    return Order(order)
-
-
-def parse_on_dead(on_dead: OnDead | str) -> OnDead:
-    """What a queue does at a dead message, as a program names it.
-
-    Raises:
-        OptionError: There is no such choice.
-    """
-    check_choice("on_dead", on_dead, OnDead)
-    return OnDead(on_dead)
 
 
 def next_versions(versions: Sequence[str], schema: str) -> tuple[str, ...]:
@@ -158,19 +126,6 @@ def validate_versions(version: int, retired: int) -> None:
     """
     if version < 1 or not 0 <= retired <= version <= retired + _MOST_TO_RETIRE:
         raise OptionError(f"version is {version}, and {retired} is the last one that is retired")
-
-
-def _validate_duration(kind: str, length: timedelta) -> None:
-    if not isinstance(length, timedelta):
-        raise OptionError(
-            f"{kind} must be a timedelta, not {shown(length)}: use timedelta, e.g. "
-            "timedelta(seconds=5)"
-        )
-    if not _SECOND <= length <= _LONGEST or length % _SECOND:
-        raise OptionError(
-            f"{kind} must last whole seconds, at least a second and at most {_LONGEST.days} days, "
-            f"not {length}"
-        )
 
 
 def check_delayable(queue: QueueDefinition) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any
+from typing import Unpack
 
-from cassieq_spark.arguments import check_count
 from cassieq_spark.errors import (
     ExistsError,
     InvariantError,
@@ -19,23 +17,17 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.lifecycle import close_ledger, open_next, set_paused
 from cassieq_spark.ledger.state import LedgerHead, LedgerStatus
 from cassieq_spark.model import (
-    DEFAULT_BUCKET_SIZE,
-    DEFAULT_CHUNK_SIZE,
-    DEFAULT_LEASE,
     TYPED_BUCKET_SIZE,
     TYPED_CHUNK_SIZE,
-    OnDead,
     Order,
     QueueDefinition,
     id_of,
 )
 from cassieq_spark.queues.definition import (
-    MOST_PARTITIONS,
     Counts,
+    check_order,
     count_of,
     next_versions,
-    parse_on_dead,
-    parse_order,
     show_counts,
     validate,
 )
@@ -53,27 +45,15 @@ from cassieq_spark.queues.record import (
     read_record,
     settings_of,
 )
-from cassieq_spark.schemas.ddl import schema_of, to_ddl
+from cassieq_spark.schemas.ddl import ddl_of, schema_of, to_ddl
+from cassieq_spark.settings.queue import QueueChanges, StoredQueueSettings, check_settings
 from cassieq_spark.store.protocol import ServerNow, Store, Values
 
 _FIRST_VERSION = 1
 
 
-def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
-    store: Store,
-    name: str,
-    *,
-    bucket_size: int | None = None,
-    chunk_size: int | None = None,
-    lease: timedelta = DEFAULT_LEASE,
-    max_deliveries: int = 0,
-    dead_letter_queue: str | None = None,
-    order: Order | str = Order.NONE,
-    partitions: int = 1,
-    on_dead: OnDead | str = OnDead.CONTINUE,
-    expire_after: timedelta | None = None,
-    keep_settled: timedelta | None = None,
-    schema: str | None = None,
+def create_queue(
+    store: Store, name: str, **settings: Unpack[StoredQueueSettings]
 ) -> QueueDefinition:
     """Create a queue. An LWT, and one for each partition.
 
@@ -81,58 +61,35 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
 
     Args:
         name: See `validate_name`.
-        bucket_size: Messages per Cassandra partition; a multiple of ``chunk_size``. None: 8,192,
-            or 16,384 with a schema.
-        chunk_size: Most messages per row. None: 512, or 4,096 with a schema.
-        lease: How long a reader holds messages unless it says otherwise; whole seconds.
-        max_deliveries: After so many, a message is dead; 0 for never.
-        dead_letter_queue: Where dead messages go; created, without a limit, if it does not exist,
-            and widened to take messages of this schema. None: they are dropped.
-        order: In which order its messages are offered.
-        partitions: How many ledgers it has. Messages of one key are in one of them. It can't be
-            altered, as keys would change their partition.
-        on_dead: What happens to the messages behind a dead one; see `OnDead`.
-        expire_after: Messages expire that a group has not consumed so long after they became
-            visible; whole seconds. None: none do.
-        keep_settled: Messages that every group has settled are kept until so long after they
-            became visible, and groups can go back to them; whole seconds. None: they are not.
-        schema: Its columns in Spark's DDL, as in ``vendor string not null, fare decimal(10,2)``.
-            None: its messages are bytes.
+        settings: See `StoredQueueSettings`. Those that are not given are those of
+            `QueueDefinition`, so there is no limit of deliveries. The dead-letter queue is created
+            without a limit if it does not exist, and widened to take messages of this schema.
 
     Raises:
-        OptionError: A value is out of range, or the schema is not valid; or queues that are left
-            from before send their dead messages to this one, and it has several partitions.
+        OptionError: A value is out of range, or contradicts another one, or the schema is not
+            valid; or queues that are left from before send their dead messages to this one, and it
+            has several partitions.
         SchemaError: The messages do not fit the dead-letter queue; or those of such queues have a
             schema where this one has none, or none where it has one.
         ExistsError: There is a queue of that name.
         ContentionError: No answer, again and again.
     """
-    of_bucket, of_chunk = (
-        (DEFAULT_BUCKET_SIZE, DEFAULT_CHUNK_SIZE)
-        if schema is None
-        else (TYPED_BUCKET_SIZE, TYPED_CHUNK_SIZE)
+    given = check_settings(settings)
+    order, schema = given.pop("order", Order.NONE), ddl_of(given.pop("schema", None))
+    if schema is not None:
+        given = {"bucket_size": TYPED_BUCKET_SIZE, "chunk_size": TYPED_CHUNK_SIZE} | given
+    wanted = QueueDefinition(
+        name,
+        _FIRST_VERSION,
+        strict_fifo=order is not Order.NONE,
+        schemas=() if schema is None else next_versions((), schema),
+        **given,
     )
-    check_count("partitions", partitions, most=MOST_PARTITIONS)
-    wanted = validate(
-        QueueDefinition(
-            name,
-            _FIRST_VERSION,
-            of_bucket if bucket_size is None else bucket_size,
-            of_chunk if chunk_size is None else chunk_size,
-            lease,
-            max_deliveries,
-            dead_letter_queue,
-            strict_fifo=parse_order(order, partitions) is not Order.NONE,
-            on_dead=parse_on_dead(on_dead),
-            expire_after=expire_after,
-            keep_settled=keep_settled,
-            schemas=() if schema is None else next_versions((), schema),
-            partitions=partitions,
-        )
-    )
-    if dead_letter_queue is not None:
+    check_order(order, wanted.partitions)
+    validate(wanted)
+    if wanted.dead_letter_queue is not None:
         _check_free(store, read_record(store, name), wanted)
-        make_dead_letter_queue(store, dead_letter_queue, wanted)
+        make_dead_letter_queue(store, wanted.dead_letter_queue, wanted)
 
     def create(found: QueueRecord | None) -> Values:
         _check_free(store, found, wanted)
@@ -142,8 +99,8 @@ def create_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
             # I10: close the old versions before anything of a new version exists.
             close_versions(store, found)
             version, counts = found.version + 1, found.counts
-        if partitions != count_of(counts, version):
-            counts = (*counts, (version, partitions))
+        if wanted.partitions != count_of(counts, version):
+            counts = (*counts, (version, wanted.partitions))
         # The ledgers first: a program that finds the queue's row needs them.
         for ledger in ledgers_of(store, replace(wanted, version=version)):
             ledger.create()
@@ -228,57 +185,32 @@ def _taking(versions: tuple[str, ...], source: QueueDefinition) -> str | None:
     return to_ddl(dead_letter_schema(schema_of(source.schema), before))
 
 
-def alter_queue(  # noqa: PLR0913 (each is a setting of its own, by name)
-    store: Store,
-    name: str,
-    *,
-    lease: timedelta | None = None,
-    max_deliveries: int | None = None,
-    dead_letter_queue: str | None = None,
-    on_dead: OnDead | str | None = None,
-    expire_after: timedelta | None = None,
-    keep_settled: timedelta | None = None,
-    schema: str | None = None,
-) -> QueueDefinition:
-    """Alter a queue; settings that are None stay. One LWT and three reads; no LWT if all stay.
+def alter_queue(store: Store, name: str, **changes: Unpack[QueueChanges]) -> QueueDefinition:
+    """Alter a queue. One LWT and three reads; no LWT if all settings stay.
 
     Running readers and writers keep their settings, and readers present later messages by their
-    own schema. The repair uses the new times with its next run. Sizes can't be altered, as the
-    keys of all stored messages come from them; nor the order, as running readers would keep the
-    old one.
+    own schema. The repair uses the new times with its next run.
 
     Args:
-        lease: How long a reader holds messages unless it says otherwise; whole seconds.
-        max_deliveries: After so many, a message is dead; 0 for never.
-        dead_letter_queue: See `create_queue`. Empty: dead messages are dropped.
-        on_dead: See `create_queue`.
-        expire_after: See `create_queue`. Zero: no messages expire.
-        keep_settled: See `create_queue`. Zero: messages are not kept.
-        schema: All columns in Spark's DDL. Columns may be added and dropped if they may be null,
-            types widened, and ``not null`` removed. The dead-letter queue is widened, too.
+        changes: See `QueueChanges`. A schema is given whole. Columns may be added and dropped if
+            they may be null, types widened, and ``not null`` removed. The dead-letter queue is
+            widened, too.
 
     Raises:
-        OptionError: A value is out of range, or contradicts another one.
+        OptionError: A value is out of range, or contradicts another one; or the setting can't be
+            altered.
         SchemaError: The change is not safe, or messages do not fit the dead-letter queue.
         QueueStateError: There is no active queue of that name.
         ContentionError: Lost to others, or no answer, again and again.
     """
-    given = {"lease": lease, "max_deliveries": max_deliveries}
-    changes: dict[str, Any] = {key: it for key, it in given.items() if it is not None}
-    removable = {
-        "dead_letter_queue": dead_letter_queue,
-        "expire_after": expire_after,
-        "keep_settled": keep_settled,
-    }
-    changes |= {key: it or None for key, it in removable.items() if it is not None}
-    if on_dead is not None:
-        changes["on_dead"] = parse_on_dead(on_dead)
+    given = check_settings(changes, alters=True)
+    schema = ddl_of(given.pop("schema", None))
 
     def altered(queue: QueueDefinition) -> QueueDefinition:
-        return validate(replace(queue, **changes, schemas=_altered_schemas(queue, schema)))
+        return validate(replace(queue, **given, schemas=_altered_schemas(queue, schema)))
 
     wanted = altered(read_queue(store, name))
-    if wanted.dead_letter_queue and (dead_letter_queue or schema is not None):
+    if wanted.dead_letter_queue and ("dead_letter_queue" in given or schema is not None):
         # First, so that it can take messages of the new schema.
         make_dead_letter_queue(store, wanted.dead_letter_queue, wanted)
 

@@ -28,7 +28,6 @@ from cassieq_spark.model import (
     validate_name,
 )
 from cassieq_spark.queues.definition import (
-    MOST_PARTITIONS,
     Counts,
     count_of,
     parse_counts,
@@ -36,7 +35,11 @@ from cassieq_spark.queues.definition import (
     validate_versions,
 )
 from cassieq_spark.schemas.ddl import parse_stored, to_stored
-from cassieq_spark.settings.queue import columns_of_settings, settings_from_columns
+from cassieq_spark.settings.queue import (
+    MOST_PARTITIONS,
+    columns_of_settings,
+    settings_from_columns,
+)
 from cassieq_spark.store.decoded import decoded
 from cassieq_spark.store.protocol import (
     Insert,

@@ -9,6 +9,7 @@ from cassieq_spark.settings import SinkOptions, SourceOptions
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.declaration import Setting, settings_of
 from cassieq_spark.settings.kafka import table
+from cassieq_spark.settings.queue import LARGEST, QUEUE_SETTINGS, QueueSetting
 
 
 def documentation() -> str:
@@ -27,7 +28,37 @@ def documentation() -> str:
         lines += ["", f"## {heading}", "", "| Option | Type | Default | Meaning |"]
         lines += ["|---|---|---|---|"]
         lines += [_table_row(item) for item in settings_of(cls)]
+    explained = (
+        "`cassieq queue create` and `alter` take these settings as flags, the methods of `Client` "
+        "and `HttpQueue` by their names, and the [gateway](gateway.md) by their names in JSON. "
+        "Commands write a duration as `2m`, programs as a `timedelta`, JSON in seconds; it is "
+        "whole seconds. Zero takes away a setting that a queue may be without."
+    )
+    lines += [
+        "",
+        "## A queue",
+        "",
+        explained,
+        "",
+        "| Setting | In JSON | Default | Can be altered | Meaning |",
+        "|---|---|---|---|---|",
+        *map(_setting_row, QUEUE_SETTINGS),
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _setting_row(it: QueueSetting) -> str:
+    default = f"`{it.shown(it.default)}`" if it.default is not None else it.otherwise or it.without
+    in_json = "-" if it.is_of_storage else f"`{it.http_name}`"
+    alterable = "no" if it.fixed else "yes"
+    bounds = ""
+    if it.is_number:
+        most = f"to {it.most}" if it.most < LARGEST else "on"
+        bounds = f" A whole number, from {it.least} {most}."
+    if it.choice is not None:
+        bounds = f" One of {', '.join(f'`{each}`' for each in it.choice)}."
+    meaning = it.sentence("" if it.name in {"dead_letter_queue", "schema"} else "zero") + bounds
+    return f"| `{it.name}` | {in_json} | {default} | {alterable} | {meaning} |"
 
 
 def _table_row(item: Setting) -> str:

@@ -53,7 +53,10 @@ class PlainField:
 
     def plain(self, of: object) -> Any:
         """The `Plain` value of an object; None if it has none."""
-        value = getattr(of, self.name)
+        return self.plain_of(getattr(of, self.name))
+
+    def plain_of(self, value: Any) -> Any:
+        """The `Plain` value of a value; None of None."""
         if isinstance(value, timedelta):
             seconds = value.total_seconds()
             return seconds if self.type is SqlType.DOUBLE else int(seconds)

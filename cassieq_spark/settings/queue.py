@@ -1,7 +1,8 @@
-"""The settings of a queue, each declared once: its names, its plain value, its meaning.
+"""The settings of a queue, each declared once: its names, bounds, default and meaning.
 
-`QueueDefinition` has the values. From `QUEUE_SETTINGS` follow the columns of a queue's row, what
-the gateway answers and its client reads, what commands show, and the view ``queues``.
+`QueueDefinition` has the values. From `QUEUE_SETTINGS` follow what `Client` and commands take, the
+gateway's requests and answers and its client, the console's forms, the columns of a queue's row,
+the view ``queues``, and docs/options.md.
 
 >>> from datetime import timedelta
 >>> queue = QueueDefinition("orders", 1, expire_after=timedelta(days=1))
@@ -11,12 +12,73 @@ the gateway answers and its client reads, what commands show, and the view ``que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from cassieq_spark.model import OnDead, Order, QueueDefinition
+from cassieq_spark.arguments import check_choice, check_count, check_flag, did_you_mean, shown
+from cassieq_spark.errors import OptionError
+from cassieq_spark.model import (
+    DEFAULT_BUCKET_SIZE,
+    DEFAULT_CHUNK_SIZE,
+    DEFAULT_LEASE,
+    TYPED_BUCKET_SIZE,
+    TYPED_CHUNK_SIZE,
+    OnDead,
+    Order,
+    QueueDefinition,
+    validate_name,
+)
+from cassieq_spark.settings.kinds import Kind, duration
 from cassieq_spark.settings.plain import Plain, PlainField, SqlType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+#: Each partition has a ledger, which every reader and every repair run reads.
+MOST_PARTITIONS = 256
+#: The largest number that a column of the type ``int`` holds.
+LARGEST = 2**31 - 1
+_SECOND = timedelta(seconds=1)
+#: In seconds, an ``int`` column holds it, and no sum with a date leaves the calendar.
+_LONGEST = timedelta(days=20_000)
+#: How settings that are durations are read and shown as text.
+PERIOD: Kind[timedelta] = duration(_LONGEST, zero=True)
+
+
+class QueueChanges(TypedDict, total=False):
+    """Settings of a queue that can be altered; docs/options.md has their meaning.
+
+    None stands for a setting that is not given; zero takes one away that a queue may be without.
+    """
+
+    lease: timedelta | None
+    max_deliveries: int | None
+    dead_letter_queue: str | None
+    on_dead: OnDead | str | None
+    expire_after: timedelta | None
+    keep_settled: timedelta | None
+    schema: pa.Schema | str | None
+
+
+class QueueSettings(QueueChanges, total=False):
+    """Settings of a new queue; docs/options.md has their meaning and defaults."""
+
+    partitions: int | None
+    order: Order | str | None
+
+
+class StoredQueueSettings(QueueSettings, total=False):
+    """The same, with those on which the keys of stored messages depend."""
+
+    bucket_size: int | None
+    chunk_size: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,96 +86,318 @@ class QueueSetting(PlainField):
     """A setting of a queue; the object is its `QueueDefinition`.
 
     Attributes:
-        can_be_unset: True if a queue may be without it; then `QueueDefinition` has its default.
-        called: What tables for people call it; by default its name.
-        if_unset: What such a table shows instead of no value, and of 0.
-        choice: Turns the text of a choice into the choice.
+        default: The value of a new queue; None: none, or what ``otherwise`` says.
+        otherwise: What a new queue has by default, where that depends on something.
+        without: What holds for a queue that is without the setting; empty: none is.
+        called: What people call it; by default its name.
+        fixed: Why it can't be altered, and what to do instead; empty: it can.
+        is_of_storage: True if the keys of all stored messages depend on it. Accounts of a gateway
+            do not choose it.
+        least: The smallest whole number.
+        most: The largest whole number.
+        choice: What it may be; None: it is not one of a few words.
     """
 
-    can_be_unset: bool = False
+    default: Any = None
+    otherwise: str = ""
+    without: str = ""
     called: str = ""
-    if_unset: str | None = None
-    choice: Callable[[str], Any] | None = None
+    fixed: str = ""
+    is_of_storage: bool = False
+    least: int = 1
+    most: int = LARGEST
+    choice: type[StrEnum] | None = None
 
     @property
     def label(self) -> str:
-        """What tables for people call it."""
+        """What people call it."""
         return self.called or self.name.replace("_", " ")
+
+    @property
+    def flag(self) -> str:
+        """The option of commands."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def zero(self) -> Any:
+        """The value by which a program takes the setting away."""
+        if self.is_duration:
+            return timedelta(0)
+        return 0 if self.is_number else ""
+
+    @property
+    def is_number(self) -> bool:
+        """True if its value is a whole number."""
+        return self.type is SqlType.INT and not self.is_duration
+
+    def sentence(self, empty: str | None = None) -> str:
+        """Its meaning; if a queue may be without it, also what then holds.
+
+        Args:
+            empty: How somebody says that a queue is without it, as in ``0s``; None: as plain
+                values say it.
+        """
+        if empty is None:
+            empty = "0" if self.is_number else "null"
+        rest = f"; {empty}: {self.without}" if self.without and empty else ""
+        return f"{self.meaning.removesuffix('.')}{rest}."
+
+    def shown(self, value: Any) -> str:
+        """A value as people read and write it."""
+        if not value:
+            return self.without or str(value)
+        return PERIOD.show(value) if self.is_duration else str(self.plain_of(value))
 
     def parsed(self, plain: Any) -> Any:
         """See `PlainField.parsed`."""
         return PlainField.parsed(self, plain) if self.choice is None else self.choice(plain)
 
+    def check(self, given: Any) -> Any:
+        """The value that a program gives, as `QueueDefinition` has it.
+
+        Raises:
+            OptionError: It is none, or out of range.
+        """
+        if self.choice is not None:
+            check_choice(self.name, given, self.choice)
+            return self.choice(given)
+        if self.is_duration:
+            return self._check_duration(given)
+        if self.is_number:
+            return check_count(self.label, given, least=self.least, most=self.most)
+        if self.name == "dead_letter_queue":
+            is_taken_away = isinstance(given, str) and not given
+            return None if is_taken_away else validate_name("queue", given)
+        # A schema may be one of Arrow: who takes it makes it the text.
+        return given
+
+    def _check_duration(self, given: object) -> timedelta | None:
+        if not isinstance(given, timedelta):
+            raise OptionError(
+                f"{self.name} must be a timedelta, not {shown(given)}: use timedelta, e.g. "
+                "timedelta(seconds=5)"
+            )
+        if not given and self.without:
+            return None
+        if not _SECOND <= given <= _LONGEST or given % _SECOND:
+            raise OptionError(
+                f"{self.name} must be whole seconds, at least a second and at most "
+                f"{_LONGEST.days} days, not {given}"
+            )
+        return timedelta(days=given.days, seconds=given.seconds)
+
 
 _INT, _STRING = SqlType.INT, SqlType.STRING
+_COPY = "create another queue, and copy the remaining messages with a query"
+_OF_KEYS = f"the keys of all stored messages depend on it; {_COPY}"
 
 #: All of them, in the order in which they are shown.
 QUEUE_SETTINGS = (
-    QueueSetting("lease", _INT, "How long a lease lasts unless it is extended.", is_duration=True),
+    QueueSetting(
+        "lease",
+        _INT,
+        "How long a lease lasts unless it is extended: as long as that, a reader that died keeps "
+        "its messages from others.",
+        is_duration=True,
+        default=DEFAULT_LEASE,
+    ),
     QueueSetting(
         "max_deliveries",
         _INT,
-        "After this many deliveries a message is dead; 0: never.",
-        can_be_unset=True,
-        if_unset="no limit",
+        "After this many deliveries without being settled, a message is dead.",
+        default=5,
+        without="no limit",
+        least=0,
         by_http="maxDeliveryCount",
     ),
     QueueSetting(
         "dead_letter_queue",
         _STRING,
-        "Where dead messages go; null: they are dropped.",
-        can_be_unset=True,
-        called="dead letters to",
+        "The queue for dead messages, created if it does not exist. Without one they are dropped.",
+        otherwise="NAME.dead",
+        without="none",
+        called="dead-letter queue",
         by_http="dlqName",
     ),
-    QueueSetting("partitions", _INT, "How many partitions it has."),
+    QueueSetting(
+        "partitions",
+        _INT,
+        "The number of its partitions. Each is published to and read by itself; messages with the "
+        "same key are in the same one.",
+        default=1,
+        fixed="the partition of a key depends on their number; create another queue, write to "
+        "that one, and let readers finish this one first",
+        most=MOST_PARTITIONS,
+    ),
     QueueSetting(
         "order",
         _STRING,
-        "`none`; `key`: a group gets no message before it has settled all earlier ones of the "
-        "partition, or gets them by the same lease; `strict`: of the queue.",
+        "key: a group gets no message before it has settled all earlier ones of the partition, "
+        "or gets them by the same lease; strict: all earlier ones of the queue, which has one "
+        "partition; none: no order.",
+        default=Order.NONE,
+        fixed="running readers would use the old order beside new readers; " + _COPY,
         choice=Order,
     ),
     QueueSetting(
         "on_dead",
         _STRING,
-        "With an order: `continue`: what is behind a dead message is delivered; `stop`: the group "
+        "With an order, continue: what is behind a dead message is delivered; stop: the group "
         "gets nothing more of that partition until it is resumed.",
-        can_be_unset=True,
+        default=OnDead.CONTINUE,
+        called="at a dead message",
         choice=OnDead,
     ),
     QueueSetting(
         "expire_after",
         _INT,
-        "How long after it became visible a message that was not consumed is discarded; null: "
-        "never.",
+        "How long after it became visible a message that was not consumed is discarded.",
         is_duration=True,
-        can_be_unset=True,
+        without="never",
     ),
     QueueSetting(
         "keep_settled",
         _INT,
-        "How long after it became visible a message is kept that every group has settled; null: "
-        "it is not kept.",
+        "How long after it became visible a message is kept that every group has settled, so that "
+        "groups can go back to it.",
         is_duration=True,
-        can_be_unset=True,
+        without="not kept",
     ),
-    QueueSetting("bucket_size", _INT, "Messages per Cassandra partition."),
-    QueueSetting("chunk_size", _INT, "Most messages per row."),
+    QueueSetting(
+        "bucket_size",
+        _INT,
+        "Messages in a partition of Cassandra; a multiple of the chunk size.",
+        otherwise=f"{DEFAULT_BUCKET_SIZE}; {TYPED_BUCKET_SIZE} with a schema",
+        fixed=_OF_KEYS,
+        is_of_storage=True,
+    ),
+    QueueSetting(
+        "chunk_size",
+        _INT,
+        "Messages in a row of Cassandra, at most.",
+        otherwise=f"{DEFAULT_CHUNK_SIZE}; {TYPED_CHUNK_SIZE} with a schema",
+        fixed=_OF_KEYS,
+        is_of_storage=True,
+    ),
     QueueSetting(
         "schema",
         _STRING,
-        "Columns of its messages, in Spark's DDL; null: messages are bytes.",
-        can_be_unset=True,
-        if_unset="none: messages are bytes",
+        "Columns of its messages, in Spark's DDL, such as vendor string not null, fare "
+        "decimal(10,2). Of a queue that has messages, columns that may be null can be added and "
+        "dropped, types widened, and not null taken away.",
+        without="messages are bytes",
     ),
 )
+_BY_NAME = {it.name: it for it in QUEUE_SETTINGS}
+#: How many deliveries a message of a new queue has, unless somebody says otherwise.
+DEFAULT_MAX_DELIVERIES: int = _BY_NAME["max_deliveries"].default
+
+#: Those that can be altered: of `QueueChanges`.
+ALTERABLE = tuple(it for it in QUEUE_SETTINGS if not it.fixed)
+#: Those that everybody chooses: of `QueueSettings`.
+CHOSEN = tuple(it for it in QUEUE_SETTINGS if not it.is_of_storage)
 
 #: Those that `QueueDefinition` derives from other attributes: these have a form of their own
 #: where a queue is stored or made.
 _DERIVED = {"order", "schema"}
+#: Those that `QueueDefinition` has as they are.
+_DEFINED = tuple(it for it in QUEUE_SETTINGS if it.name not in _DERIVED)
 #: Those whose column in the row of a queue has the plain value; partitions are kept by version.
-_IN_COLUMNS = tuple(it for it in QUEUE_SETTINGS if it.name not in {*_DERIVED, "partitions"})
+_IN_COLUMNS = tuple(it for it in _DEFINED if it.name != "partitions")
+#: Those whose column every release has written.
+_ALWAYS_THERE = {"bucket_size", "chunk_size", "lease"}
+
+
+def check_settings(given: Mapping[str, Any], *, alters: bool = False) -> dict[str, Any]:
+    """The settings that a program has given, by name: without those that are None.
+
+    Args:
+        given: As `StoredQueueSettings`.
+        alters: True if the queue exists.
+
+    Raises:
+        OptionError: A value is out of range, or a setting can't be altered.
+        TypeError: There is no such setting.
+    """
+    if unknown := given.keys() - _BY_NAME.keys():
+        name = min(unknown)
+        advice = did_you_mean(name, _BY_NAME, f"there are {', '.join(_BY_NAME)}")
+        raise TypeError(f"a queue has no setting {name!r}: {advice}")
+    found = {_BY_NAME[name]: it for name, it in given.items() if it is not None}
+    for setting in found:
+        if alters and setting.fixed:
+            raise OptionError(f"the {setting.label} can't be altered, because {setting.fixed}")
+    return {it.name: it.check(value) for it, value in found.items()}
+
+
+def dead_letter_queue_of(given: Mapping[str, Any], *, drop_dead: bool) -> str | None:
+    """The dead-letter queue that somebody has named.
+
+    Args:
+        given: What else is given.
+        drop_dead: True if dead messages are to be dropped.
+
+    Raises:
+        OptionError: It is not the name of a queue, or contradicts what else is given.
+    """
+    is_dropped = check_flag("drop_dead", drop_dead)
+    target: str | None = given.get("dead_letter_queue")
+    if target is None:
+        return None
+    validate_name("queue", target)
+    if is_dropped or given.get("max_deliveries") == 0:
+        raise OptionError(
+            f"dead-letter queue {target!r} cannot be combined with dropping dead messages, or "
+            "with max deliveries 0: leave it out"
+        )
+    return target
+
+
+def check_definition(queue: QueueDefinition) -> None:
+    """Check the value of each setting of a queue.
+
+    Raises:
+        OptionError: A value is out of range.
+    """
+    for setting in _DEFINED:
+        value = getattr(queue, setting.name)
+        if value is not None or not setting.without:
+            setting.check(value)
+
+
+def takes(settings: Iterable[QueueSetting], *, defaults: bool) -> Callable[[_Function], _Function]:
+    """Show, to ``help`` and `inspect`, which settings a function takes as ``**settings``.
+
+    Args:
+        settings: These, each by name.
+        defaults: Show their defaults, and not that they may be left out.
+    """
+
+    def show(function: _Function) -> _Function:
+        before = inspect.signature(function)
+        *own, _ = before.parameters.values()
+        shown = [
+            inspect.Parameter(
+                it.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=it.default if defaults else None,
+                annotation=_annotations()[it.name],
+            )
+            for it in settings
+        ]
+        vars(function)["__signature__"] = before.replace(parameters=[*own, *shown])
+        return function
+
+    return show
+
+
+@cache
+def _annotations() -> dict[str, str]:
+    """The types of settings, as text."""
+    found: dict[str, Any] = {}
+    for each in (QueueChanges, QueueSettings, StoredQueueSettings):
+        found |= each.__annotations__
+    return {name: getattr(it, "__forward_arg__", str(it)) for name, it in found.items()}
 
 
 def plain_settings(queue: QueueDefinition) -> dict[str, Plain]:
@@ -124,6 +408,22 @@ def plain_settings(queue: QueueDefinition) -> dict[str, Plain]:
 def http_settings(queue: QueueDefinition) -> dict[str, Plain]:
     """The same by their names in HTTP; the names of queues are full ones."""
     return {it.http_name: it.plain(queue) for it in QUEUE_SETTINGS}
+
+
+def http_settings_given(given: Mapping[str, Any]) -> dict[str, Plain]:
+    """What a program has given, by their names in HTTP; zero where it takes a setting away.
+
+    Raises:
+        OptionError: A value is out of range.
+        TypeError: There is no such setting.
+    """
+    found: dict[QueueSetting, Any] = {
+        _BY_NAME[name]: it for name, it in check_settings(given).items()
+    }
+    return {
+        it.http_name: it.plain_of(it.zero if value is None else value)
+        for it, value in found.items()
+    }
 
 
 def settings_from_http(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,6 +450,5 @@ def settings_from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     A column that an earlier release did not write counts as that of a queue without the setting.
     """
     found = {it: row[it.plain_name] for it in _IN_COLUMNS}
-    return {
-        it.name: it.parsed(value) for it, value in found.items() if value or not it.can_be_unset
-    }
+    is_there = {it.name: bool(value) or it.name in _ALWAYS_THERE for it, value in found.items()}
+    return {it.name: it.parsed(value) for it, value in found.items() if is_there[it.name]}

@@ -15,9 +15,9 @@ from cassieq_spark.cli import app
 from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue
 from cassieq_spark.http.gateway import schemas
 from cassieq_spark.model import Order
-from cassieq_spark.queues.definition import MOST_PARTITIONS
 from cassieq_spark.settings.declaration import settings_by_option
 from cassieq_spark.settings.gateway import Limits
+from cassieq_spark.settings.queue import MOST_PARTITIONS
 from cassieq_spark.settings.reading import SourceOptions
 from cassieq_spark.settings.writing import LARGEST_MESSAGE, SinkOptions
 from tests.docs.pages import ROOT
@@ -101,14 +101,14 @@ def rows() -> dict[str, list[str]]:
     """The defaults of each setting, in this order: Client, HttpQueue, gateway, cassieq, Spark."""
     limits = Limits()
     return {
-        "lease of a new queue": new_queue("lease", "lease_seconds", "s"),
-        "deliveries before a message is dead": new_queue("max_deliveries", "max_delivery_count"),
+        "lease of a new queue": new_queue("lease", "lease", "s"),
+        "deliveries before a message is dead": new_queue("max_deliveries", "max_deliveries"),
         "dead messages are dropped": new_queue("drop_dead", "drop_dead"),
         "order": new_queue("order", "order"),
         "partitions": new_queue("partitions", "partitions"),
         "at a dead message, an order": new_queue("on_dead", "on_dead"),
-        "messages expire after": new_queue("expire_after", "expire_after_seconds"),
-        "settled messages are kept for": new_queue("keep_settled", "keep_settled_seconds"),
+        "messages expire after": new_queue("expire_after", "expire_after"),
+        "settled messages are kept for": new_queue("keep_settled", "keep_settled"),
         "columns": new_queue("schema", "columns"),
         "delay of a put": [
             client("put", "delay"),

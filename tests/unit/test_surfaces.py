@@ -25,7 +25,7 @@ from cassieq_spark.display import Displayed, shown_value
 from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue, answers
 from cassieq_spark.http.gateway.responses import queue_json, stats_json
 from cassieq_spark.http.gateway.schemas import QueueOptions
-from cassieq_spark.model import OnDead, QueueDefinition
+from cassieq_spark.model import QueueDefinition
 from cassieq_spark.monitoring.exporter import Exporter
 from cassieq_spark.queues import create_queue, read_queue, stats
 from cassieq_spark.queues.stats import GroupStats, QueueStats, read_stats
@@ -226,11 +226,7 @@ def on_terminal(value: Any) -> Any:
 def on_page(value: Any) -> Any:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d}"
-    if isinstance(value, OnDead):
-        return {"stop": "stop until", "continue": "continue with"}[value.value]
-    if isinstance(value, timedelta):
-        return span(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return span(value) if isinstance(value, timedelta) else str(value)
 
 
 def in_repl(value: Any) -> str:
@@ -364,7 +360,8 @@ DEFINITION_SURFACES = {
         {
             **{name: name.replace("_", " ") for name in SETTINGS},
             "name": "queue",
-            "dead_letter_queue": "dead letters to",
+            "dead_letter_queue": "dead-letter queue",
+            "on_dead": "at a dead message",
             "created_at": "created",
         },
         form=on_terminal,
@@ -384,14 +381,14 @@ DEFINITION_SURFACES = {
             "/queues/orders/settings",
             name=r"Queue id (\w+)@",
             version=r"Queue id \w+@(\d+)",
-            bucket_size=r"per chunk ([\d,]+), ",
-            chunk_size=r"per chunk [\d,]+, (\d+)",
+            bucket_size="Bucket size",
+            chunk_size="Chunk size",
             lease="Lease",
             max_deliveries="Max deliveries",
             dead_letter_queue="Dead-letter queue",
             created_at=r"Created (\S+) ",
             order="Order",
-            on_dead=r"On a dead message (\w+ \w+)",
+            on_dead="At a dead message",
             expire_after="Expire after",
             keep_settled="Keep settled",
             schema=r"version before (\w+ \w+)",
@@ -471,8 +468,8 @@ NOT_CHOSEN = {
     "version": "the store counts",
     "created_at": "the store's clock",
 }
-BY_COMMAND = {
-    "bucket_size": "the keys of all stored messages come from it, for ever: by cassieq alone",
+NOT_BY_HTTP = {
+    "bucket_size": "the keys of all stored messages come from it, for ever: no account chooses it",
     "chunk_size": "the same",
 }
 
@@ -544,7 +541,8 @@ def test_the_figures_of_a_queue_are_the_same_everywhere(store: MemoryStore, plac
 
 @pytest.mark.parametrize("place", CREATING)
 def test_a_new_queue_can_be_given_every_setting_everywhere(place: str):
-    not_given = NOT_CHOSEN if place == "cassieq" else {**NOT_CHOSEN, **BY_COMMAND}
+    is_of_operator = place in {"cassieq", "Client", "AsyncClient"}
+    not_given = NOT_CHOSEN if is_of_operator else {**NOT_CHOSEN, **NOT_BY_HTTP}
 
     assert set(SETTINGS) - {"name"} - set(CREATING[place]()) == set(not_given)
 

@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from cassieq_spark.client import Client
-from cassieq_spark.client.client import DEFAULT_MAX_DELIVERIES
 from cassieq_spark.errors import BatchChangedError, BatchOrderError
+from cassieq_spark.settings.queue import DEFAULT_MAX_DELIVERIES
 from cassieq_spark.store.protocol import Store
 from trials.replays.striking import (
     STRUCK,

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
-import pyarrow as pa
 
 from cassieq_spark.arguments import (
     A_MOMENT,
@@ -44,12 +43,20 @@ from cassieq_spark.http.client.encoding import (
     new_message_sent,
     receipt_of,
 )
-from cassieq_spark.model import OnDead, Order, Positions, QueueDefinition, Range, validate_name
+from cassieq_spark.model import Positions, QueueDefinition, Range, validate_name
 from cassieq_spark.processes import importing
 from cassieq_spark.producer.new_message import Headers, NewMessage, Value, message_given
 from cassieq_spark.queues.stats import GroupStats, QueueStats
 from cassieq_spark.schemas.ddl import ddl_of
 from cassieq_spark.settings.position import StartingPosition, check_position, show_position
+from cassieq_spark.settings.queue import (
+    ALTERABLE,
+    CHOSEN,
+    QueueChanges,
+    QueueSettings,
+    http_settings_given,
+    takes,
+)
 
 T = TypeVar("T")
 
@@ -150,24 +157,12 @@ class HttpQueue:
         """Pickle the settings, with the key or signed URL; it connects where it is used."""
         return self._again, ()
 
-    def create(  # noqa: PLR0913 (each is a setting of its own, by name)
-        self,
-        *,
-        lease: timedelta | None = None,
-        max_deliveries: int | None = None,
-        dead_letter_queue: str | None = None,
-        drop_dead: bool | None = None,
-        order: Order | str | None = None,
-        partitions: int | None = None,
-        on_dead: OnDead | str | None = None,
-        expire_after: timedelta | None = None,
-        keep_settled: timedelta | None = None,
-        schema: pa.Schema | str | None = None,
-    ) -> bool:
+    @takes(CHOSEN, defaults=False)
+    def create(self, *, drop_dead: bool | None = None, **settings: Unpack[QueueSettings]) -> bool:
         """Create the queue, and its dead-letter queue; see `Client.create_queue`.
 
-        A setting that is None has the default of `Client.create_queue`. If the queue exists, only
-        the other ones are compared.
+        A setting that is not given has the default of `Client.create_queue`. If the queue exists,
+        only the other ones are compared.
 
         Returns:
             Whether it was created; False if it exists with these settings.
@@ -175,47 +170,21 @@ class HttpQueue:
         Raises:
             HttpStateError: It exists with other settings, which the error names.
         """
-        settings = {
-            "leaseSeconds": _seconds("lease", lease),
-            "maxDeliveryCount": max_deliveries,
-            "dlqName": dead_letter_queue,
-            "dropDead": drop_dead,
-            "order": order,
-            "partitions": partitions,
-            "onDead": on_dead,
-            "expireAfterSeconds": _seconds("expire_after", expire_after),
-            "keepSettledSeconds": _seconds("keep_settled", keep_settled),
-            "schema": ddl_of(schema),
-        }
-        given = {name: value for name, value in settings.items() if value is not None}
-        body = json_of({"queueName": self._queue, **given})
-        return self._ask("POST", None, answers.is_created, content=body)
+        sent = _settings_sent(settings)
+        if drop_dead is not None:
+            sent["dropDead"] = check_flag("drop_dead", drop_dead)
+        body = {"queueName": self._queue} | sent
+        return self._ask("POST", None, answers.is_created, content=json_of(body))
 
-    def alter(  # noqa: PLR0913 (each is a setting of its own, by name)
-        self,
-        *,
-        lease: timedelta | None = None,
-        max_deliveries: int | None = None,
-        dead_letter_queue: str | None = None,
-        drop_dead: bool = False,
-        on_dead: OnDead | str | None = None,
-        expire_after: timedelta | None = None,
-        keep_settled: timedelta | None = None,
-        schema: pa.Schema | str | None = None,
+    @takes(ALTERABLE, defaults=False)
+    def alter(
+        self, *, drop_dead: bool = False, **changes: Unpack[QueueChanges]
     ) -> QueueDefinition:
-        """Alter the queue; settings that are None stay. See `Client.alter_queue`."""
-        settings = {
-            "leaseSeconds": _seconds("lease", lease),
-            "maxDeliveryCount": max_deliveries,
-            "dlqName": dead_letter_queue,
-            "dropDead": check_flag("drop_dead", drop_dead) or None,
-            "onDead": on_dead,
-            "expireAfterSeconds": _seconds("expire_after", expire_after),
-            "keepSettledSeconds": _seconds("keep_settled", keep_settled),
-            "schema": ddl_of(schema),
-        }
-        body = json_of({name: value for name, value in settings.items() if value is not None})
-        return self._ask("PATCH", "", answers.definition_of, content=body)
+        """Alter the queue; settings that are not given stay. See `Client.alter_queue`."""
+        sent = _settings_sent(changes)
+        if check_flag("drop_dead", drop_dead):
+            sent["dropDead"] = True
+        return self._ask("PATCH", "", answers.definition_of, content=json_of(sent))
 
     def pause(self) -> bool:
         """Let nobody receive messages; False: it was paused. See `Client.pause_queue`."""
@@ -664,8 +633,12 @@ def _force(force: object) -> dict[str, Any]:
     return {"force": "true" if check_flag("force", force) else "false"}
 
 
-def _seconds(name: str, length: timedelta | None) -> float | None:
-    return None if length is None else check_duration(name, length).total_seconds()
+def _settings_sent(given: QueueChanges) -> dict[str, Any]:
+    """The settings of a queue that a program has given, as a body has them."""
+    target, schema = given.get("dead_letter_queue"), given.get("schema")
+    if target is not None:
+        validate_name("queue", target)
+    return http_settings_given({**given, "schema": ddl_of(schema)})
 
 
 def _partition(partition: int | None) -> dict[str, int]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import timedelta
+from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
@@ -32,9 +32,11 @@ from cassieq_spark.http.gateway.schemas import (
     DeadLetterSelection,
     DeleteParameters,
     ForceParameters,
+    GivenSettings,
     GroupOptions,
     GroupResume,
     GroupSeek,
+    NewQueue,
     Nothing,
     Payload,
     QueueChanges,
@@ -118,12 +120,9 @@ async def list_queues(call: Call) -> Response:
 async def create_queue(call: Call) -> Response:
     """Create a queue and its dead-letter queue."""
     given = call.json(QueueOptions)
-    if given.columns is not None:
-        _check_columns(given.columns)
-    dead = None
-    if given.dlq_name is not None:
-        dead = call.queue_named(given.dlq_name, 422)
-    elif given.max_delivery_count and not given.drop_dead:
+    settings = _settings_of(call, given)
+    dead = settings.get("dead_letter_queue")
+    if dead is None and settings.get("max_deliveries") != 0 and not given.drop_dead:
         # Its name must fit, too, or nobody could reach it here.
         dead = call.queue_named(f"{given.queue_name}.dead", 422)
     name = call.queue_named(given.queue_name, 422)
@@ -131,23 +130,11 @@ async def create_queue(call: Call) -> Response:
     try:
         # Without errorIfExists, a call that is repeated completes what broke off.
         with _in_steps() if call.query.error_if_exists else nullcontext():
-            await call.gateway.client.create_queue(
-                name,
-                lease=timedelta(seconds=given.lease_seconds),
-                max_deliveries=given.max_delivery_count,
-                dead_letter_queue=dead,
-                drop_dead=given.drop_dead,
-                order=_order_of(given),
-                partitions=given.partitions,
-                on_dead=given.on_dead,
-                expire_after=_period(given.expire_after_seconds),
-                keep_settled=_period(given.keep_settled_seconds),
-                schema=given.columns,
-            )
+            await call.gateway.client.create_queue(name, drop_dead=given.drop_dead, **settings)
     except ExistsError:
         if call.query.error_if_exists:
             raise
-        _check_same(call, given, await call.gateway.client.queue(name))
+        _check_same(call, given, settings, await call.gateway.client.queue(name))
         return Response(status_code=200)
     return Response(status_code=201)
 
@@ -176,12 +163,9 @@ async def stats(call: Call) -> Response:
 async def alter_queue(call: Call) -> Response:
     """Alter settings of a queue; those that are left out stay."""
     given = call.json(QueueChanges)
-    if given.columns is not None:
-        _check_columns(given.columns)
-    dead = None
-    if given.dlq_name is not None:
-        dead = call.queue_named(given.dlq_name, 422)
-        if not (call.may(Right.CREATE_QUEUE) and call.covers(given.dlq_name)):
+    changes = _settings_of(call, given)
+    if (dead := changes.get("dead_letter_queue")) is not None:
+        if not (call.may(Right.CREATE_QUEUE) and call.covers(own_name(dead))):
             # Dead messages are put there, and it is created if it does not exist.
             raise RefusedError(
                 "dlqName needs a key for all queues with the right CreateQueue, too", 403
@@ -189,15 +173,7 @@ async def alter_queue(call: Call) -> Response:
         await call.gateway.storage.check_queues(call.account, [dead])
     with _in_steps():
         altered = await call.gateway.client.alter_queue(
-            call.queue,
-            lease=_period(given.lease_seconds),
-            max_deliveries=given.max_delivery_count,
-            dead_letter_queue=dead,
-            drop_dead=given.drop_dead,
-            on_dead=given.on_dead,
-            expire_after=_period(given.expire_after_seconds),
-            keep_settled=_period(given.keep_settled_seconds),
-            schema=given.columns,
+            call.queue, drop_dead=given.drop_dead, **changes
         )
     return JSONResponse(queue_json(altered))
 
@@ -460,29 +436,31 @@ def _check_target(call: Call, queue: str) -> None:
         )
 
 
-def _check_same(call: Call, given: QueueOptions, there: QueueDefinition) -> None:
+def _check_same(
+    call: Call, given: NewQueue, settings: Mapping[str, Any], there: QueueDefinition
+) -> None:
     """Refuse to create a queue that exists, if one of the settings that are given differs.
 
     Without the right to see queues, the sender learns which settings, but not what they are.
     """
     existing = queue_json(there)
     asked = given.model_dump(mode="json", by_alias=True, include=given.model_fields_set)
-    order = _order_of(given)
+    order, columns = settings.get("order", Order.NONE), settings.get("schema")
     # With one partition, order by key is the same as strict order.
     is_ordered_so = there.order is order or (order, there.order) == (Order.KEY, Order.STRICT)
     same = {
         "queueName": True,
         "bucketSize": True,
-        "dlqName": given.dlq_name is None,
+        "dlqName": "dead_letter_queue" not in settings,
         "order": is_ordered_so,
         "strictFifo": is_ordered_so,
         "dropDead": given.drop_dead == existing["dropDead"] or not there.max_deliveries,
-        "schema": given.columns is not None
-        and to_ddl(parse_ddl(given.columns)) == existing["schema"],
+        "schema": columns is not None and to_ddl(parse_ddl(columns)) == existing["schema"],
     }
     told, differences = [], []
     for name, value in asked.items():
-        if name not in existing or value == existing[name] or same.get(name):
+        # Zero and null are the same: the queue is without the setting.
+        if name not in existing or (value or None) == (existing[name] or None) or same.get(name):
             continue
         difference = {"given": value}
         if call.may(Right.GET_QUEUE_INFORMATION):
@@ -499,8 +477,14 @@ def _check_same(call: Call, given: QueueOptions, there: QueueDefinition) -> None
         )
 
 
-def _order_of(given: QueueOptions) -> Order:
-    return Order.STRICT if given.strict_fifo else given.order
+def _settings_of(call: Call, given: GivenSettings) -> dict[str, Any]:
+    """The settings that a request gives, as the client takes them, with full names of queues."""
+    settings = given.settings()
+    if (columns := settings.get("schema")) is not None:
+        _check_columns(columns)
+    if (dead := settings.get("dead_letter_queue")) is not None:
+        settings["dead_letter_queue"] = call.queue_named(dead, 422)
+    return settings
 
 
 def _check_columns(schema: str) -> None:
@@ -511,10 +495,6 @@ def _check_columns(schema: str) -> None:
             f"the schema has {count:,} columns and fields, and {_MOST_COLUMNS} is the most: ask "
             "the operator to create the queue"
         )
-
-
-def _period(seconds: int | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
 
 
 async def _survey(call: Call) -> Survey:

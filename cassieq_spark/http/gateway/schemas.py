@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -13,6 +14,7 @@ from pydantic import (
     ConfigDict,
     FailFast,
     Field,
+    create_model,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -20,11 +22,13 @@ from pydantic.alias_generators import to_camel
 from cassieq_spark.arguments import A_YEAR, check_instant
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts.account import NAME_PATTERN, QUEUE_PATTERN
-from cassieq_spark.model import DEFAULT_LEASE, OnDead, Order
+from cassieq_spark.model import Order
+from cassieq_spark.settings.plain import SqlType
+from cassieq_spark.settings.queue import ALTERABLE, CHOSEN, QueueSetting
 
 _A_YEAR = 365 * 86_400
-#: Each is an LWT of a batch of puts.
 _MOST_PARTITIONS = 64
+_Given = TypeVar("_Given", bound="GivenSettings")
 
 Seconds = Annotated[float, Field(ge=0, le=_A_YEAR, allow_inf_nan=False)]
 #: In UTC; an instant before 1970 becomes the beginning of 1970, and the year 9999 is refused.
@@ -45,10 +49,6 @@ Force = Annotated[bool, Field(description="Also while consumers hold messages.")
 #: Of an account or key.
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 QueueName = Annotated[str, Field(min_length=1, max_length=140, pattern=QUEUE_PATTERN)]
-#: Whole seconds.
-Period = Annotated[int, Field(ge=1, le=_A_YEAR)]
-#: The same, where 0 takes the setting away.
-Removable = Annotated[int, Field(ge=0, le=_A_YEAR)]
 _LONGEST_SCHEMA = 1 << 14
 Partition = Annotated[int, Field(ge=0)] | None
 #: A setting of CassieQ's clients that has no meaning here.
@@ -81,82 +81,93 @@ class CreateParameters(Payload):
     error_if_exists: bool = Field(False, description="409 instead of 200 if it exists.")
 
 
-class QueueOptions(Payload):
-    """A new queue."""
+class GivenSettings(Payload):
+    """Settings of a queue, as a request gives them."""
+
+    drop_dead: bool = Field(False, description="Discard dead messages instead.")
+
+    def settings(self) -> dict[str, Any]:
+        """Those that are given, as `Client` takes them; without the name of an account."""
+        given = {it: getattr(self, _FIELDS[it.name]) for it in CHOSEN if self._has(it)}
+        return {it.name: it.parsed(value) for it, value in given.items() if value is not None}
+
+    def _has(self, setting: QueueSetting) -> bool:
+        return _FIELDS[setting.name] in self.model_fields_set
+
+
+class NewQueue(GivenSettings):
+    """A new queue, without its settings, which `QueueOptions` has."""
 
     queue_name: QueueName = Field(examples=["orders"])
-    max_delivery_count: int = Field(5, ge=0, le=1_000_000, description="0: no limit.")
-    dlq_name: QueueName | None = Field(
-        None, description="The dead-letter queue, created if necessary; by default <queue>.dead."
-    )
-    drop_dead: bool = Field(False, description="Discard dead messages instead.")
     strict_fifo: bool = Field(False, description="The same as order strict.")
-    order: Order = Field(
-        Order.NONE,
-        description="key: deliver a message only when all earlier ones of its partition are "
-        "settled; strict: of the queue, which has one partition.",
-    )
-    partitions: int = Field(
-        1, ge=1, le=_MOST_PARTITIONS, description="Messages of one key are in one of them."
-    )
-    on_dead: OnDead = Field(
-        OnDead.CONTINUE,
-        description="With an order: stop at a dead message until the group is resumed.",
-    )
-    lease_seconds: Period = Field(
-        int(DEFAULT_LEASE.total_seconds()), description="Duration of a lease that names none."
-    )
-    expire_after_seconds: Period | None = Field(
-        None, description="Discard messages that are not consumed by then."
-    )
-    keep_settled_seconds: Period | None = Field(
-        None, description="Keep settled messages, so that groups can be moved back."
-    )
-    columns: str | None = Field(
-        None,
-        alias="schema",
-        max_length=_LONGEST_SCHEMA,
-        description="Columns of the messages, in Spark's DDL. Without it, messages are bytes; "
-        "with it, JSON objects.",
-        examples=["vendor string not null, fare decimal(10,2)"],
-    )
     bucket_size: Ignored
     repair_worker_poll_seconds: Ignored
     repair_worker_bucket_finalize_time_seconds: Ignored
     delete_buckets_after_finalize: Ignored
 
+    def settings(self) -> dict[str, Any]:
+        """See `GivenSettings.settings`."""
+        return super().settings() | ({"order": Order.STRICT} if self.strict_fifo else {})
 
-class QueueChanges(Payload):
-    """Settings of a queue to alter; those that are left out stay."""
 
-    lease_seconds: Period | None = Field(None, description="Duration of a lease that names none.")
-    max_delivery_count: int | None = Field(None, ge=0, le=1_000_000, description="0: no limit.")
-    dlq_name: QueueName | None = Field(
-        None, description="The dead-letter queue, created if necessary."
-    )
-    drop_dead: bool = Field(False, description="Discard dead messages from now on.")
-    on_dead: OnDead | None = Field(
-        None, description="With an order: stop at a dead message until the group is resumed."
-    )
-    expire_after_seconds: Removable | None = Field(
-        None, description="Discard messages that are not consumed by then; 0: none."
-    )
-    keep_settled_seconds: Removable | None = Field(
-        None, description="Keep settled messages; 0: do not."
-    )
-    columns: str | None = Field(
-        None,
-        alias="schema",
-        max_length=_LONGEST_SCHEMA,
-        description="All columns, in Spark's DDL. Columns that may be null can be added and "
-        "dropped, types widened.",
-    )
+class ChangedQueue(GivenSettings):
+    """Settings of a queue to alter, without the settings, which `QueueChanges` has."""
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
         if not self.model_fields_set:
             raise ValueError("there is nothing to alter: send a setting, such as leaseSeconds")
         return self
+
+
+def _field_of(setting: QueueSetting, *, with_default: bool) -> tuple[Any, Any]:
+    """The field of a setting, as `create_model` takes it."""
+    least, most = setting.least, setting.most
+    if setting.is_duration:
+        least, most = 0 if setting.without else 1, _A_YEAR
+    kind: Any = {SqlType.INT: Annotated[int, Field(ge=least, le=most)], SqlType.STRING: str}[
+        setting.type
+    ]
+    kind = _KINDS.get(setting.name, setting.choice or kind)
+    default = setting.default if with_default else None
+    default = default if setting.choice else setting.plain_of(default)
+    # Only numbers: of texts, null is not the way to take a setting away.
+    meaning = setting.sentence("0" if setting.type is SqlType.INT else "")
+    if with_default and setting.otherwise:
+        meaning += f" By default {setting.otherwise}."
+    return (
+        kind if default is not None else kind | None,
+        Field(
+            default,
+            alias=setting.http_name,
+            title=setting.label.capitalize(),
+            description=meaning,
+        ),
+    )
+
+
+#: Fields by setting; a model has an attribute ``schema`` of its own.
+_FIELDS = {it.name: "columns" if it.name == "schema" else it.name for it in CHOSEN}
+#: What is narrower by HTTP than elsewhere.
+_KINDS: dict[str, Any] = {
+    "dead_letter_queue": QueueName,
+    # Each is an LWT of a batch of puts.
+    "partitions": Annotated[int, Field(ge=1, le=_MOST_PARTITIONS)],
+    "schema": Annotated[str, Field(max_length=_LONGEST_SCHEMA)],
+}
+
+
+def _with_settings(
+    name: str, base: type[_Given], settings: Iterable[QueueSetting], *, defaults: bool
+) -> type[_Given]:
+    fields: dict[str, Any] = {
+        _FIELDS[it.name]: _field_of(it, with_default=defaults) for it in settings
+    }
+    return create_model(name, __base__=base, __doc__=base.__doc__, **fields)
+
+
+QueueOptions = _with_settings("QueueOptions", NewQueue, CHOSEN, defaults=True)
+QueueChanges = _with_settings("QueueChanges", ChangedQueue, ALTERABLE, defaults=False)
 
 
 def _within_a_year(at: datetime) -> datetime:

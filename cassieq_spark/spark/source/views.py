@@ -235,7 +235,7 @@ def _groups(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
         "`active`; `purging`: about to get this version; `deleting`: gone, but the repair has not "
         "deleted all of it; `deleted`.",
     ),
-    *(ViewColumn(it.plain_name, it.type, it.meaning) for it in QUEUE_SETTINGS),
+    *(ViewColumn(it.plain_name, it.type, it.sentence()) for it in QUEUE_SETTINGS),
     ViewColumn("created_at", "TIMESTAMP", "When it was created."),
 )
 def _queues(store: Store, options: SourceOptions) -> Iterator[ViewRow]:

@@ -84,9 +84,9 @@ def test_every_setting_that_differs_is_named(account: Account):
     refused = create(account, maxDeliveryCount=0, strictFifo=True, dropDead=True)
 
     assert differences(refused) == [
-        ("maxDeliveryCount", 0, 3),
         ("dropDead", True, False),
         ("strictFifo", True, False),
+        ("maxDeliveryCount", 0, 3),
     ]
 
 
@@ -103,6 +103,7 @@ def test_a_setting_that_is_left_out_is_not_compared(account: Account):
         ({"order": "key"}, {"strictFifo": True}),
         ({"strictFifo": True}, {"order": "strict", "strictFifo": True}),
         ({"dropDead": True, "maxDeliveryCount": 0}, {"dropDead": False}),
+        ({"expireAfterSeconds": 0}, {"expireAfterSeconds": None, "keepSettledSeconds": 0}),
         ({"schema": "a int, b string not null"}, {"schema": "a INT , b STRING NOT NULL"}),
     ],
 )

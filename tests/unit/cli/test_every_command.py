@@ -171,9 +171,10 @@ def test_what_can_not_be_a_value_is_wrong_usage(arguments: str, complaint: str):
     ("arguments", "complaint"),
     [
         ("queue create orders --expire-after soon", "--expire-after must be a duration"),
-        ("queue create orders --drop-dead --dead-letter-queue x", "--dead-letter-queue cannot"),
+        ("queue create orders --drop-dead --dead-letter-queue x", "dead-letter queue 'x' cannot"),
         ("queue alter orders", "there is nothing to alter"),
-        ("queue alter orders --bucket-size 10", "bucket size and chunk size can't be altered"),
+        ("queue alter orders --order key", "the order can't be altered"),
+        ("queue alter orders --bucket-size 10", "the bucket size can't be altered"),
         ("group create orders billing --from noon", "--from must be"),
         ("group seek orders billing --to noon", "--to must be"),
         ("group resume orders billing --retry --drop", "exclude each other"),

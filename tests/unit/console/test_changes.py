@@ -282,7 +282,7 @@ def test_a_queue_is_created_as_the_command_does_it(operator: Visitor, store: Mem
     )
     assert (
         "cassieq queue create parcels --lease 90s --max-deliveries 3 --dead-letter-queue "
-        "parcels.dead --order key --partitions 4 --expire-after 14d --keep-settled 12h"
+        "parcels.dead --partitions 4 --order key --expire-after 14d --keep-settled 12h"
         in words_of(asked.text)
     )
 
@@ -313,7 +313,7 @@ def test_a_queue_with_columns_is_created(operator: Visitor, store: MemoryStore):
         ({"name": "x", "max_deliveries": "-1"}, "max_deliveries must be a whole number"),
         ({"name": "x", "partitions": "0"}, "partitions must be from 1"),
         ({"name": "x", "schema": "a nonsense"}, "nonsense"),
-        ({"name": "x", "order": "random"}, "the order must be one of"),
+        ({"name": "x", "order": "random"}, "order must be one of"),
     ],
 )
 def test_a_queue_that_cannot_be_is_refused_before_it_is_confirmed(
@@ -331,7 +331,7 @@ def test_settings_are_altered_and_only_those_that_changed(operator: Visitor, sto
     )
     words = words_of(asked.text)
     assert "lease 5m → 10m" in words
-    assert "keep settled none → 7d" in words
+    assert "keep settled not kept → 7d" in words
     assert "cassieq queue alter orders --lease 10m --keep-settled 7d" in words
 
     operator.confirm(asked)
@@ -520,9 +520,7 @@ def test_a_new_queue_drops_dead_messages_if_that_is_ticked(operator: Visitor, st
         text, "/create", name="mine", drop_dead="yes", dead_letter_queue="graves"
     )
 
-    assert "cassieq queue create mine --lease 1m --max-deliveries 5 --drop-dead" in words_of(
-        asked.text
-    )
+    assert "cassieq queue create mine --drop-dead" in words_of(asked.text)
     operator.confirm(asked)
     assert read_queue(store, "mine").dead_letter_queue is None
     assert both.status_code == 400

@@ -16,6 +16,7 @@ from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import alter_queue
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Update, When, partition_of_queue
 from tests.support.gateway import InProcess
 from tests.unit.console.visitor import Visitor, forms_of, visiting, words_of
 
@@ -116,6 +117,32 @@ def test_a_message_stays_while_its_dead_letter_would_lack_a_value(
     waiting = group.read(every_waiting=True).waiting
     assert dead_letter_messages(store, queue, group, waiting) == 1
     assert values_of(client, "wares.dead") == [case.value]
+
+
+def test_a_dead_letter_needs_no_column_of_which_it_has_no_value(
+    client: Client, store: MemoryStore
+):
+    client.create_queue("wares", schema="a int, b int", max_deliveries=2)
+    alter_queue(store, "wares.dead", schema="a int")
+    client.put("wares", {"a": 1, "b": None})
+
+    die(client, "wares")
+
+    assert values_of(client, "wares.dead") == [{"a": 1}]
+
+
+def test_rows_stay_while_their_dead_letter_queue_has_no_columns(
+    client: Client, store: MemoryStore, caplog: pytest.LogCaptureFixture
+):
+    client.create_queue("wares", schema="a int", max_deliveries=2)
+    client.put("wares", {"a": 1})
+    without = Update((), {"schema_versions": ""}, when=(When("version", "=", 1),))
+    assert store.cas(partition_of_queue("wares.dead"), [without])
+
+    die(client, "wares")
+
+    assert values_of(client, "wares.dead") == []
+    assert "'wares' has a schema and 'wares.dead' has none; name another queue" in caplog.text
 
 
 @pytest.mark.parametrize("to", [None, "other"])

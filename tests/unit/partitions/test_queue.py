@@ -109,7 +109,7 @@ def test_the_order_follows_from_the_settings():
         ({"partitions": 257}, "partitions must be"),
         ({"partitions": True}, "partitions must be"),
         ({"order": "keys"}, "did you mean 'key'"),
-        ({"order": None}, "order must be one of none, key, strict"),
+        ({"order": 1}, "order must be one of none, key, strict"),
         ({"order": "strict", "partitions": 2}, "give order 'key'"),
     ],
 )

@@ -53,16 +53,16 @@ def test_nothing_to_alter_is_nothing_to_do(scene: Scene):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"lease": timedelta(0)}, "a lease must last whole seconds"),
+        ({"lease": timedelta(0)}, "lease must be whole seconds, at least a second"),
         ({"lease": timedelta(days=20_001)}, "at most 20000 days"),
         ({"max_deliveries": -1}, "at least 0, not -1"),
         ({"max_deliveries": 0}, "leave out 'd'"),
         ({"dead_letter_queue": "q"}, "its own dead-letter queue"),
         ({"dead_letter_queue": "no spaces"}, "queue name"),
-        ({"expire_after": timedelta(seconds=0.5)}, "messages expire must last whole seconds"),
-        ({"expire_after": -MINUTE}, "messages expire must last whole seconds"),
-        ({"keep_settled": timedelta(seconds=0.5)}, "messages are kept must last whole seconds"),
-        ({"keep_settled": -MINUTE}, "messages are kept must last whole seconds"),
+        ({"expire_after": timedelta(seconds=0.5)}, "expire_after must be whole seconds"),
+        ({"expire_after": -MINUTE}, "expire_after must be whole seconds"),
+        ({"keep_settled": timedelta(seconds=0.5)}, "keep_settled must be whole seconds"),
+        ({"keep_settled": -MINUTE}, "keep_settled must be whole seconds"),
     ],
 )
 def test_what_a_queue_cannot_be_is_refused_before_anything_is_written(

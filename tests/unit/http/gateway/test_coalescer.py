@@ -225,6 +225,31 @@ def test_in_strict_order_what_was_leased_for_a_request_that_is_cancelled_goes_to
     assert [each.delivery_count for each in sync.receive("q2", "g", max=9)] == [1, 1]
 
 
+def test_in_strict_order_a_round_leases_for_one_request_so_nothing_is_given_back(
+    store: CountingStore, sync: Client
+):
+    sync.create_queue("q2", order="strict")
+    sync.create_group("q2", "g")
+
+    async def program() -> list[list[Message]]:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, LINGER)
+            await coalescer.receive("q2", "g", most=1, lease=HOUR, wait=NOW)
+            await asyncio.to_thread(sync.put_many, "q2", map(str, range(9)))
+            store.reset()
+            asked = (coalescer.receive("q2", "g", most=2, lease=HOUR, wait=NOW) for _ in range(3))
+            answers = await asyncio.gather(*asked)
+            await coalescer.close()
+            return answers
+
+    assert [[each.monoton for each in messages] for messages in asyncio.run(program())] == [
+        [0, 1],
+        [],
+        [],
+    ]
+    assert store.cas_count == 1
+
+
 def test_an_error_reaches_all_who_asked(store: CountingStore, sync: Client):
     async def program() -> list[object]:
         async with AsyncClient.from_store(store) as client:
