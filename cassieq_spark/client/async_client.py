@@ -81,24 +81,34 @@ class Threads:
         try:
             await self._shares.take(caller := CALLER.get())
             future = self._pool.submit(call)
-            if caller is not None:
-                # When the call ends, as it has a thread until then, also if its caller has left.
-                give = partial(self._give_share, asyncio.get_running_loop(), caller)
-                future.add_done_callback(give)
             try:
                 return await asyncio.wrap_future(future)
             except asyncio.CancelledError:
                 if undo is not None and not future.cancel():
                     self._pool.submit(_undo, future, undo)
                 raise
+            finally:
+                if caller is not None:
+                    self._give_share(future, caller)
         finally:
             self._count -= 1
             self._changed.set()
 
-    def _give_share(self, loop: asyncio.AbstractEventLoop, caller: str, _: object) -> None:
-        """Let the next call of a caller begin; for the thread of one that has ended."""
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(self._shares.give, caller)
+    def _give_share(self, future: Future[T], caller: str) -> None:
+        """Let the next call of a caller begin when this one has ended.
+
+        If the caller has left, the call may still have a thread.
+        """
+        if future.done():
+            self._shares.give(caller)
+            return
+        loop = asyncio.get_running_loop()
+
+        def give(_: object) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._shares.give, caller)
+
+        future.add_done_callback(give)
 
     async def close(self, last: Callable[[], object]) -> None:
         """Refuse new calls, wait for those under way and each ``undo``, then call ``last``."""

@@ -48,7 +48,7 @@ _DESCRIPTION = json.dumps(openapi.description(ENDPOINTS), separators=(",", ":"))
 _REASONS = {404: "not found", 405: "method not allowed"}
 #: Headers of each answer of an endpoint. No cache may keep it, also where a signed URL stands for
 #: a key; and a browser may not take the bytes of strangers for a page.
-_PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_PRIVATE = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 #: What takes one of these may take many reads.
 _ABOUT_QUEUES = {
     Right.GET_QUEUE_INFORMATION,
@@ -155,7 +155,7 @@ class _Serving:
                 if isinstance(error, RefusedError) and error.quota is not None:
                     gateway.metrics.refused(error.quota)
                 response = answer_to(error, endpoint.operation, _names(request.path_params))
-            response.headers.update(_PRIVATE)
+            response.raw_headers.extend(_PRIVATE)
             took = time.perf_counter() - began
             gateway.metrics.answered(endpoint.operation, response.status_code, took)
             _log(request, endpoint, response.status_code, took)
