@@ -16,13 +16,16 @@ from prometheus_client.metrics_core import Metric
 from cassieq_spark.model import to_millis
 from cassieq_spark.monitoring.board import settled
 from cassieq_spark.monitoring.snapshot import QueueSnapshot, Snapshot
-from cassieq_spark.queues.stats import GroupStats, QueueStats
+from cassieq_spark.queues.stats import GROUP_FIGURES, GroupFigure, GroupStats, QueueStats
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.runs import PastRun
 from cassieq_spark.repair.steps import Step
 from cassieq_spark.spark.progress import Progress
 
 T = TypeVar("T")
+
+#: Figures of groups that are exported of each partition, too.
+_BY_PARTITION = {"depth", "oldest_age"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +147,18 @@ def _seconds(time: timedelta | None) -> float | None:
     return None if time is None else time.total_seconds()
 
 
-def _oldest_age(group: GroupStats) -> float:
-    return (group.oldest_age or timedelta()).total_seconds()
+def _figure(it: GroupFigure) -> Callable[[GroupStats], float]:
+    return lambda group: float(it.plain(group) or 0)
+
+
+def _figure_of_all(it: GroupFigure) -> Family[_Group]:
+    value = _figure(it)
+    return _group(it.metric, it.meaning, lambda group: value(group.stats))
+
+
+def _figure_of_one(it: GroupFigure) -> Family[GroupStats]:
+    meaning = f"Of one partition: {it.meaning[0].lower()}{it.meaning[1:]}"
+    return _of_group(it.metric, meaning, _figure(it))
 
 
 def _took(run: PastRun) -> float:
@@ -213,54 +226,11 @@ OF_QUEUES = (
     ),
 )
 OF_GROUPS = (
-    _group(
-        "depth_messages",
-        "Messages that the group has not settled: not offered yet, leased, due, waiting or dead.",
-        lambda group: group.stats.depth,
-    ),
-    _group(
-        "leased_messages",
-        "Messages under a lease that has not run out.",
-        lambda group: group.stats.leased,
-    ),
-    _group("due_messages", "Messages to be delivered again now.", lambda group: group.stats.due),
-    _group(
-        "waiting_messages",
-        "Messages to be delivered later; of those not offered yet, only in the first "
-        "10,000 blocks.",
-        lambda group: group.stats.waiting,
-    ),
-    _group(
-        "unexamined_messages",
-        "Messages beyond the first 10,000 blocks that were not offered yet, up to the last "
-        "delayed one: they count in depth, but not in waiting and oldest age.",
-        lambda group: group.stats.unexamined,
-    ),
-    _group(
-        "dead_messages",
-        "Messages about to be dead-lettered or dropped, or at which the group has stopped.",
-        lambda group: group.stats.dead,
-    ),
-    _group(
-        "stopped_partitions",
-        "Partitions in which the group has stopped at a dead message.",
-        lambda group: group.stats.stopped,
-    ),
+    *(_figure_of_all(it) for it in GROUP_FIGURES if it.is_exported),
     _group(
         "settled_messages",
         "Published messages that the group has settled; falls if the group is moved back.",
         lambda group: settled(group.queue, group.stats),
-    ),
-    _group(
-        "oldest_age_seconds",
-        "How long the oldest message that the group has not settled has been visible; 0 "
-        "if there is none.",
-        lambda group: _oldest_age(group.stats),
-    ),
-    _group(
-        "pointer",
-        "The first monoton that was never offered; of several partitions, the sum.",
-        lambda group: group.stats.pointer,
     ),
     _group(
         "leases",
@@ -281,18 +251,8 @@ OF_PARTITIONS = (
         lambda partition: partition.next - partition.finalised,
     ),
 )
-OF_GROUPS_BY_PARTITION = (
-    _of_group(
-        "depth_messages",
-        "Messages of the partition that the group has not settled.",
-        lambda group: group.depth,
-    ),
-    _of_group(
-        "oldest_age_seconds",
-        "How long the oldest message of the partition that the group has not settled has been "
-        "visible; 0 if there is none.",
-        _oldest_age,
-    ),
+OF_GROUPS_BY_PARTITION = tuple(
+    _figure_of_one(it) for it in GROUP_FIGURES if it.name in _BY_PARTITION
 )
 REPAIRED_AT: Family[PastRun | None] = Family(
     "cassieq_repair_last_success_timestamp_seconds",

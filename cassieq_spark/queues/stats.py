@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -30,50 +30,79 @@ from cassieq_spark.store.protocol import Store
 BLOCKS_EXAMINED = 10_000
 
 
-#: All figures of a group, as of one partition, in the order in which they are shown. Of several
-#: partitions, counts add up, and of ages the highest is that of the group.
+@dataclass(frozen=True, slots=True)
+class GroupFigure(PlainField):
+    """A figure of a group; the object is its `GroupStats`.
+
+    Attributes:
+        unit: What it counts, for the name of its metric; empty: nothing.
+        is_exported: False if it is no metric.
+    """
+
+    unit: str = "messages"
+    is_exported: bool = True
+
+    @property
+    def metric(self) -> str:
+        """The last part of the name of its metric."""
+        return f"{self.plain_name}_{self.unit}" if self.unit else self.plain_name
+
+
+#: All figures of a group, in the order in which they are shown. Of several partitions, counts and
+#: monotons add up, and of ages the highest is that of the group.
 GROUP_FIGURES = (
-    PlainField(
+    GroupFigure(
         "depth",
         SqlType.BIGINT,
         "Messages that the group has not settled: not offered yet, leased, due, waiting or dead.",
         by_http="size",
     ),
-    PlainField("leased", SqlType.BIGINT, "Messages under a lease that has not run out."),
-    PlainField("due", SqlType.BIGINT, "Messages to be delivered again now."),
-    PlainField(
+    GroupFigure("leased", SqlType.BIGINT, "Messages under a lease that has not run out."),
+    GroupFigure("due", SqlType.BIGINT, "Messages to be delivered again now."),
+    GroupFigure(
         "waiting",
         SqlType.BIGINT,
         "Messages to be delivered later; of those not offered yet, only in the first 10,000 "
         "blocks.",
     ),
-    PlainField(
-        "dead", SqlType.BIGINT, "Messages to be dead-lettered, or at which the group has stopped."
+    GroupFigure(
+        "dead",
+        SqlType.BIGINT,
+        "Messages about to be dead-lettered or dropped, or at which the group has stopped.",
     ),
-    PlainField(
+    GroupFigure(
         "oldest_age",
         SqlType.DOUBLE,
-        "How long the oldest message that the group has not settled has been visible; null if "
-        "there is none.",
+        "How long the oldest message that the group has not settled has been visible; if there is "
+        "none, null, and 0 as a metric.",
         is_duration=True,
+        unit="",
     ),
-    PlainField(
+    GroupFigure(
         "pointer",
         SqlType.BIGINT,
-        "The first monoton that was never offered to the group.",
+        "The first monoton that was never offered to the group; of several partitions, the sum.",
         by_http="next",
+        unit="",
     ),
-    PlainField("floor", SqlType.BIGINT, "The lowest monoton that the group has not settled."),
-    PlainField(
+    GroupFigure(
+        "floor",
+        SqlType.BIGINT,
+        "The lowest monoton that the group has not settled; of several partitions, the sum.",
+        # Its metric is how far the group is: ``settled_messages``.
+        is_exported=False,
+    ),
+    GroupFigure(
         "unexamined",
         SqlType.BIGINT,
         "Messages beyond the first 10,000 blocks that were not offered yet, up to the last "
-        "delayed one: they count in `depth`, but not in `waiting` and `oldest_age_seconds`.",
+        "delayed one: they count in the depth, but not as waiting, nor in the oldest age.",
     ),
-    PlainField(
+    GroupFigure(
         "stopped",
         SqlType.INT,
-        "1 if the group has stopped at a dead message of this partition, or 0.",
+        "Partitions in which the group has stopped at a dead message; of one partition, 1 or 0.",
+        unit="partitions",
     ),
 )
 
@@ -111,19 +140,9 @@ class GroupStats(Displayed):
     stopped: int = 0
 
     def _view(self) -> ObjectView:
-        facts = {
-            "group": self.group,
-            "depth": self.depth,
-            "leased": self.leased,
-            "due": self.due,
-            "waiting": self.waiting,
-            "dead": self.dead,
-            "oldest_age": self.oldest_age,
-            "unexamined": self.unexamined,
-            "stopped": self.stopped,
-        }
-        details = {"pointer": str(self.pointer), "floor": str(self.floor)}
-        usual = {"unexamined": 0, "stopped": 0}
+        facts = {it.name: getattr(self, it.name) for it in fields(self)}
+        details = {name: str(facts.pop(name)) for name in ("pointer", "floor")}
+        usual = {it.name: it.default for it in fields(self) if it.default is not MISSING}
         return ObjectView("groups", "", facts, details, usual)
 
 

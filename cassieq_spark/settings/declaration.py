@@ -38,6 +38,7 @@ class Setting:
         unless: Another option and a value of it. With that value this setting may be left out;
             otherwise it is required.
         only_for: To which of the uses of its class it applies; empty: to all.
+        of_lease: The field of a lease request that it sets; empty: none.
         attribute: The name of the field.
         default: The default of the field; `MISSING` if there is none.
     """
@@ -51,6 +52,7 @@ class Setting:
     secret: bool = False
     unless: tuple[str, str] | None = None
     only_for: tuple[str, ...] = ()
+    of_lease: str = ""
     attribute: str = ""
     default: Any = None
 
@@ -71,9 +73,12 @@ def setting(  # noqa: PLR0913 (the parts of a declaration)
     see: str | None = None,
     secret: bool = False,
     only_for: tuple[str, ...] = (),
+    of_lease: str = "",
 ) -> _Value | _Default:
     """Declare a setting that may be left out; see `Setting`."""
-    declared = Setting(kind, meaning, option, flag, without, see, secret, only_for=only_for)
+    declared = Setting(
+        kind, meaning, option, flag, without, see, secret, only_for=only_for, of_lease=of_lease
+    )
     return field(default=default, repr=not secret, metadata={"setting": declared})
 
 

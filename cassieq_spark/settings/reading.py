@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.declaration import (
@@ -13,6 +13,7 @@ from cassieq_spark.settings.declaration import (
     required,
     setting,
     settings_by_option,
+    settings_of,
 )
 from cassieq_spark.settings.kinds import (
     BOOLEAN,
@@ -103,6 +104,7 @@ class SourceOptions(RoleOptions):
         "Approximate bytes per micro-batch, as stored; at least one message.",
         without="no limit",
         only_for=(STREAM,),
+        of_lease="max_bytes",
     )
     min_messages_per_trigger: int = setting(
         whole_number(0),
@@ -110,6 +112,7 @@ class SourceOptions(RoleOptions):
         "Wait for this many messages before a micro-batch, but no longer than "
         "`maxTriggerDelay`. `Trigger.AvailableNow` does not wait.",
         only_for=(STREAM,),
+        of_lease="min_messages",
     )
     max_trigger_delay: timedelta = setting(
         duration(timedelta(days=365)),
@@ -125,6 +128,7 @@ class SourceOptions(RoleOptions):
         "if each of them has this option.",
         without="no limit",
         only_for=(STREAM,),
+        of_lease="max_in_flight",
     )
     skip_older_than: timedelta | None = setting(
         duration(timedelta(days=36_500)),
@@ -134,6 +138,7 @@ class SourceOptions(RoleOptions):
         "than its write, whatever its `visible_at`.",
         without="none are skipped",
         only_for=(STREAM,),
+        of_lease="skip_older_than",
     )
     retry_backoff: timedelta = setting(
         duration(timedelta(days=30), zero=True),
@@ -142,6 +147,7 @@ class SourceOptions(RoleOptions):
         "again; twice as long after the second, and so on, up to an hour. A "
         "query that restarts repeats its last batch at once the first time.",
         only_for=(STREAM,),
+        of_lease="retry_backoff",
     )
     messages_per_task: int = setting(
         whole_number(1),
@@ -156,6 +162,7 @@ class SourceOptions(RoleOptions):
         without="as long as the queue says",
         only_for=(STREAM,),
         option="leaseSeconds",
+        of_lease="lease",
     )
     checkpoint_location: str | None = setting(
         TEXT,
@@ -200,6 +207,12 @@ class SourceOptions(RoleOptions):
                 f"option 'minMessagesPerTrigger' is {least}, and 'maxMessagesPerTrigger' is {most}"
                 ": a batch can't have that many; give a minimum up to the maximum"
             )
+
+    @property
+    def lease_limits(self) -> dict[str, Any]:
+        """What the options say of a lease request, by its fields."""
+        of_lease = (each for each in settings_of(type(self)) if each.of_lease)
+        return {each.of_lease: getattr(self, each.attribute) for each in of_lease}
 
     def check_meaning(self, reads: str, given: Iterable[str]) -> None:
         """Check that all given options apply to a read.

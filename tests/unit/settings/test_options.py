@@ -9,6 +9,7 @@ from runpy import run_module
 import pytest
 
 from cassieq_spark.errors import OptionError
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.settings import (
     SinkOptions,
     SourceOptions,
@@ -512,3 +513,33 @@ def test_the_docs_tell_required_defaulted_and_optional_options_apart():
 
     assert any(line.startswith("| `queue` | a name | required |") for line in lines)
     assert any("| none |" in line for line in lines if "`group`" in line)
+
+
+def test_a_lease_request_follows_from_the_options_that_limit_it():
+    options = SourceOptions(
+        queue="q",
+        lease=timedelta(minutes=2),
+        min_messages_per_trigger=3,
+        max_bytes_per_trigger=4,
+        max_in_flight=5,
+        skip_older_than=timedelta(hours=6),
+        retry_backoff=timedelta(seconds=7),
+    )
+
+    asked = LeaseRequest(**options.lease_limits)
+
+    assert asked == LeaseRequest(
+        token=asked.token,
+        lease=timedelta(minutes=2),
+        min_messages=3,
+        max_bytes=4,
+        max_in_flight=5,
+        skip_older_than=timedelta(hours=6),
+        retry_backoff=timedelta(seconds=7),
+    )
+
+
+def test_without_options_a_lease_has_no_limits():
+    asked = LeaseRequest(**SourceOptions(queue="q").lease_limits)
+
+    assert asked == LeaseRequest(token=asked.token)
