@@ -1,17 +1,20 @@
-"""``cassieq peek``, ``ack``, ``release``, ``extend`` and ``reject``; and messages as text."""
+"""``cassieq peek``; ``ack`` and the other verbs that settle messages; and messages as text."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import shlex
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 
+from cassieq_spark.arguments import AT_ONCE
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.cli.inlet import STANDARD_INPUT, batches, standard_input
 from cassieq_spark.cli.options import MESSAGES_PANEL, PLACE, AsJson, QueueName, Value, command
@@ -23,6 +26,7 @@ from cassieq_spark.schemas.to_rows import json_of
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.kinds import duration
 from cassieq_spark.settings.position import StartingPosition
+from cassieq_spark.settings.verbs import VERBS, Verb
 from cassieq_spark.store import open_store
 from cassieq_spark.terminal import echo, json_line
 
@@ -40,6 +44,17 @@ LinesOfJson = Annotated[
         "as value_base64 and key_base64.",
     ),
 ]
+
+_EXPLAINED = """{meaning}
+
+    The messages are named by their receipts. The exit code is 1 if a receipt is stale: its lease
+    has run out, or it was settled before; or if a line of standard input has no receipt. The
+    others are settled all the same.
+
+    Examples:
+        {command} 'orders@1/billing/0a3c5c1e-8f5f-4a0c-9c39-5d2f7c3a1b11/42'
+        cassieq receive orders --group billing --receipts | ./process | {command} -
+    """
 
 _Receipts = Annotated[
     list[str],
@@ -85,95 +100,6 @@ def peek(
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
 
-@command(app, panel=MESSAGES_PANEL)
-def ack(receipts: _Receipts, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Ack messages by their receipts: they are done.
-
-    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before; or
-    if a line of standard input has no receipt. The others are settled all the same.
-
-    Examples:
-        cassieq ack 'orders@1/billing/0a3c5c1e-8f5f-4a0c-9c39-5d2f7c3a1b11/42'
-        cassieq receive orders --group billing --receipts | ./process | cassieq ack -
-    """
-    _settle(connection, receipts, "acked", lambda client, given: client.ack(*given), as_json)
-
-
-@command(app, panel=MESSAGES_PANEL)
-def release(
-    receipts: _Receipts,
-    *,
-    connection: ConnectionOptions,
-    delay: Annotated[
-        timedelta, Value(DURATION, "Delay before they are delivered again: 10s, 5m.")
-    ] = timedelta(0),
-    as_json: AsJson = False,
-) -> None:
-    """Give messages back by their receipts: they are delivered again.
-
-    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before; or
-    if a line of standard input has no receipt. The others are settled all the same.
-
-    Examples:
-        cassieq release --delay 5m - < receipts.txt
-    """
-
-    def give_back(client: Client, given: Sequence[str]) -> list[str]:
-        return client.release(*given, delay=delay)
-
-    _settle(connection, receipts, "released", give_back, as_json)
-
-
-@command(app, panel=MESSAGES_PANEL)
-def extend(
-    receipts: _Receipts,
-    *,
-    connection: ConnectionOptions,
-    by: Annotated[timedelta, Value(_HOLD, "How long to hold them from now on: 5m.")],
-    as_json: AsJson = False,
-) -> None:
-    """Hold messages longer by their receipts: nobody else gets them meanwhile.
-
-    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before; or
-    if a line of standard input has no receipt. The others are settled all the same.
-
-    Examples:
-        cassieq extend --by 10m 'orders@1/billing/0a3c5c1e-8f5f-4a0c-9c39-5d2f7c3a1b11/42'
-    """
-    _settle(
-        connection,
-        receipts,
-        "extended",
-        lambda client, given: client.extend(*given, by=by),
-        as_json,
-    )
-
-
-@command(app, panel=MESSAGES_PANEL)
-def reject(
-    receipts: _Receipts,
-    *,
-    connection: ConnectionOptions,
-    reason: Annotated[
-        str, typer.Option("--reason", help="What is wrong with them; it is in the dead letters.")
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Dead-letter messages by their receipts, however often they were delivered.
-
-    The exit code is 1 if a receipt is stale: its lease has run out, or it was settled before; or
-    if a line of standard input has no receipt. The others are settled all the same.
-
-    Examples:
-        cassieq reject --reason 'no such customer' - < receipts.txt
-    """
-
-    def refuse(client: Client, given: Sequence[str]) -> list[str]:
-        return client.reject(*given, reason=reason)
-
-    _settle(connection, receipts, "rejected", refuse, as_json)
-
-
 @contextmanager
 def client_of(connection: ConnectionOptions) -> Iterator[Client]:
     """A client that is closed with the block."""
@@ -201,27 +127,66 @@ def body_of(message: StoredMessage) -> bytes:
     return json_line(json_of(value)).encode() if isinstance(value, dict) else value
 
 
+def _settle_by(verb: Verb) -> None:
+    """Declare the command that settles messages with a verb."""
+    it = verb.parameter
+
+    def run(
+        receipts: list[str], connection: ConnectionOptions, *, as_json: bool, **value: Any
+    ) -> None:
+        verb.check(next(iter(value.values()), None))
+        _settle(connection, receipts, verb, value, as_json=as_json)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter("receipts", keyword, annotation=_Receipts),
+        inspect.Parameter("connection", keyword, annotation=ConnectionOptions),
+    ]
+    flag = ""
+    if it is not None:
+        flag = f" --{it.name} {_shown(it.example)}"
+        default = inspect.Parameter.empty if it.default is None else it.default
+        declared: Any = Annotated[str, typer.Option(f"--{it.name}", help=it.meaning)]
+        if it.is_duration:
+            kind = DURATION if it.least == AT_ONCE else _HOLD
+            declared = Annotated[timedelta, Value(kind, it.meaning)]
+        parameters.append(
+            inspect.Parameter(it.name, keyword, annotation=declared, default=default)
+        )
+    parameters.append(inspect.Parameter("as_json", keyword, annotation=AsJson, default=False))
+    run.__name__ = verb.name
+    run.__doc__ = _EXPLAINED.format(meaning=verb.meaning, command=f"cassieq {verb.name}{flag}")
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    command(app, panel=MESSAGES_PANEL)(run)
+
+
+def _shown(value: timedelta | str) -> str:
+    return DURATION.show(value) if isinstance(value, timedelta) else shlex.quote(value)
+
+
 def _settle(
     connection: ConnectionOptions,
     receipts: Sequence[str],
-    done: str,
-    settle: Callable[[Client, Sequence[str]], list[str]],
+    verb: Verb,
+    value: Mapping[str, Any],
+    *,
     as_json: bool,
 ) -> None:
     """Settle messages as their receipts come; then tell how many, and fail if some could not be.
 
-    A line without a receipt keeps no message of other lines from being settled.
+    A line without a receipt keeps no message of other lines from being settled. ``value`` is the
+    parameter of the verb, by name; empty if it has none.
     """
     _check(receipts)
     count, stale, malformed = 0, list[str](), list[str]()
     with client_of(connection) as client:
         for given in _given(receipts, malformed):
-            stale += settle(client, given)
+            stale += getattr(client, verb.name)(*given, **value)
             count += len(given)
     if as_json:
-        print_json({done: count - len(stale), "stale": stale, "malformed": malformed})
+        print_json({verb.done: count - len(stale), "stale": stale, "malformed": malformed})
     else:
-        echo(f"{count - len(stale):,} message(s) {done}.")
+        echo(f"{count - len(stale):,} message(s) {verb.done}.")
     problems = []
     if stale:
         problems.append(
@@ -315,3 +280,7 @@ def _text(name: str, data: bytes | None) -> dict[str, str | None]:
         return {name: None if data is None else data.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": b64encode(data or b"").decode()}
+
+
+for _verb in VERBS.values():
+    _settle_by(_verb)

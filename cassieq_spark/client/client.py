@@ -556,7 +556,7 @@ class Client:
         Raises:
             OptionError: The reason is empty.
         """
-        return self._settle(messages, Action("reject", reason=reason))
+        return self._settle(messages, Action("reject", reason))
 
     def settle(self, *messages: Message | str, action: Action) -> SettleResult:
         """Settle messages, and tell of each receipt what became of it; see `ack`.

@@ -6,33 +6,25 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, TypeVar, get_args
+from typing import Any, TypeVar
 from uuid import UUID
 
-from cassieq_spark.arguments import (
-    A_MOMENT,
-    AT_ONCE,
-    check_choice,
-    check_duration,
-    check_text,
-    shown,
-)
+from cassieq_spark.arguments import check_choice, shown
 from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import Message
-from cassieq_spark.errors import CassieqError, MessageError, OptionError
+from cassieq_spark.errors import CassieqError, MessageError
 from cassieq_spark.groups.rounds import Rounds
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueId, Range, Ranges, name_of, partition_of_id
 from cassieq_spark.queues import read_queue
+from cassieq_spark.settings.verbs import VERBS
 from cassieq_spark.store.protocol import Store
 
 _ADVICE = "give a message that was received, or its receipt (Message.receipt)"
-_REASON_LENGTH = 1000
 
 K = TypeVar("K")
-Kind = Literal["ack", "release", "extend", "reject"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +32,25 @@ class Action:
     """What to do with messages.
 
     Attributes:
-        kind: Ack, release, extend or reject them.
-        time: The delay of a release, or the new duration of the lease.
-        reason: Why they are rejected.
+        kind: The name of a verb: ack, release, extend or reject them.
+        value: The delay of a release, the new duration of the lease, or why they are rejected.
 
     Raises:
-        OptionError: There is no such kind, the time is out of range, or the reason is empty.
+        OptionError: There is no such kind, the duration is out of range, or the reason is empty.
     """
 
-    kind: Kind
-    time: timedelta = AT_ONCE
-    reason: str = ""
+    kind: str
+    value: timedelta | str | None = None
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, get_args(Kind))
-        if self.kind == "release":
-            check_duration("delay", self.time)
-        elif self.kind == "extend":
-            check_duration("by", self.time, least=A_MOMENT)
-        elif self.kind == "reject" and not check_text("reason", self.reason).strip():
-            raise OptionError("a rejected message needs a reason: say what is wrong with it")
+        check_choice("kind", self.kind, VERBS)
+        object.__setattr__(self, "value", VERBS[self.kind].check(self.value))
 
     def settlement_of(self, monotons: Ranges) -> Settlement:
         """The settlement of messages of one lease."""
-        match self.kind:
-            case "ack":
-                return Settlement(acked=monotons)
-            case "release":
-                return Settlement(released={self.time: monotons})
-            case "extend":
-                return Settlement(extended={self.time: monotons})
-            case "reject":
-                return Settlement(rejected={self.reason[:_REASON_LENGTH]: monotons})
+        verb = VERBS[self.kind]
+        settled: Any = monotons if verb.parameter is None else {self.value: monotons}
+        return Settlement(**{verb.done: settled})
 
 
 @dataclass(frozen=True, slots=True)

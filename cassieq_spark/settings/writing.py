@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from typing import ClassVar
 
 from cassieq_spark.arguments import MOST
@@ -19,19 +20,34 @@ from cassieq_spark.settings.kinds import (
     whole_number,
 )
 from cassieq_spark.settings.spark import RoleOptions, a_role
+from cassieq_spark.settings.verbs import VERBS
 
 LARGEST_MESSAGE = 8 << 20
 
 #: What a write does.
 PUBLISH = "publish"
-ACK, RELEASE, EXTEND, REJECT, REPLACE = "ack", "release", "extend", "reject", "replace"
+REPLACE = "replace"
 #: The column ``operation`` says what to do with each row.
 EACH = "each"
+#: The columns that each way to settle messages takes.
+SETTLING = {
+    **{
+        name: ("receipt", *((it.parameter.column,) if it.parameter else ()))
+        for name, it in VERBS.items()
+    },
+    REPLACE: ("receipt", "value", "key", "headers", "delay"),
+}
+SETTLING[EACH] = tuple(dict.fromkeys(["receipt", "operation", *chain(*SETTLING.values())]))
 #: When a write of receipts takes effect.
 WITH_BATCH, NOW = "batch", "now"
 
 #: What makes a batch write publish once: its name, or its micro-batch.
 BY_NAME, BY_BATCH = "name", "batch"
+
+
+def _taking(column: str) -> tuple[str, ...]:
+    """The ways to settle messages that take a column."""
+    return tuple(name for name, columns in SETTLING.items() if column in columns)
 
 
 @a_role
@@ -70,7 +86,7 @@ class SinkOptions(RoleOptions):
         "differ from run to run. If false, the batch is skipped, with an error in the log.",
     )
     operation: str = setting(
-        choice(PUBLISH, ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH),
+        choice(PUBLISH, *VERBS, REPLACE, EACH),
         PUBLISH,
         "What a batch write does: publish its rows, or settle the messages that its column "
         "`receipt` names: they are done (ack), to be delivered again (release), held beyond their "
@@ -134,10 +150,10 @@ class SinkOptions(RoleOptions):
             )
         given = {
             "createQueue": (self.create_queue, (PUBLISH,)),
-            "delay": (bool(self.delay), (RELEASE, REPLACE, EACH)),
-            "seconds": (self.seconds is not None, (EXTEND, EACH)),
-            "reason": (self.reason != "rejected", (REJECT, EACH)),
-            "settle": (self.settle is not None, (ACK, RELEASE, EXTEND, REJECT, REPLACE, EACH)),
+            "delay": (bool(self.delay), _taking("delay")),
+            "seconds": (self.seconds is not None, _taking("seconds")),
+            "reason": (self.reason != "rejected", _taking("reason")),
+            "settle": (self.settle is not None, _taking("receipt")),
         }
         for key, (is_given, operations) in given.items():
             if is_given and self.operation not in operations:

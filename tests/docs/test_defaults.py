@@ -63,7 +63,14 @@ def http(method: str, name: str) -> str:
 
 
 def gateway(model: str, name: str, unit: str = "") -> str:
-    field = getattr(schemas, model).model_fields[name]
+    return of_field(getattr(schemas, model).model_fields[name], unit)
+
+
+def settling(verb: str, unit: str = "") -> str:
+    return of_field(schemas.SETTLING[verb].model_fields["value"], unit)
+
+
+def of_field(field: Any, unit: str) -> str:
     told = "required" if field.is_required() else word(field.default)
     return f"{told} {unit}" if unit and told[0].isdigit() else told
 
@@ -170,21 +177,21 @@ def rows() -> dict[str, list[str]]:
         "delay of a release": [
             client("release", "delay"),
             http("release", "delay"),
-            gateway("ReleasedReceipts", "delay_seconds", "s"),
+            settling("release", "s"),
             cassieq("release", "delay"),
             spark(SinkOptions, "delay"),
         ],
         "length of an extension": [
             client("extend", "by"),
             http("extend", "by"),
-            gateway("ExtendedReceipts", "seconds"),
+            settling("extend"),
             cassieq("extend", "by"),
             {"none": "the queue's lease"}[spark(SinkOptions, "seconds")],
         ],
         "reason of a reject": [
             client("reject", "reason"),
             http("reject", "reason"),
-            gateway("RejectedReceipts", "reason"),
+            settling("reject"),
             cassieq("reject", "reason"),
             spark(SinkOptions, "reason"),
         ],

@@ -57,6 +57,7 @@ from cassieq_spark.settings.queue import (
     http_settings_given,
     takes,
 )
+from cassieq_spark.settings.verbs import VERBS
 
 T = TypeVar("T")
 
@@ -360,17 +361,15 @@ class HttpQueue:
 
     def release(self, *messages: Message | str, delay: timedelta = AT_ONCE) -> list[str]:
         """Release messages: they are delivered again, after ``delay``; see `ack`."""
-        check_duration("delay", delay)
-        return self._settle("release", messages, delaySeconds=delay.total_seconds())
+        return self._settle("release", messages, delay)
 
     def extend(self, *messages: Message | str, by: timedelta) -> list[str]:
         """Extend leases: they end ``by`` from now; see `ack`."""
-        check_duration("by", by, least=A_MOMENT)
-        return self._settle("extend", messages, seconds=by.total_seconds())
+        return self._settle("extend", messages, by)
 
     def reject(self, *messages: Message | str, reason: str) -> list[str]:
         """Send messages to the dead-letter queue; see `ack`."""
-        return self._settle("reject", messages, reason=check_text("reason", reason))
+        return self._settle("reject", messages, reason)
 
     def replace(
         self,
@@ -522,14 +521,18 @@ class HttpQueue:
             found = self._by_process.setdefault(pid, made)
         return found
 
-    def _settle(self, what: str, messages: Sequence[Message | str], **more: Any) -> list[str]:
-        receipts = [receipt_of(each) for each in messages]
-        if not receipts:
+    def _settle(
+        self, name: str, messages: Sequence[Message | str], value: object = None
+    ) -> list[str]:
+        verb = VERBS[name]
+        body: dict[str, object] = {"popReceipts": [receipt_of(each) for each in messages]}
+        checked = verb.check(value)
+        if verb.parameter is not None:
+            body[verb.parameter.by_http] = verb.parameter.plain(checked)
+        if not messages:
             return []
-        body = json_of({"popReceipts": receipts, **more})
-        return self._ask(
-            "POST", f"/messages/{what}", answers.field_of("stale", list), content=body
-        )
+        parse = answers.field_of("stale", list)
+        return self._ask("POST", f"/messages/{name}", parse, content=json_of(body))
 
     def _ask(
         self, method: str, rest: str | None, parse: Callable[[httpx.Response], T], **more: Any

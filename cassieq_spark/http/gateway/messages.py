@@ -41,7 +41,7 @@ from cassieq_spark.http.gateway.responses import (
 )
 from cassieq_spark.http.gateway.schemas import (
     RECEIPT,
-    ExtendedReceipts,
+    SETTLING,
     PeekParameters,
     PositionParameters,
     PutParameters,
@@ -49,8 +49,6 @@ from cassieq_spark.http.gateway.schemas import (
     Receipts,
     ReceiveManyParameters,
     ReceiveParameters,
-    RejectedReceipts,
-    ReleasedReceipts,
     Update,
 )
 from cassieq_spark.http.gateway.tables import read_table, write_table
@@ -58,6 +56,7 @@ from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.model import Positions, QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings.position import POSITION, StartingPosition
+from cassieq_spark.settings.verbs import VERBS, Verb
 
 T = TypeVar("T")
 M = TypeVar("M", bound=StoredMessage)
@@ -253,45 +252,36 @@ async def receive_many(call: Call) -> Response:
     return await _handed_over(call, messages, write, kind)
 
 
-def _settling(what: str, right: Right, body: type[Receipts], **example: object) -> Endpoint:
-    """The endpoint of an action on many messages."""
-    return Endpoint(
+def _settle_by(verb: Verb) -> None:
+    """Declare the endpoint by which messages are settled with a verb."""
+    body, parameter = SETTLING[verb.name], verb.parameter
+
+    async def settle(call: Call) -> Response:
+        given = call.json(body)
+        if parameter is None:
+            return await _settle(call, given, None)
+        value = vars(given)["value"]
+        value = held_for(call, value) if parameter.is_duration else value
+        return await _settle(call, given, Action(verb.name, value))
+
+    # A single message is acked by an endpoint of its own.
+    settle.__name__ = "ack_many" if verb.name == "ack" else verb.name
+    settle.__doc__ = verb.meaning
+    example = {} if parameter is None else {parameter.by_http: parameter.plain(parameter.example)}
+    Endpoint(
         "POST",
-        f"{QUEUE}/messages/{what}",
-        right,
+        f"{QUEUE}/messages/{verb.name}",
+        Right(verb.right),
         body=body,
         answers={200: "The messages are settled, except for the stale receipts listed"},
         examples={200: {"stale": []}},
         example={"popReceipts": [RECEIPT], **example},
         is_batch=True,
-    )
+    )(settle)
 
 
-@_settling("ack", Right.ACK_MESSAGE, Receipts)
-async def ack_many(call: Call) -> Response:
-    """Ack messages."""
-    return await _settle(call, call.json(Receipts), None)
-
-
-@_settling("release", Right.UPDATE_MESSAGE, ReleasedReceipts, delaySeconds=60)
-async def release(call: Call) -> Response:
-    """Release messages: they are delivered again, at once or after a delay."""
-    given = call.json(ReleasedReceipts)
-    return await _settle(call, given, Action("release", held_for(call, given.delay_seconds)))
-
-
-@_settling("extend", Right.UPDATE_MESSAGE, ExtendedReceipts, seconds=300)
-async def extend(call: Call) -> Response:
-    """Extend leases: they end this many seconds from now."""
-    given = call.json(ExtendedReceipts)
-    return await _settle(call, given, Action("extend", held_for(call, given.seconds)))
-
-
-@_settling("reject", Right.ACK_MESSAGE, RejectedReceipts, reason="no such customer")
-async def reject(call: Call) -> Response:
-    """Send messages to the dead-letter queue."""
-    given = call.json(RejectedReceipts)
-    return await _settle(call, given, Action("reject", reason=given.reason))
+for _verb in VERBS.values():
+    _settle_by(_verb)
 
 
 @Endpoint(

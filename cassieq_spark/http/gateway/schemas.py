@@ -25,6 +25,7 @@ from cassieq_spark.http.accounts.account import NAME_PATTERN, QUEUE_PATTERN
 from cassieq_spark.model import Order
 from cassieq_spark.settings.plain import SqlType
 from cassieq_spark.settings.queue import ALTERABLE, CHOSEN, QueueSetting
+from cassieq_spark.settings.verbs import LONGEST_TEXT, VERBS, Verb
 
 _A_YEAR = 365 * 86_400
 _MOST_PARTITIONS = 64
@@ -241,22 +242,23 @@ class Receipts(Payload):
     )
 
 
-class ReleasedReceipts(Receipts):
-    """Messages to release."""
+def _receipts_of(verb: Verb) -> type[Receipts]:
+    """The body of a request that settles messages."""
+    it = verb.parameter
+    if it is None:
+        return Receipts
+    kind: Any = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT, pattern=r"\S")]
+    if it.is_duration:
+        least = it.least.total_seconds()
+        kind = Annotated[float, Field(ge=least, le=_A_YEAR, allow_inf_nan=False)]
+    default = ... if it.default is None else int(it.default.total_seconds())
+    field: Any = (kind, Field(default, alias=it.by_http, description=it.meaning))
+    name = f"{verb.done.title()}Receipts"
+    return create_model(name, __base__=Receipts, __doc__=f"Messages to {verb.name}.", value=field)
 
-    delay_seconds: Seconds = 0
 
-
-class ExtendedReceipts(Receipts):
-    """Messages whose lease to extend."""
-
-    seconds: float = Field(ge=0.001, le=_A_YEAR, allow_inf_nan=False)
-
-
-class RejectedReceipts(Receipts):
-    """Messages to reject."""
-
-    reason: str = Field(min_length=1, max_length=1_000, pattern=r"\S")
+#: The bodies of requests that settle messages, by verb; ``value`` is the verb's parameter.
+SETTLING = {verb.name: _receipts_of(verb) for verb in VERBS.values()}
 
 
 class PeekParameters(Payload):

@@ -10,7 +10,7 @@ from cassieq_spark.arguments import did_you_mean
 from cassieq_spark.arrow.rows import METADATA
 from cassieq_spark.errors import SchemaError
 from cassieq_spark.model import Order
-from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
+from cassieq_spark.settings.writing import EACH, REPLACE, SETTLING
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,7 @@ _COLUMNS = {
 _PUBLISHED = {each: _COLUMNS[each] for each in ("value", "key", "headers", "delay", "visible_at")}
 #: The columns that a message has beside those of a queue with a schema.
 _SPECIAL = {f"_{name}": column for name, column in _PUBLISHED.items() if name != "value"}
-#: The columns that each operation takes, and those that it needs besides receipts.
-_SETTLED = {
-    ACK: ("receipt",),
-    RELEASE: ("receipt", "delay"),
-    EXTEND: ("receipt", "seconds"),
-    REJECT: ("receipt", "reason"),
-    REPLACE: ("receipt", "value", "key", "headers", "delay"),
-    EACH: ("receipt", "operation", "delay", "seconds", "reason", "value", "key", "headers"),
-}
+#: The columns that an operation needs besides receipts.
 _REQUIRED = {REPLACE: ("value",), EACH: ("operation",)}
 #: Columns that only the rows of a read have.
 _OF_A_READ = {"queue", "monoton", "published_at", "delivery_count"}
@@ -124,7 +116,7 @@ def validate_settled(fields: Sequence[tuple[str, str]], operation: str) -> None:
         SchemaError: A column is missing, unknown, duplicated or of another type; names all
             problems.
     """
-    columns = {name: _COLUMNS[name] for name in _SETTLED[operation]}
+    columns = {name: _COLUMNS[name] for name in SETTLING[operation]}
     required = ("receipt", *_REQUIRED.get(operation, ()))
     problems = _problems(fields, columns, required=required)
     if problems:

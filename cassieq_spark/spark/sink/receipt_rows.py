@@ -22,11 +22,15 @@ from cassieq_spark.consumer.consumer import Replacements
 from cassieq_spark.errors import MessageError
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, partition_of_id
-from cassieq_spark.settings.writing import ACK, EACH, EXTEND, REJECT, RELEASE, REPLACE
+from cassieq_spark.settings.verbs import VERBS
+from cassieq_spark.settings.writing import EACH, REPLACE
 from cassieq_spark.spark.sink.columns import receipt_source
 
 #: The column that each operation takes, and the field of `Defaults` beside it.
-_PARAMETERS = {ACK: "", RELEASE: "delay", EXTEND: "seconds", REJECT: "reason", REPLACE: "delay"}
+_PARAMETERS = {
+    **{name: it.parameter.column if it.parameter else "" for name, it in VERBS.items()},
+    REPLACE: "delay",
+}
 _ADVICE = "take the column 'receipt' of a stream that is read with includeReceipts"
 _MESSAGE = ("value", "key", "headers")
 
@@ -88,12 +92,11 @@ class Outcomes:
         """What to do with the messages that are not replaced; None if there are none."""
         if not self._by:
             return None
-        return Settlement(
-            acked=Ranges.union(self._of(ACK).values()),
-            released=self._of(RELEASE),
-            extended=self._of(EXTEND),
-            rejected=self._of(REJECT),
-        )
+        settled: dict[str, Any] = {}
+        for name, verb in VERBS.items():
+            by = self._of(name)
+            settled[verb.done] = by if verb.parameter else Ranges.union(by.values())
+        return Settlement(**settled)
 
     def replacements(self) -> Iterator[tuple[timedelta, Replacements]]:
         """The new messages, by their delay."""

@@ -191,7 +191,7 @@ def test_durations_out_of_range_are_refused(client: Client, bad: timedelta):
     ):
         with pytest.raises(OptionError, match="must be from"):
             call()
-    with pytest.raises(OptionError, match="needs a reason"):
+    with pytest.raises(OptionError, match="reason is empty"):
         client.reject(message, reason=" ")
     assert client.ack(message) == []
 

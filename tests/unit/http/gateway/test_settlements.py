@@ -77,7 +77,7 @@ def test_each_kind_of_settling_does_what_it_says(store: CountingStore, sync: Cli
                 None,
                 Action("release", MINUTE),
                 Action("extend", 60 * MINUTE),
-                Action("reject", reason="bad"),
+                Action("reject", "bad"),
             )
             done = [
                 settlements.settle([each], action) if action else settlements.ack([each])
@@ -232,7 +232,7 @@ def test_in_order_what_follows_a_rejected_message_goes_to_a_request_that_waits_a
     sync.put_many("in-order", ["bad", "good"])
     (bad,) = sync.receive("in-order", "g", max=1)
 
-    reject = Action("reject", reason="bad")
+    reject = Action("reject", "bad")
     (message,) = received_after(store, "in-order", Receipt.parse(bad.receipt), reject)
 
     assert message.value == b"good"

@@ -1,0 +1,143 @@
+"""What is done with messages by their receipts: each verb declared once.
+
+From `VERBS` follow `client.Action`, the endpoints of the gateway and the requests of its client,
+the commands, and the operations of a write of receipts. What a verb does to a group is its part of
+a `Settlement`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from cassieq_spark.arguments import A_MOMENT, AT_ONCE, check_duration, check_text
+from cassieq_spark.errors import OptionError
+
+#: Characters of a text that are kept.
+LONGEST_TEXT = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerbParameter:
+    """What a verb has to know; a duration or a text.
+
+    Attributes:
+        name: The argument of the client's method, and the flag of the command.
+        meaning: A sentence.
+        by_http: Its name in JSON.
+        column: The column of a write of receipts that has it, and the option for all rows.
+        is_duration: False if it is a text.
+        default: The value if it is left out; None: it has to be given.
+        least: The shortest duration.
+        example: A value, for help and descriptions.
+    """
+
+    name: str
+    meaning: str
+    by_http: str
+    column: str
+    is_duration: bool = False
+    default: timedelta | None = None
+    least: timedelta = AT_ONCE
+    example: timedelta | str
+
+    def check(self, given: Any) -> Any:
+        """The value, as a settlement has it; None stands for the default.
+
+        Raises:
+            OptionError: It is none, or out of range.
+        """
+        if given is None:
+            given = self.default
+        if self.is_duration:
+            return check_duration(self.name, given, least=self.least)
+        if not check_text(self.name, given).strip():
+            raise OptionError(f"{self.name} is empty: say what is wrong with the messages")
+        return given[:LONGEST_TEXT]
+
+    def plain(self, value: Any) -> Any:
+        """The value as JSON has it; a duration in seconds."""
+        return value.total_seconds() if self.is_duration else value
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What is done with messages.
+
+    Attributes:
+        name: The word for it, everywhere.
+        done: What the messages are then: the field of a `Settlement`, and what commands say.
+        meaning: A sentence, for everybody who looks for it.
+        right: The letter of the right that it needs by HTTP.
+        parameter: What it has to know; None: nothing.
+    """
+
+    name: str
+    done: str
+    meaning: str
+    right: str
+    parameter: VerbParameter | None = None
+
+    def check(self, given: Any) -> Any:
+        """The value of its parameter; None if it has none.
+
+        Raises:
+            OptionError: It is no value of the parameter, or there is no parameter.
+        """
+        if self.parameter is not None:
+            return self.parameter.check(given)
+        if given is not None:
+            raise OptionError(f"{self.name!r} takes no value: leave it out")
+        return None
+
+
+VERBS = {
+    each.name: each
+    for each in (
+        Verb("ack", "acked", "Ack messages: they are done.", "a"),
+        Verb(
+            "release",
+            "released",
+            "Release messages: they are delivered again, at once or after a delay.",
+            "u",
+            VerbParameter(
+                name="delay",
+                meaning="Delay before they are delivered again.",
+                by_http="delaySeconds",
+                column="delay",
+                is_duration=True,
+                default=AT_ONCE,
+                example=timedelta(minutes=1),
+            ),
+        ),
+        Verb(
+            "extend",
+            "extended",
+            "Extend leases: nobody else gets the messages meanwhile.",
+            "u",
+            VerbParameter(
+                name="by",
+                meaning="How long to hold them from now on.",
+                by_http="seconds",
+                column="seconds",
+                is_duration=True,
+                least=A_MOMENT,
+                example=timedelta(minutes=5),
+            ),
+        ),
+        Verb(
+            "reject",
+            "rejected",
+            "Dead-letter messages, however often they were delivered.",
+            "a",
+            VerbParameter(
+                name="reason",
+                meaning="What is wrong with them; it is in the dead letters.",
+                by_http="reason",
+                column="reason",
+                example="no such customer",
+            ),
+        ),
+    )
+}
