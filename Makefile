@@ -84,9 +84,18 @@ check: lint types ## All that needs no test to run
 ##@ Tests
 
 .PHONY: test-unit
-test-unit: $(STAMP) ## Tests without services, and the examples in docstrings
-	$(BIN)/pytest -q -m 'not cassandra and not spark' --doctest-modules \
-	  cassieq_spark tests/unit tests/property tests/conformance $(PYTEST_ARGS)
+test-unit: $(STAMP) ## Unit tests, and the examples in docstrings; no services
+	$(BIN)/pytest -q -n $(TEST_JOBS) -m 'not cassandra and not spark' --doctest-modules \
+	  cassieq_spark tests/unit tests/conformance $(PYTEST_ARGS)
+
+.PHONY: test-property
+test-property: $(STAMP) ## State machines, and what Hypothesis looks for; no services
+	$(BIN)/pytest -q -n $(TEST_JOBS) tests/property $(PYTEST_ARGS)
+
+.PHONY: test-for
+test-for: $(STAMP) ## Tests near what differs from a commit (CHANGED=origin/main)
+	$(BIN)/pytest -q -n $(TEST_JOBS) $$($(PYTHON) -m tests.changed $(or $(CHANGED),origin/main)) \
+	  $(PYTEST_ARGS)
 
 .PHONY: test
 test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark (TEST_JOBS=1: one by one)

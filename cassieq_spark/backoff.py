@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-#: A caller gives up after so many attempts, or after so many seconds if it has made the fewest by
-#: then. Each attempt that fails means that another one won, so only minutes of it are an error.
+#: A caller gives up after this many attempts, or after this many seconds if it has made the fewest
+#: by then. Each attempt that fails means that another one won, so only minutes of it are an error.
 ATTEMPTS, FEWEST_ATTEMPTS, PATIENCE = 600, 40, 240.0
 #: The least and the largest mean of a random pause of `Backoff`, in seconds.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.5
@@ -23,7 +23,7 @@ class Backoff:
     Each lost race makes the mean pause half again as long, and at least three quarters of what the
     attempt took, as attempts take longer when many compete. Each paced call makes it 7 % shorter.
     So it settles where fewer than one race is lost in five calls, as long as competitors pause
-    equally long and the longest pause is long enough. Without memory, each call has to find out
+    equally long and the longest pause is long enough. Without memory, each call must find out
     anew how many compete, by losing.
 
     Threads may share it. A new one is calm: it does not wait before the first attempt.

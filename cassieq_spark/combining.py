@@ -143,7 +143,7 @@ class Combining(Generic[_W]):
 
 
 def _join(here: Process[_W], key: Hashable, mine: _W) -> Any:
-    """Wait until another thread has worked for this one, or this thread has to work."""
+    """Wait until another thread has worked for this one, or this thread must work."""
     with here.lock:
         line = here.lines.setdefault(key, Line(mine))
         if line.leader is mine or line.leader.is_over:

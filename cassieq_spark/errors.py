@@ -5,7 +5,7 @@ CassieqError                       retryable: is the same call worth repeating?
 ├── SetupError                     this machine lacks a JDK, pyarrow, a download
 ├── SchemaError (TypeError)        columns do not fit the queue, or a new schema its earlier ones
 ├── MessageError (ValueError)      a message the queue does not take: a null, too large, misfit
-├── QueueStateError                the queue or group is not as it would have to be
+├── QueueStateError                the queue or group is not in the state that is needed
 │   ├── NotFoundError              there is no such queue, group, message, account or key
 │   │   ├── NotYetError            no message has this position yet
 │   │   └── DeletedError           the message of this position is deleted
@@ -65,7 +65,7 @@ class MessageError(CassieqError, ValueError):
 
 
 class QueueStateError(CassieqError):
-    """A queue or a consumer group is not as it would have to be, or another one than asked for."""
+    """A queue or a consumer group is not in the state that is needed, or is another one."""
 
 
 class NotFoundError(QueueStateError):

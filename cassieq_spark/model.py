@@ -253,14 +253,14 @@ class QueueDefinition(Displayed):
         bucket_size: Messages per Cassandra partition of a block.
         chunk_size: Most messages per row of a bucket.
         lease: How long a lease lasts without a heartbeat.
-        max_deliveries: After so many, a message is dead; 0 for never.
+        max_deliveries: Deliveries after which a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; None: they are dropped.
         strict_fifo: Whether a group gets no message before all lower ones are settled.
         on_dead: What happens to the messages behind a dead one.
-        expire_after: Messages expire that a group has not consumed so long after they became
-            visible; None: none do.
-        keep_settled: Messages that every group has settled are kept until so long after they
-            became visible, to be read again; None: they are not.
+        expire_after: How long after it became visible a message expires that a group has not
+            consumed; None: none does.
+        keep_settled: How long after it became visible a message is kept that every group has
+            settled, to be read again; None: it is not kept.
         schemas: The versions of its schema in Spark's DDL, the first one first; none: its messages
             are bytes.
         partitions: How many partitions it has, each with a ledger and group states of its own.
@@ -526,7 +526,7 @@ def to_millis(instant: datetime) -> int:
 
 
 def from_millis(milliseconds: int) -> datetime:
-    """The aware instant so many milliseconds after 1970.
+    """The aware instant this many milliseconds after 1970.
 
     Other programs may have stored a number out of range; it counts as the nearest instant.
 

@@ -14,7 +14,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """Knows if the job has to end. Must be closed after use.
+    """Knows if the job must end. Must be closed after use.
 
     It uses a pipe, as signal handlers must not use the locks of a `threading.Event`.
 
@@ -29,11 +29,11 @@ class Stop:
         self._reader, self._writer = os.pipe()
 
     def is_set(self) -> bool:
-        """True if the job has to end."""
+        """True if the job must end."""
         return self.wait(timedelta(0))
 
     def wait(self, at_most: timedelta) -> bool:
-        """Wait until the job has to end; False if the time is over first."""
+        """Wait until the job must end; False if the time is over first."""
         return bool(select.select([self._reader], [], [], at_most.total_seconds())[0])
 
     def set(self) -> None:

@@ -122,7 +122,7 @@ class TypedForm(Form):
             given = pa.record_batch([pa.nulls(batch.num_rows)], names=[self.schema.names[0]])
         rows = assign(given, self.schema, first_row=first_row)
         if len({name.lower() for name in special}) < len(special):
-            raise SchemaError(f"a column is there twice: {', '.join(special)}")
+            raise SchemaError(f"a column appears twice: {', '.join(special)}")
         for name in special:
             rows = rows.append_column(name.lower(), _special(name.lower(), batch.column(name)))
         return rows

@@ -63,7 +63,7 @@ def fingerprint_of_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Fingerprint
     """The fingerprint of the rows of one batch; its size is the bytes of their texts.
 
     Args:
-        batch: The columns of the schema, in its types, and perhaps ``_key`` and ``_headers``;
+        batch: The columns of the schema, in its types, and ``_key`` and ``_headers`` if given;
             others don't count.
         schema: Columns of the queue.
     """

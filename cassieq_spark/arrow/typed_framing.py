@@ -108,7 +108,7 @@ class Layout:
         """Take messages apart, and check them.
 
         Args:
-            messages: The columns of the schema, perhaps `KEY_COLUMN` and `HEADERS_COLUMN`, in
+            messages: The columns of the schema, `KEY_COLUMN` and `HEADERS_COLUMN` if given, in
                 any order; with the types of the schema.
 
         Raises:

@@ -79,7 +79,7 @@ class Commands:
         threading.Thread(target=self._wait, args=(process, message), daemon=True).start()
 
     def wait(self, seconds: float) -> list[Ended]:
-        """The commands that have ended by now; waits for the first one, so long at the most."""
+        """The commands that have ended by now; waits at most this long for the first one."""
         found: list[Ended] = []
         with suppress(Empty):
             found.append(self._ended.get(timeout=seconds))

@@ -37,7 +37,7 @@ from cassieq_spark.terminal import echo
 
 app = make_app("Serve the queues by HTTP, and create accounts for its users.")
 
-#: The console of a gateway stops reading so long after the last request for it.
+#: The console of a gateway stops reading this time after the last request for it.
 _CONSOLE_RESTS = timedelta(hours=1)
 _OF_OTHERS = stat.S_IRGRP | stat.S_IROTH
 

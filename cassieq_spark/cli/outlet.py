@@ -26,7 +26,7 @@ from cassieq_spark.signals import Stop
 #: Tells how much of what was written to a descriptor has not been read; 0: nothing.
 Gauge = Callable[[int], int]
 
-#: A pipe that is ready takes so many bytes without waiting (POSIX has 512, but all take a page).
+#: A pipe that is ready takes this many bytes without waiting (POSIX has 512, but all take a page).
 _PIECE = 4096
 #: Between two looks at a pipe: at first a reader that is at work, then one that is not.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.000_05, 0.05

@@ -91,8 +91,8 @@ def put(  # noqa: PLR0913 (one per option)
         bool,
         typer.Option(
             "--json-lines",
-            help="Each line is a JSON object: value, perhaps key and headers, as 'receive --json' "
-            "and 'peek --json' print them.",
+            help="Each line is a JSON object: value, optionally key and headers, as "
+            "'receive --json' and 'peek --json' print them.",
         ),
     ] = False,
     follow: Annotated[

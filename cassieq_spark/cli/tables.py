@@ -184,7 +184,7 @@ def _record(pairs: Sequence[tuple[str, str]], width: int | None, indent: str = "
 
 
 def _wrapped(text: str, room: int | None) -> list[str]:
-    """A text in lines of so many cells, cut between words if possible."""
+    """A text in lines of at most ``room`` cells, cut between words if possible."""
     lines: list[str] = []
     for line in text.split("\n"):
         if room is None or cell_len(line) <= room:

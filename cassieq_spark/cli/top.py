@@ -358,8 +358,8 @@ def _keys() -> Iterator[Callable[[float], str | None]]:
     """Keys as they are pressed, and a terminal that is as before in the end.
 
     Yields:
-        Waits so many seconds for a key, and names it; empty: the terminal is gone; None: no key
-        came.
+        Waits a number of seconds for a key, and names it; empty: the terminal is gone; None: no
+        key came.
     """
     keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
     watched: list[int] = [] if keyboard is None else [keyboard]

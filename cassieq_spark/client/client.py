@@ -200,7 +200,7 @@ class Client:
             key: Anything by which the program identifies the message. If the queue has several
                 partitions, messages of one key go to the same one.
             headers: Names with values.
-            delay: The message is delivered so long after it is published, at the earliest.
+            delay: How long after it is published the message is delivered, at the earliest.
             visible_at: The message is delivered at this instant, at the earliest; aware.
 
         Returns:
@@ -500,7 +500,7 @@ class Client:
             partition: The partition that it is in; needed if the queue has several.
 
         Raises:
-            OptionError: The queue has several partitions, and none is given; or not so many.
+            OptionError: The queue has several partitions, and none or no such one is given.
             NotFoundError: There is no such queue.
             NotYetError: No message has this position yet.
             DeletedError: The message was settled by every group, or expired, and is deleted.
@@ -939,7 +939,7 @@ class Client:
             reason: Only those whose reason contains this text; upper and lower case are the same.
             since: Only those that died at this instant or later.
             until: Only those that died before this instant.
-            limit: Only so many, the first ones.
+            limit: Most of them; the first ones.
 
         Raises:
             NotFoundError: There is no such queue.

@@ -409,7 +409,7 @@ class Receiver:
     def _stored(
         self, leased: LeasedSlot, stop: int, most_bytes: int | None, on_unreadable: OnUnreadable
     ) -> list[StoredMessage]:
-        """The readable messages of a slot, up to so many bytes, but at least one."""
+        """The readable messages of a slot, up to ``most_bytes``, but at least one."""
         stored: Iterable[StoredMessage]
         if self._prefetch:
             stored = self._prefetch.take(leased, stop, on_unreadable, most_bytes)
@@ -488,7 +488,7 @@ def lease_request(
 
 
 def within(messages: Iterable[StoredMessage], most_bytes: int | None) -> Iterator[StoredMessage]:
-    """The first messages, up to so many bytes, but at least one."""
+    """The first messages, up to ``most_bytes``, but at least one."""
     left = float("inf") if most_bytes is None else float(most_bytes)
     is_first = True
     for each in messages:

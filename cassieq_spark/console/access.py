@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: A session ends after so long.
+#: How long a session lasts.
 _SESSION_SECONDS = 12 * 3600
-#: The first page after a change says what was done; a cookie carries that for so long.
+#: The first page after a change says what was done; how long a cookie carries that.
 _SAID_SECONDS = 60
 _MOST_SAID = 1500
 _LOCAL_NAMES = ("localhost",)
@@ -103,7 +103,7 @@ class Access:
 
     @property
     def needs_login(self) -> bool:
-        """True if a visitor has to log in."""
+        """True if a visitor must log in."""
         return self._admin_key is not None
 
     def is_key(self, given: str) -> bool:
@@ -112,7 +112,7 @@ class Access:
         return self.needs_login and hmac.compare_digest(given.strip().encode(), expected)
 
     def session_of(self, request: Request) -> Session | None:
-        """Who sends a request; None: they have to log in.
+        """Who sends a request; None: they must log in.
 
         Raises:
             ConsoleRefusedError: It names a host that is not the console.

@@ -96,7 +96,7 @@ class Console:
         hosts: Without a key: names under which browsers know it; see `hosts_of`.
         cookie: Name of its cookies.
         reads_per_second: Most reads of the background.
-        rest_after: It stops reading when nobody has asked for so long; None: never.
+        rest_after: It stops reading when nobody has asked for this time; None: never.
         clock: Tells the time.
     """
 
@@ -273,7 +273,7 @@ class Console:
 
 @asynccontextmanager
 async def _form_of(request: Request, most: int) -> AsyncIterator[Mapping[str, str]]:
-    """The fields of a form of at most so many bytes; the last one of each name."""
+    """The fields of a form of at most ``most`` bytes; the last one of each name."""
     read = request.scope.get(_READ, _read)
     try:
         async with read(request, most) as body:

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 #: Somebody changed something by the console.
 CHANGED = "console.changed"
 
-#: A confirmation is good for so long.
+#: How long a confirmation is good.
 _SURE_SECONDS = 600
 #: Fields of a form that are not about the change.
 _OF_CONFIRMATION = frozenset({"token", "step", "seal", "sure_until", "typed"})

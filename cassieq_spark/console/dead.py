@@ -30,7 +30,7 @@ EXAMINED = 20_000
 MOST_LETTERS = 10_000
 #: What it means to force a redrive.
 _AGAIN = "Other groups of the queue get these messages once more"
-#: Of those that are chosen, so many are listed.
+#: Most dead letters that a list shows.
 _LISTED = 50
 
 

@@ -19,7 +19,7 @@ from cassieq_spark.monitoring.snapshot import QueueSnapshot
 
 #: For how long figures are kept.
 KEPT = timedelta(hours=3)
-#: A rate "now" is the mean of so long, or of the last two readings if they are further apart.
+#: A rate "now" is the mean of this time, or of the last two readings if they are further apart.
 RECENT = timedelta(minutes=1)
 #: Points that are dropped at once, so that dropping them costs little.
 _DROPPED_TOGETHER = 64

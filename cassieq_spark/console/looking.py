@@ -22,7 +22,7 @@ from cassieq_spark.store.tables import Table
 
 #: Rows of a scan that come with one request.
 _PAGE = 1000
-#: The load that is told is the mean of so many seconds.
+#: The load that is told is the mean of this many seconds.
 _SECONDS = 30
 #: A pause is not longer, so that an end is noticed soon.
 _LONGEST_PAUSE = 0.5

@@ -32,7 +32,7 @@ class ChangePlan:
         warnings: What somebody should think of.
         blocked: Why it can't be done; None: it can.
         force: What it means to force it, where that is possible; None: it is not.
-        type_name: What somebody has to type to confirm it; None: nothing.
+        type_name: What somebody must type to confirm it; None: nothing.
         button: What the button says.
         values: Further fields that the form brings back.
     """
@@ -174,7 +174,7 @@ def _leased(looked: Looked) -> int:
 
 
 def held_back(call: PageCall, leased: int) -> str | None:
-    """Why a change has to be forced while readers hold messages; None: it has not."""
+    """Why a change must be forced while readers hold messages; None: it need not."""
     if not leased or flag("force", call):
         return None
     return (

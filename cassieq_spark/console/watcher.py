@@ -53,11 +53,11 @@ EVERY = timedelta(seconds=5)
 _AT_ONCE = 400
 #: A survey may take this part of the time.
 _SURVEY_PART = 20
-#: A queue is looked at for so long after a page has shown it.
+#: How long a queue is looked at after a page has shown it.
 _LOOKED_AT = timedelta(seconds=30)
 #: The most queues that are looked at.
 _MOST_LOOKED_AT = 500
-#: A full reading serves everybody for so long.
+#: How long a full reading serves everybody.
 _FRESH = timedelta(seconds=1)
 #: Blocks of a partition that are read to tell what was published before the console started.
 _BLOCKS = 2000
@@ -130,7 +130,7 @@ class Watcher:
     Args:
         store: Where the queues are kept.
         reads_per_second: Most reads of the background.
-        rest_after: It rests if nobody has asked for so long; None: never.
+        rest_after: It rests if nobody has asked for this time; None: never.
         clock: Tells the time.
     """
 
@@ -274,7 +274,7 @@ class Watcher:
         self._wake.set()
 
     def round(self, *, seconds: float = EVERY.total_seconds()) -> None:
-        """Survey if it is time, and read what is to be read, for about so many seconds."""
+        """Survey if it is time, and read what is to be read, for about ``seconds``."""
         until = time.monotonic() + seconds
         if time.monotonic() >= self._next_survey:
             self._survey()

@@ -130,7 +130,7 @@ class Consumer:
             stop: Monoton from which on nothing is offered; None: all that the ledger has.
 
         Returns:
-            The lease. The caller has to `dead_letter` its ``dead``.
+            The lease. The caller must `dead_letter` its ``dead``.
 
         Raises:
             ContentionError: Lost to other readers again and again.
@@ -434,7 +434,7 @@ class StateCache:
             least: How many messages there must be below it.
 
         Returns:
-            None if the state has to be read.
+            None if the state must be read.
         """
         now = monotonic()
         if self._left is None or not self._is_alone or now >= self._read_at + self._lasting:

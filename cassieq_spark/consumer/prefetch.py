@@ -101,7 +101,7 @@ class Prefetch:
         return replace(request, max_messages=min(most, fitting), max_bytes=None)
 
     def fitting(self, fresh: Range, max_bytes: int) -> int:
-        """How many of the first messages have about so many bytes, as stored; one at least.
+        """How many of the first messages have about this many bytes, as stored; one at least.
 
         Two reads, or none if their blocks are known.
         """

@@ -92,7 +92,7 @@ def dead_letter_messages(
         except CassieqError as error:
             _log_failure(group, each, error)
             if is_copied and isinstance(error, ContentionError):
-                # To defer it, or to remove the next one, has to win the same races.
+                # To defer it, or to remove the next one, must win the same races.
                 break
             with suppress(CassieqError):
                 group.defer_dead(each, by=RETRY_AFTER)

@@ -32,7 +32,7 @@ from cassieq_spark.store.protocol import Store
 
 #: Is told the progress: the activity, how many messages are done, and of how many.
 Watch = Callable[[str, int, int], None]
-#: Waits so many seconds; True: stop. The ``wait`` of an event is one.
+#: Waits a number of seconds; True: stop. The ``wait`` of an event is one.
 Wait = Callable[[float], bool]
 
 

@@ -218,7 +218,7 @@ def read_pieces(decoder: Decoder, pieces: Sequence[Piece]) -> Iterator[tuple[Pie
     the next chunk begins, or at the next multiple of the chunk size, which no chunk crosses.
 
     Returns:
-        Each piece with its messages, which have to be taken before the next piece.
+        Each piece with its messages, which must be taken before the next piece.
     """
     queue = decoder.queue
     numbers: dict[BucketSlice, int] = {}

@@ -180,7 +180,7 @@ class ConsumerGroup:
         return lease
 
     def _share(self, change: Change) -> Lease | Settled:
-        """Carry out a change, perhaps together with those of other threads."""
+        """Carry out a change; together with those of other threads, if there are any."""
         where = (self.queue_id, self.name)
         return self.rounds.share(where, change, self._carry_out_round, self._was_carried_out)
 
@@ -457,7 +457,7 @@ class ConsumerGroup:
         return self.ledger.store.cas(partition_of_group(self.queue_id, self.name), ops)
 
     def try_cas(self, ops: Sequence[Op]) -> bool | None:
-        """Call `cas`; None if the outcome is unknown, and the caller has to read the state."""
+        """Call `cas`; None if the outcome is unknown, and the caller must read the state."""
         try:
             return self.cas(ops)
         except OutcomeUnknownError:

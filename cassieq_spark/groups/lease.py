@@ -47,7 +47,7 @@ class LeaseRequest:
             the batch of ``held``: then the slot is free as soon as all of them are settled.
         prefer_fresh: Whether fresh messages go before those that are due. Readers alternate, so
             that neither kind starves.
-        max_deliveries: After so many deliveries a message is dead; 0 for no limit.
+        max_deliveries: Deliveries after which a message is dead; 0 for no limit.
         strict_fifo: Whether nothing is offered before all earlier messages are settled.
         stop: Monoton from which on nothing is offered: the ledger's ``next``, or lower.
         delayed_stop: No message from here on is delayed; see `LedgerHead`.

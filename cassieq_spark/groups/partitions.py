@@ -126,7 +126,7 @@ def seek_groups(
 def delete_groups(ledgers: Sequence[Ledger], name: str, *, force: bool = False) -> bool:
     """Delete a group in each partition, the first one first: then no reader completes it again.
 
-    If the call breaks off, it has to be repeated.
+    If the call breaks off, it must be repeated.
 
     Returns:
         False: there was none.

@@ -63,7 +63,7 @@ def plan_lease(
     due = [row for row in _due_rows(state, request, held) if row not in settled]
     if _monotons(left) & _monotons(due):
         # The waiting rows were read later than the slots, which have changed since: this plan will
-        # be refused, but it has to be one.
+        # be refused, but it must be one.
         due = []
     alive = [row for row in due if not row_is_dead(row, request.max_deliveries)]
     dead = [
@@ -187,7 +187,8 @@ def most_messages(count: int, *, delivery: int, max_deliveries: int) -> int:
     Args:
         count: How many failed together, or are left of those.
         delivery: 1 for messages that were never handed out.
-        max_deliveries: After so many a message is dead; 0 for never, and then nothing shrinks.
+        max_deliveries: Deliveries after which a message is dead; 0 for never, and then nothing
+            shrinks.
 
     >>> [most_messages(100_000, delivery=d, max_deliveries=5) for d in (1, 2, 3, 4, 5)]
     [100000, 100000, 316, 1, 1]

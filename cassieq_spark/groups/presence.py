@@ -44,7 +44,7 @@ class Presence:
     has one partition. Safe to call from several threads.
 
     Args:
-        lease: How long the reader's leases last; so long lasts its presence.
+        lease: How long the reader's leases, and its presence, last.
     """
 
     def __init__(

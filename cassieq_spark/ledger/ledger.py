@@ -85,7 +85,7 @@ class Ledger:
         return self.store.cas(partition_of_ledger(self.queue_id), ops)
 
     def try_cas(self, ops: Sequence[Op]) -> bool | None:
-        """Call `cas`; None if the outcome is unknown, and the caller has to read the ledger."""
+        """Call `cas`; None if the outcome is unknown, and the caller must read the ledger."""
         try:
             return self.cas(ops)
         except OutcomeUnknownError:
@@ -253,7 +253,7 @@ class Ledger:
         is read once more, serially.
 
         Args:
-            limit: Return the block of the first message and at most so many more; None for all.
+            limit: Most blocks after that of the first message; None: all.
 
         Raises:
             InvariantError: The ledger has a hole there (I1).
@@ -284,7 +284,7 @@ class Ledger:
     def trim(self, *, finalised: int, below: int) -> bool:
         """Delete the rows of the blocks that begin below ``below``. One LWT.
 
-        Their buckets have to be deleted before. The same LWT writes ``trimmed`` to the head, so
+        Their buckets must be deleted before. The same LWT writes ``trimmed`` to the head, so
         that no read of blocks begins among deleted rows.
 
         Args:
@@ -306,7 +306,7 @@ class Ledger:
     def empty(self, *, end: int) -> bool:
         """Delete all rows of a closed ledger except its head. One LWT.
 
-        The buckets of its blocks have to be deleted before.
+        The buckets of its blocks must be deleted before.
 
         Args:
             end: Its ``next``, which ``finalised`` has reached.

@@ -65,7 +65,7 @@ class Bakery(StaysHere):
         owner: Who this process is, for people.
         ttl: How long a ticket lives after each write; the same for all processes.
         clock: Seconds of a clock of this machine that never goes back.
-        sleep: Waits so many seconds.
+        sleep: Waits a number of seconds.
 
     Raises:
         OptionError: The name is not valid, or ``ttl`` is too short or not in whole seconds.
@@ -259,7 +259,7 @@ def holding(
 ) -> Iterator[HeldLock | None]:
     """Take a lock as `Bakery.enter`, renew it from another thread, and leave it at the end.
 
-    The holder has to ask `HeldLock.confirm` before each action: the thread does not help a process
+    The holder must ask `HeldLock.confirm` before each action: the thread does not help a process
     that was paused.
 
     Yields:

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 #: The survey of all queues failed, and each queue was read by itself.
 SURVEY_FAILED = "metrics.survey_failed"
 
-#: Two scans cost about as much as the reads of so many queues.
+#: Two scans cost about as much as the reads of this many queues.
 _FEW = 20
 
 

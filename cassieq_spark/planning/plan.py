@@ -153,12 +153,12 @@ class CapacityPlan:
     def partitions(self) -> int:
         """Partitions of the queue.
 
-        In order by key a partition is one task: so many as a group needs cores, each of which has
+        In order by key a partition is one task: as many as a group needs cores, each of which has
         a task of its own to begin and end. Else one: LWTs of one query do not need more, see
         `_check_interval`.
 
         Raises:
-            OptionError: A queue can't have so many.
+            OptionError: It is more than a queue can have.
         """
         if self.load.order is not Order.KEY:
             return 1
@@ -218,7 +218,7 @@ class CapacityPlan:
         return costs.disk_bytes(self.kept, self.known) * self.load.replicas
 
     def disk(self, nodes: int) -> float:
-        """Bytes of disk of each of so many nodes."""
+        """Bytes of disk of each node."""
         files = self.kept_bytes / nodes * self.known["disk.garbage"]
         return (files + _LOG) / (1 - _FREE)
 
@@ -253,7 +253,7 @@ class CapacityPlan:
         return one * self.load.replicas
 
     def storing_cores(self, nodes: int) -> float:
-        """Cores for memtables and compaction of so many nodes."""
+        """Cores for memtables and compaction, of all nodes."""
         return costs.storing_seconds(self.flushed, self.rewrites(nodes), self.known)
 
     def cores(self, nodes: int) -> float:
@@ -262,12 +262,12 @@ class CapacityPlan:
         return requests + self.storing_cores(nodes) + nodes * self.known["idle.node"]
 
     def written(self, nodes: int) -> float:
-        """Bytes a second that each of so many nodes writes to its disks."""
+        """Bytes a second that each node writes to its disks."""
         log = costs.log_bytes(self.published, self.known) * self.load.replicas
         return (log + self.flushed * (1 + self.rewrites(nodes))) / nodes
 
     def network(self, nodes: int) -> float:
-        """Bytes a second of each of so many nodes, in the busier direction."""
+        """Bytes a second of each node, in the busier direction."""
         of = partial(costs.node_bytes, replicas=self.load.replicas, known=self.known)
         groups = self.load.groups
         between = of(PUBLISH, self.published) + groups * of(READ, self.read)
@@ -318,7 +318,7 @@ class CapacityPlan:
         return costs.client_seconds(READ, self.read, self.known) + self.known["idle.query"]
 
     def executors(self, cores: float) -> int:
-        """Executors of a query that is busy with so many cores."""
+        """Executors of a query that is busy on this many cores."""
         return _upwards(cores / (1 - self.load.headroom) / self.load.executor_cores)
 
     def lines(self) -> list[PlanLine]:

@@ -122,7 +122,7 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
                 part.writer.flush()
     is_planned = isinstance(batch, SinkBatch) and PlanIdentity.of(batch.fingerprint) is not None
     if not parts and is_planned and not is_fresh:
-        # Without rows, too, it has to be found out whether all of the batch is published.
+        # Without rows, too, it must be found out whether all of the batch is published.
         parts[0] = begun(0)
     in_order = [parts[partition] for partition in sorted(parts)]
     written = in_parallel(lambda part: part.finish(visible), in_order, at_once=_WRITTEN_AT_ONCE)

@@ -40,8 +40,8 @@ CALLBACK_FAILED = "producer.callback_failed"
 DEFAULT_LINGER = timedelta(milliseconds=5)
 DEFAULT_MAX_BATCH = 10_000
 DEFAULT_MAX_BYTES = 8 << 20
-#: The thread of a producer waits so long for the next message: starting one for each put is slow.
-#: A program that ends waits for it.
+#: The thread of a producer waits this long for the next message, as starting one for each put is
+#: slow. A program that ends waits for it.
 _IDLE = timedelta(milliseconds=100)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -322,7 +322,7 @@ class _Batcher:
         """Within a method; whether this thread was within one before.
 
         Then it is a callback, or a signal handler, which may interrupt any step. It must not wait:
-        perhaps it holds the lock, or publishes, and would wait for itself.
+        it may hold the lock, or publish, and would wait for itself.
         """
         me = threading.get_ident()
         is_nested = me in self._inside

@@ -54,7 +54,7 @@ def validate_settings(queue: QueueDefinition) -> None:
 
 
 def check_order(order: Order, partitions: int) -> None:
-    """Raise `OptionError` if a queue with so many partitions can't have this order."""
+    """Raise `OptionError` if a queue with this number of partitions can't have the order."""
     if order is Order.STRICT and partitions != 1:
         raise OptionError(
             f"a strictly ordered queue has one partition, not {partitions}: give order 'key', "
@@ -102,7 +102,7 @@ def parse_counts(text: str) -> Counts:
     """Read what `show_counts` writes.
 
     Raises:
-        OptionError: No queue can have so many partitions.
+        OptionError: No queue can have that number of partitions.
         ValueError: It is no such text.
     """
     pairs = (part.split(":") for part in text.split(",") if part)

@@ -279,7 +279,7 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
     During the purge, publishes fail. If it breaks off, the queue can't be used until the call is
     repeated.
 
-    1. Row: the next version, purging. From now on readers and writers have to wait.
+    1. Row: the next version, purging. From now on readers and writers must wait.
     2. The version before: close the ledger, then the groups.
     3. The next version: create a ledger with the sinks and groups of the version before. Those
        can't change any more, so two purges at once write the same.

@@ -295,7 +295,7 @@ def change(
 
     Args:
         decide: Returns the columns to write, given the row; None: none. It may take steps that
-            have to come before, and may be called again.
+            must come before, and may be called again.
         read: Reads the row, as `read_record` does.
 
     Returns:

@@ -20,7 +20,7 @@ from cassieq_spark.repair.scan import Run
 from cassieq_spark.store.protocol import Slice, Store, partition_of_queue
 
 DEFAULT_WRITE_TIMEOUT = timedelta(hours=1)
-#: After so many failures of the store, the run checks whether the cluster answers.
+#: After this many failures of the store, the run checks whether the cluster answers.
 FAILURES = 10
 
 

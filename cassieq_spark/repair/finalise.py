@@ -126,7 +126,7 @@ def _is_young(context: Context, queue: QueueDefinition, seen: Seen) -> bool:
 
 
 def _has_settled_block(context: Context, queue: QueueDefinition, head: LedgerHead) -> bool:
-    """True if a crash has left the row of a settled block, and perhaps its buckets."""
+    """True if a crash has left the row of a settled block, with or without its buckets."""
     first = context.ledger(queue).read_block_at(head.trimmed)
     # None: another repair run has trimmed it, or an earlier release, without changing the head.
     return first is None or first.monotons.stop <= head.finalised

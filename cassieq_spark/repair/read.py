@@ -131,7 +131,7 @@ def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
         name: Name of any queue, to read the server's time with its row.
 
     Raises:
-        StoreError: A scan failed, perhaps because of the rows of one queue; see `see_one`.
+        StoreError: A scan failed; the rows of one queue may be the cause, see `see_one`.
     """
     clocks = store.read_rows(partition_of_queue(name))
     now = clocks.now

@@ -215,7 +215,7 @@ def _never_opened(queue: QueueDefinition, row: Row, now: datetime) -> Iterator[s
 
 
 def _since(row: Row, now: datetime) -> str | None:
-    """How long ago a row was written, if that is so long that its writer has broken off."""
+    """How long ago a row was written, if its writer must have broken off since."""
     begun = created_at_of(row)
     if begun is None:
         return "at an unknown time"

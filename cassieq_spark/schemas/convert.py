@@ -302,11 +302,11 @@ def _list_or_map(array: pa.Array, field: pa.Field, path: str, exact: bool) -> pa
 def _check_keys(
     array: pa.Array, field: pa.Field, lengths: pa.Array, keys: pa.Array, path: str
 ) -> None:
-    """Refuse maps with a key twice, perhaps only after the keys were converted."""
+    """Refuse maps that have a key twice, or have it twice once the keys are converted."""
     if are_keys_twice(lengths, keys):
         # The error is of one map, once it is found.
         twice = repr(key_twice(keys.to_pylist())) if len(array) == 1 else ""
-        raise _Misfit(path, array, field, f"the key {_short(twice)} is there twice in a map")
+        raise _Misfit(path, array, field, f"the key {_short(twice)} appears twice in a map")
 
 
 def _are_same(before: list[pa.Array], after: list[pa.Array]) -> bool:

@@ -201,8 +201,8 @@ def present(
     that is not wanted is left out.
 
     Args:
-        batch: The columns of ``written`` that ``wanted`` has as well, in their types, and perhaps
-            others.
+        batch: The columns of ``written`` that ``wanted`` has as well, in their types; others,
+            too, do no harm.
         written: The version by which they were written.
         wanted: The columns that the reader has: a version, or some of its columns.
         advice: What to do about values that do not fit, for errors.

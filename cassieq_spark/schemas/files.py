@@ -421,7 +421,9 @@ class _Avro:
 def _avro_decimal(given: dict[str, Any], path: str) -> pa.DataType:
     precision, scale = given.get("precision"), given.get("scale", 0)
     if type(precision) is not int or type(scale) is not int:
-        raise OptionError(f"column {path!r}: a decimal needs a precision, and perhaps a scale")
+        raise OptionError(
+            f"column {path!r}: a decimal needs a precision; its scale is 0 without one"
+        )
     return decimal_of(precision, scale, path)
 
 

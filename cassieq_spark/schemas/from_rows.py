@@ -72,7 +72,7 @@ class _UnfitError(Exception):
 
     Attributes:
         value: The value.
-        type: The name of the type, perhaps with a hint.
+        type: The name of the type, and a hint if there is one.
         path: The path of the column or field; empty for a row.
     """
 
@@ -143,7 +143,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice[:_LONGEST_SHOWN]!r} is there twice")
+        raise ValueError(f"the name {twice[:_LONGEST_SHOWN]!r} appears twice")
     return made
 
 
@@ -292,7 +292,7 @@ def _map_reader(type_: pa.DataType, leaf: Callable[[pa.DataType], _Reader], path
             raise TypeError
         entries = [(read_key(one), read_value(other)) for one, other in pairs]
         if len(entries) > 1 and (twice := key_twice(key for key, _ in entries)) is not None:
-            raise _HintError(f": the key {_shown(twice)} is there twice")
+            raise _HintError(f": the key {_shown(twice)} appears twice")
         return entries
 
     def pair(entry: Any) -> tuple[Any, Any]:

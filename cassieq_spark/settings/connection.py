@@ -200,7 +200,7 @@ class ConnectionOptions:
     consistency: Consistency = setting(
         CONSISTENCY,
         Consistency.LOCAL_QUORUM,
-        "Which replicas have to agree; the same for all programs that use the keyspace.",
+        "Which replicas must agree; the same for all programs that use the keyspace.",
         see="security.md#consistency",
     )
     keyspace: str = setting(KEYSPACE, DEFAULT_KEYSPACE, "Keyspace of the tables.")

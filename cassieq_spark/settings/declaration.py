@@ -33,7 +33,7 @@ class Setting:
         flag: The flag, without the dashes in front, and the key in a configuration file; by
             default the name of the field with dashes.
         without: For the docs: what applies if it is left out and has no default.
-        see: A page of the docs that says more, perhaps with an anchor.
+        see: A page of the docs that says more, with or without an anchor.
         secret: Whether errors and reprs hide its value.
         unless: Another option and a value of it. With that value this setting may be left out;
             otherwise it is required.

@@ -58,7 +58,7 @@ class Limits:
         _PERIOD,
         timedelta(seconds=10),
         "Time until a TLS handshake is complete, until the headers of a request are, and until a "
-        "body has to arrive at `min-rate`.",
+        "body must arrive at `min-rate`.",
     )
     body_rate: int = _limit(
         "min-rate",

@@ -20,7 +20,7 @@ LONGEST_TEXT = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerbParameter:
-    """What a verb has to know; a duration or a text.
+    """What a verb must know; a duration or a text.
 
     Attributes:
         name: The argument of the client's method, and the flag of the command.
@@ -28,7 +28,7 @@ class VerbParameter:
         by_http: Its name in JSON.
         column: The column of a write of receipts that has it, and the option for all rows.
         is_duration: False if it is a text.
-        default: The value if it is left out; None: it has to be given.
+        default: The value if it is left out; None: it must be given.
         least: The shortest duration.
         example: A value, for help and descriptions.
     """
@@ -70,7 +70,7 @@ class Verb:
         done: What the messages are then: the field of a `Settlement`, and what commands say.
         meaning: A sentence, for everybody who looks for it.
         right: The letter of the right that it needs by HTTP.
-        parameter: What it has to know; None: nothing.
+        parameter: What it must know; None: nothing.
     """
 
     name: str

@@ -78,7 +78,7 @@ def read_lines(body: bytes, most: int) -> list[NewMessage]:
 
 
 def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage], int]:
-    """Read messages of an Arrow IPC stream: column ``value``, perhaps ``key`` and ``headers``.
+    """Read messages of an Arrow IPC stream: ``value``, and ``key`` and ``headers`` if given.
 
     Buffers may be compressed, and columns may be dictionaries or views. Their decoded size is
     computed before they are decoded, from what the stream declares and from lengths.

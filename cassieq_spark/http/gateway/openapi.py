@@ -45,7 +45,7 @@ _WITH_BODY = {408: "The headers or the body arrived too slowly", 413: "The body 
 _WITH_JSON = {422: "The body is JSON, but not valid"}
 _EXAMPLES = {
     "application/x-ndjson": '{"message": "one", "key": "k"}\n{"message": "two"}\n',
-    "application/vnd.apache.arrow.stream": "columns value, and perhaps key and headers",
+    "application/vnd.apache.arrow.stream": "columns value, and optionally key and headers",
     "application/octet-stream": "hello",
     "text/plain": "hello",
 }
@@ -94,7 +94,9 @@ _SECURITY = {
         "header", "Authorization", "`Signed2 <signature>`, with three x-cassieq headers."
     ),
     "signedUrl": _scheme(
-        "query", "sig", "With auth, and perhaps q, st and et; see POST /admin/api/v1/permissions."
+        "query",
+        "sig",
+        "With auth, and optionally q, st and et; see POST /admin/api/v1/permissions.",
     ),
 }
 

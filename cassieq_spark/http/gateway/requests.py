@@ -355,7 +355,7 @@ def problems(error: ValidationError, model: type[Payload], what: str, where: str
 
 
 def _first_errors(error: ValidationError) -> list[ErrorDetails]:
-    """At most five errors; none if there are so many that to describe them would take long."""
+    """At most five errors; none if there are too many to describe in a short time."""
     if error.error_count() > _MOST_DESCRIBED:
         return []
     return error.errors(include_url=False, include_input=False)[:5]

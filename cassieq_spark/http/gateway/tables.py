@@ -33,7 +33,7 @@ _DELAYS = {"_delay", "_visible_at"}
 def read_table(
     body: bytes, columns: pa.Schema, most: int, most_bytes: int
 ) -> tuple[pa.Table, int]:
-    """Read rows of an Arrow IPC stream: the queue's columns, perhaps ``_key`` and ``_headers``.
+    """Read rows of an Arrow IPC stream: the columns, and ``_key`` and ``_headers`` if given.
 
     The client checks whether the columns and their values fit. Refused here is what would take
     more memory when it is converted than was computed before: within lists, maps and structs,

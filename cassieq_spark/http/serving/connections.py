@@ -170,7 +170,7 @@ class HttpConnection(HttpToolsProtocol):
         self._unanswered = [*left, self.cycle]
 
     def _check_pipeline(self) -> None:
-        """Refuse a request that has to wait for its turn if too many, or too large ones, do."""
+        """Refuse a request that must wait for its turn if too many, or too large ones, do."""
         every = [self.headers, *(cycle.scope["headers"] for cycle, _ in self.pipeline)]
         headers = sum(1 for each in every for _ in each)
         for what, waiting, limit in (
@@ -237,7 +237,7 @@ class HttpConnection(HttpToolsProtocol):
             self._set_deadline()
         elif self._awaits_head and self._silent_bytes:
             seconds = int(self._limits.head_time.total_seconds())
-            why = f"the headers have to be complete within {seconds} s"
+            why = f"the headers must be complete within {seconds} s"
             self._refuse(RefusedError(why, 408, quota=Quota("headTime", "request", seconds)))
         else:
             self.transport.close()
@@ -339,7 +339,7 @@ class ConnectionLimiter:
 
     @asynccontextmanager
     async def form(self, request: Request, limit: int) -> AsyncIterator[bytes]:
-        """Read a form of at most so many bytes, which count until the block ends.
+        """Read a form of at most ``limit`` bytes, which count until the block ends.
 
         Raises:
             HTTPException: 408; it arrives too slowly. 413; it is too large. 429; all forms

@@ -177,7 +177,7 @@ def receipt_source(names: Sequence[str], own: Sequence[str]) -> str:
     take = "keep the column '_metadata' of a stream that is read with includeReceipts"
     raise SchemaError(
         "cannot replace messages by this DataFrame: its receipts are "
-        + (f"there twice: {keep}" if found else f"missing: {take}")
+        + (f"duplicated: {keep}" if found else f"missing: {take}")
     )
 
 

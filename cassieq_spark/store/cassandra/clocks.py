@@ -35,7 +35,7 @@ REMEMBERED = timedelta(minutes=1)
 CLOCK = "SELECT currentTimestamp(), toTimestamp(now()) FROM system.local"
 #: How long a named node may take to tell its clock: a node that hangs must not hold up a read.
 _CLOCK_SECONDS = 1.0
-#: How many other nodes have to be seen before a clock is judged.
+#: How many other nodes must be seen before a clock is judged.
 _WITNESSES = 2
 
 

@@ -258,7 +258,7 @@ def test_a_table_that_does_not_fit_is_refused_whole(trips: Client, value: Any):
         ({"_headers": pa.array([[(1, 2)]], pa.map_(pa.int8(), pa.int8()))}, "_headers"),
         ({"_delay": ["1s"]}, "'_delay' is string, expected a duration"),
         ({"_visible_at": [NOON.replace(tzinfo=None)]}, "expected a timestamp with a time zone"),
-        ({"_key": ["a"], "_KEY": ["b"]}, "a column is there twice: _key, _KEY"),
+        ({"_key": ["a"], "_KEY": ["b"]}, "a column appears twice: _key, _KEY"),
         ({"_delay": [-1.0]}, "has a negative delay"),
         ({"_metadata": ["x"]}, "no column '_metadata'"),
     ],
@@ -692,7 +692,7 @@ def test_a_row_of_dicts_with_a_key_twice_is_refused(client: Client):
     client.create_queue("d", schema="a map<string,int>")
     table = pa.table({"a": pa.array([[("x", 1), ("x", 2)]], pa.map_(pa.string(), pa.int32()))})
 
-    with pytest.raises(MessageError, match=r"'a', row 0 .*: the key 'x' is there twice"):
+    with pytest.raises(MessageError, match=r"'a', row 0 .*: the key 'x' appears twice"):
         client.put_many("d", table)
     with pytest.raises(MessageError, match="there twice"):
         client.put("d", {"a": [("x", 1), ("x", 2)]})

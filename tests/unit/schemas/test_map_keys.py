@@ -60,13 +60,13 @@ def test_a_key_that_is_there_twice_is_refused_by_its_row(
     wrong = [(key, number) for number, key in enumerate(keys)]
     batch = column([*fits, wrong], map_of(type_))
 
-    with pytest.raises(MessageError, match=r"column 'a', row 4 .*: the key .* is there twice"):
+    with pytest.raises(MessageError, match=r"column 'a', row 4 .*: the key .* appears twice"):
         assign(batch, schema)
     assert assign(batch.slice(0, 4), schema).num_rows == 4
 
 
 def test_the_error_names_the_key():
-    with pytest.raises(MessageError, match=r"row 1 .*: the key 'x' is there twice in a map"):
+    with pytest.raises(MessageError, match=r"row 1 .*: the key 'x' appears twice in a map"):
         assign(column([FEW[0], TWICE], map_of(pa.string())), parse_ddl(TAGS))
 
 
@@ -81,7 +81,7 @@ def test_dicts_and_json_with_a_key_twice_are_refused(wrong: dict[str, Any]):
     schema = parse_ddl("a struct<b:map<array<int>,int>>")
 
     for read in (from_dicts, from_json):
-        with pytest.raises(MessageError, match=r"'a.b', row 0 .*the key .* is there twice"):
+        with pytest.raises(MessageError, match=r"'a.b', row 0 .*the key .* appears twice"):
             read([wrong], schema)
 
 
@@ -92,7 +92,7 @@ def test_texts_of_json_that_are_the_same_instant_are_the_same_key():
         ' {"key": "2026-11-27T13:00:00+01:00", "value": 2}]}'
     )
 
-    with pytest.raises(MessageError, match="is there twice"):
+    with pytest.raises(MessageError, match="appears twice"):
         from_json([parse_json(row)], schema)
 
 
@@ -103,7 +103,7 @@ def test_maps_in_other_values_are_checked():
         ("a struct<b:map<string,int>>", pa.struct([("b", inner)]), {"b": TWICE}),
         ("a map<int,map<string,int>>", pa.map_(pa.int32(), inner), [(1, TWICE)]),
     ]:
-        with pytest.raises(MessageError, match="the key 'x' is there twice"):
+        with pytest.raises(MessageError, match="the key 'x' appears twice"):
             assign(column([value], type_), parse_ddl(ddl))
 
 

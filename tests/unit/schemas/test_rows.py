@@ -264,7 +264,7 @@ def test_json_that_does_not_fit_is_refused(ddl, text, told):
         (b"\xff", "this is no JSON"),
         ("[" * 100_000, "this is no JSON"),
         ('{"a": NaN}', 'write it as the text "NaN"'),
-        ('{"a": 1, "a": 2}', "the name 'a' is there twice"),
+        ('{"a": 1, "a": 2}', "the name 'a' appears twice"),
         ("1" * 5000, "this is no JSON"),
         ("1e99999999999999999999", "this is no JSON"),
     ],
