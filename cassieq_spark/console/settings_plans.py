@@ -67,16 +67,17 @@ def settings_to_alter(queue: QueueDefinition) -> tuple[QueueSetting, ...]:
     return tuple(it for it in ALTERABLE if it.name not in idle)
 
 
-def _field(it: QueueSetting, value: Any, placeholder: str = "") -> FormField:
+def _field(it: QueueSetting, value: Any, otherwise: str = "") -> FormField:
+    empty = "0s" if it.is_duration else "0" if it.is_number else "empty"
     return FormField(
         it.name,
         it.label.capitalize(),
-        it.sentence("0s" if it.is_duration else "0" if it.is_number else "empty"),
+        f"{it.meaning} If empty: {otherwise}." if otherwise else it.sentence(empty),
         _text(it, value),
         tuple(it.choice or ()),
         is_number=it.is_number,
         is_long=it.name == "schema",
-        placeholder=placeholder,
+        placeholder=otherwise,
     )
 
 
