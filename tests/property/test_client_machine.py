@@ -25,7 +25,6 @@ from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.errors import BatchChangedError, SchemaError
 from cassieq_spark.http.accounts.account import full_name
 from cassieq_spark.http.client import HttpStateError
-from cassieq_spark.queues import alter_queue
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Slice, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -238,13 +237,18 @@ class ClientMachine(RuleBasedStateMachine):
                 self.client.put_many(QUEUE, [self._value(0), wrong])
 
     @precondition(lambda self: self.schema is not None)
-    @rule(what=st.integers(0, 20), fault=FAULTS)
-    def alter(self, *, what: int, fault: Fault | None) -> None:
+    @rule(what=st.integers(0, 20), by_http=st.booleans(), fault=FAULTS)
+    def alter(self, *, what: int, by_http: bool, fault: Fault | None) -> None:
         assert self.schema is not None
         self.schema.change(what)
+        ddl, by = self.schema.ddl, self.by_http if by_http else None
         self.store.fault = fault
-        alter_queue(self.store, QUEUE, schema=self.schema.ddl)
+        # What one call sets, the other leaves: the length of a lease stays.
+        altered = (
+            self.client.alter_queue(QUEUE, schema=ddl) if by is None else by.alter(schema=ddl)
+        )
         self.store.fault = None
+        assert (altered.schema, altered.lease) == (ddl, LEASE)
 
     @precondition(lambda self: self.schema is not None and self.schema.unsafe)
     @rule(fault=FAULTS)
@@ -252,7 +256,7 @@ class ClientMachine(RuleBasedStateMachine):
         """Neither one that there is nor one that comes back: its messages are stored."""
         self.store.fault = fault
         with pytest.raises(SchemaError, match="the schema can't be changed so"):
-            alter_queue(self.store, QUEUE, schema=self.schema.unsafe)
+            self.client.alter_queue(QUEUE, schema=self.schema.unsafe)
         self.store.fault = None
 
     @rule()
@@ -414,7 +418,7 @@ class ClientMachine(RuleBasedStateMachine):
         # What comes next is read ahead.
         self.exchange(client=desk, most=1, which=[], fault=None)
         for what in fates:
-            self.alter(what=what, fault=None)
+            self.alter(what=what, by_http=False, fault=None)
         if ages:
             self.what_exchanges_know_gets_old()
         self.put(count=1, delay=timedelta(0), fault=None)
