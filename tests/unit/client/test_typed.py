@@ -694,7 +694,7 @@ def test_a_row_of_dicts_with_a_key_twice_is_refused(client: Client):
 
     with pytest.raises(MessageError, match=r"'a', row 0 .*: the key 'x' appears twice"):
         client.put_many("d", table)
-    with pytest.raises(MessageError, match="there twice"):
+    with pytest.raises(MessageError, match="appears twice"):
         client.put("d", {"a": [("x", 1), ("x", 2)]})
 
     assert client.peek("d") == []
