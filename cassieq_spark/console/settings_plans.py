@@ -136,12 +136,20 @@ def _changes(call: PageCall, queue: QueueDefinition) -> dict[QueueSetting, Any]:
     return {it: given[it.name] for it in settings if given[it.name] != before[it.name]}
 
 
+def _drops(call: PageCall, changes: Mapping[QueueSetting, Any]) -> bool:
+    """True if dead messages are dropped from now on, which a new limit must say, too."""
+    after = {it.name: value for it, value in changes.items()}
+    is_removed = "dead_letter_queue" in after and after["dead_letter_queue"] is None
+    return is_removed or ("max_deliveries" in after and flag("drop_dead", call))
+
+
 def _plan_alter(call: PageCall) -> ChangePlan:
     looked = call.console.watcher.read(call.name())
     queue = looked.record.definition
     figures: dict[str, int | str] = {}
     words: list[object] = []
-    for it, after in _changes(call, queue).items():
+    changes = _changes(call, queue)
+    for it, after in changes.items():
         if it.name == "schema":
             versions = len(queue.schemas)
             done = check_change([schema_of(each) for each in queue.schemas], parse_ddl(after))
@@ -149,8 +157,9 @@ def _plan_alter(call: PageCall) -> ChangePlan:
             figures |= {f"column change {at}": str(each) for at, each in enumerate(done, 1)}
         else:
             figures[it.label] = f"{it.shown(getattr(queue, it.name))} → {it.shown(after)}"
-        is_dropped = it.name == "dead_letter_queue" and after is None
-        words += ["--drop-dead"] if is_dropped else [it.flag, _text(it, after)]
+        if it.name != "dead_letter_queue" or after is not None:
+            words += [it.flag, _text(it, after)]
+    words += ["--drop-dead"] if _drops(call, changes) else []
     if not figures:
         raise OptionError("nothing is to be altered: change a setting first")
     return ChangePlan(
@@ -164,11 +173,12 @@ def _plan_alter(call: PageCall) -> ChangePlan:
 
 
 def _alter(call: PageCall, client: Client) -> str:
-    changed = {it.name: after or it.zero for it, after in _changes(call, call.queue()).items()}
-    is_dropped = changed.get("dead_letter_queue") == "" or flag("drop_dead", call)
+    changes = _changes(call, call.queue())
+    given = {it.name: after or it.zero for it, after in changes.items()}
+    is_dropped = _drops(call, changes)
     if is_dropped:
-        changed.pop("dead_letter_queue", None)
-    client.alter_queue(call.name(), drop_dead=is_dropped, **changed)
+        given.pop("dead_letter_queue", None)
+    client.alter_queue(call.name(), drop_dead=is_dropped, **given)
     return f"Queue {call.name()} is altered. Restart its readers and writers to apply the change."
 
 

@@ -16,12 +16,10 @@ from urllib.parse import quote
 
 from cassieq_spark.display import shown_age, shown_rate, visible
 from cassieq_spark.schemas.to_rows import json_of
-from cassieq_spark.settings.kinds import duration
+from cassieq_spark.settings.queue import PERIOD
 
 #: What stands where there is no figure.
 NOTHING = "-"
-#: How long a setting is.
-PERIOD = duration(timedelta(days=20_000), zero=True)
 #: Characters of a key or value in a row of a table.
 BRIEF = 160
 #: Bytes of a value that are shown at once.

@@ -110,7 +110,7 @@ class QueueSetting(PlainField):
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The name that people read."""
         return self.called or self.name.replace("_", " ")
 
     @property
@@ -131,7 +131,7 @@ class QueueSetting(PlainField):
         return self.type is SqlType.INT and not self.is_duration
 
     def sentence(self, empty: str | None = None) -> str:
-        """Its meaning; if a queue may be without it, also what then holds.
+        """The meaning of the setting, and what holds for a queue without the setting.
 
         Args:
             empty: How somebody says that a queue is without it, as in ``0s``; None: as plain
@@ -411,7 +411,7 @@ def http_settings(queue: QueueDefinition) -> dict[str, Plain]:
 
 
 def http_settings_given(given: Mapping[str, Any]) -> dict[str, Plain]:
-    """What a program has given, by their names in HTTP; zero where it takes a setting away.
+    """The settings that a program gives, by their names in HTTP; zero removes a setting.
 
     Raises:
         OptionError: A value is out of range.
@@ -450,5 +450,8 @@ def settings_from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     A column that an earlier release did not write counts as that of a queue without the setting.
     """
     found = {it: row[it.plain_name] for it in _IN_COLUMNS}
-    is_there = {it.name: bool(value) or it.name in _ALWAYS_THERE for it, value in found.items()}
-    return {it.name: it.parsed(value) for it, value in found.items() if is_there[it.name]}
+    return {
+        it.name: it.parsed(value)
+        for it, value in found.items()
+        if value or it.name in _ALWAYS_THERE
+    }

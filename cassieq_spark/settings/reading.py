@@ -210,7 +210,7 @@ class SourceOptions(RoleOptions):
 
     @property
     def lease_limits(self) -> dict[str, Any]:
-        """What the options say of a lease request, by its fields."""
+        """The fields of a lease request that these options set, with their values."""
         of_lease = (each for each in settings_of(type(self)) if each.of_lease)
         return {each.of_lease: getattr(self, each.attribute) for each in of_lease}
 

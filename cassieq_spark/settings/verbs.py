@@ -1,4 +1,4 @@
-"""What is done with messages by their receipts: each verb declared once.
+"""The verbs by which programs settle messages that they hold; each is declared once.
 
 From `VERBS` follow `client.Action`, the endpoints of the gateway and the requests of its client,
 the commands, and the operations of a write of receipts. What a verb does to a group is its part of
@@ -20,7 +20,7 @@ LONGEST_TEXT = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerbParameter:
-    """What a verb must know; a duration or a text.
+    """The parameter of a verb: a duration or a text.
 
     Attributes:
         name: The argument of the client's method, and the flag of the command.
@@ -63,14 +63,14 @@ class VerbParameter:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What is done with messages.
+    """A way to settle messages.
 
     Attributes:
         name: The word for it, everywhere.
         done: What the messages are then: the field of a `Settlement`, and what commands say.
         meaning: A sentence, for everybody who looks for it.
         right: The letter of the right that it needs by HTTP.
-        parameter: What it must know; None: nothing.
+        parameter: Its parameter; None: it has none.
     """
 
     name: str

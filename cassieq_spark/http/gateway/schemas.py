@@ -88,7 +88,7 @@ class GivenSettings(Payload):
     drop_dead: bool = Field(False, description="Discard dead messages instead.")
 
     def settings(self) -> dict[str, Any]:
-        """Those that are given, as `Client` takes them; without the name of an account."""
+        """The settings that the request gives, as `Client` takes them; queues lack the account."""
         given = {it: getattr(self, _FIELDS[it.name]) for it in CHOSEN if self._has(it)}
         return {it.name: it.parsed(value) for it, value in given.items() if value is not None}
 

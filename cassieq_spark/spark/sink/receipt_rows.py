@@ -22,7 +22,7 @@ from cassieq_spark.consumer.consumer import Replacements
 from cassieq_spark.errors import MessageError
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, partition_of_id
-from cassieq_spark.settings.verbs import VERBS
+from cassieq_spark.settings.verbs import LONGEST_TEXT, VERBS
 from cassieq_spark.settings.writing import EACH, REPLACE
 from cassieq_spark.spark.sink.columns import receipt_source
 
@@ -193,6 +193,8 @@ def _rows(
                     f"row {at} of this task, counted from 0, has {given} as {column!r}: "
                     f"expected a time from 0 to {A_YEAR.days} days"
                 )
+        if isinstance(parameter, str):
+            parameter = parameter[:LONGEST_TEXT]
         lease = LeaseKey(receipt.queue_id, receipt.group, receipt.lease, receipt.deliveries)
         yield lease, receipt.monoton, operation, parameter
 

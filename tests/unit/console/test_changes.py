@@ -12,7 +12,7 @@ from cassieq_spark.console.changes import CHANGED
 from cassieq_spark.console.group_plans import MAKING
 from cassieq_spark.console.plans import OF_QUEUE
 from cassieq_spark.model import Order
-from cassieq_spark.queues import is_paused, purge_queue, read_queue
+from cassieq_spark.queues import create_queue, is_paused, purge_queue, read_queue
 from cassieq_spark.queues.stats import GroupStats, read_stats
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
@@ -525,6 +525,24 @@ def test_a_new_queue_drops_dead_messages_if_that_is_ticked(operator: Visitor, st
     assert read_queue(store, "mine").dead_letter_queue is None
     assert both.status_code == 400
     assert "'graves' cannot be combined with dropping dead messages" in words_of(both.text)
+
+
+def test_the_command_of_a_new_limit_says_that_dead_messages_are_dropped(
+    operator: Visitor, store: MemoryStore
+):
+    create_queue(store, "endless")
+
+    asked = operator.submit(
+        operator.page("/queues/endless/settings"),
+        "/change/alter",
+        max_deliveries="4",
+        drop_dead="yes",
+    )
+    operator.confirm(asked)
+
+    assert "cassieq queue alter endless --max-deliveries 4 --drop-dead" in words_of(asked.text)
+    queue = read_queue(store, "endless")
+    assert (queue.max_deliveries, queue.dead_letter_queue) == (4, None)
 
 
 def test_no_queue_begins_to_drop_dead_messages_because_a_field_is_empty(

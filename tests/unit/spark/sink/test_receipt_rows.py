@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark.arrow.typed_chunks import TypedForm
-from cassieq_spark.client.settling import LeaseKey
+from cassieq_spark.client.settling import Action, LeaseKey
 from cassieq_spark.errors import MessageError
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, QueueId, Ranges
@@ -76,6 +76,15 @@ def test_options_hold_for_rows_that_do_not_say_it(
     rows = {"receipt": [receipt(1), receipt(2)]}
 
     assert settlement(operation, rows, **defaults) == expected
+
+
+def test_a_long_reason_is_cut_as_the_client_cuts_it():
+    long = "x" * 3000
+    rows = {"receipt": [receipt(1), receipt(2)], "reason": [long, None]}
+
+    cut = Action("reject", long).settlement_of(Ranges.parse("1-3"))
+
+    assert settlement("reject", rows, reason=long) == cut
 
 
 @pytest.mark.parametrize(
