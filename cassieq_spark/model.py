@@ -222,8 +222,8 @@ class Order(StrEnum):
     """In which order a queue offers its messages to a group.
 
     ``NONE``: in the order of their monotons, but messages that are offered again come later.
-    ``KEY``: no message before all earlier ones of its partition are settled; all messages of a key
-    are in one partition.
+    ``KEY``: no message before all earlier ones of its key are settled. A batch of Spark's has all
+    keys of its partition: it begins when no message of that partition is held.
     ``STRICT``: no message before all earlier ones of the queue are settled.
     """
 
@@ -236,7 +236,8 @@ class OnDead(StrEnum):
     """What happens to the messages behind a dead one, in a queue with an order.
 
     ``CONTINUE``: the dead message goes to the dead-letter queue, and the next ones are delivered.
-    ``STOP``: the group gets no more messages of that partition until an operator decides.
+    ``STOP``: the group gets no more messages of its key until an operator decides; in strict
+    order, and for a batch of Spark's, none of its partition.
     """
 
     CONTINUE = "continue"
@@ -288,6 +289,11 @@ class QueueDefinition(Displayed):
     def schema(self) -> str | None:
         """Its present columns in Spark's DDL; None: its messages are bytes."""
         return self.schemas[-1] if self.schemas else None
+
+    @property
+    def has_lanes(self) -> bool:
+        """True if a message that is held holds up those of its key only."""
+        return self.order is Order.KEY
 
     @property
     def order(self) -> Order:

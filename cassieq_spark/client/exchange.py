@@ -23,13 +23,16 @@ from cassieq_spark.errors import (
     QueueStateError,
     SchemaChangedError,
 )
-from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.settle import settled_of
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.model import QueueDefinition, QueueId
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.processes import StaysHere
 from cassieq_spark.queues import CACHED_FOR, read_queue
+
+#: What each of several receivers gets.
+Shares = Sequence[Sequence[Message]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class RoundResult:
         stale: The receipts that were stale.
         queue: The queue as it was when the messages were read: they have its columns. If it is
             strictly ordered, they are for one receiver.
+        shares: In a queue ordered by key, which of the messages each of the `LeaseRequest.takers`
+            gets; else nothing, and any may get any.
         error: Why no more messages were leased, or could not be handed over; they are due again.
         failed: Why receipts were not acked, at least not for certain: repeat these, which does no
             harm.
@@ -51,6 +56,7 @@ class RoundResult:
     queue: QueueDefinition
     error: CassieqError | None = None
     failed: Mapping[Receipt, CassieqError] = field(default_factory=dict)
+    shares: Shares = ()
 
 
 class Exchange(StaysHere):
@@ -92,8 +98,8 @@ class Exchange(StaysHere):
 
         Args:
             receipts: Receipts of this group, of any leases.
-            request: What to lease. In a strictly ordered queue one receiver gets all of it; see
-                `LeaseRequest.max_messages_in_order`.
+            request: What to lease. In a queue with an order it matters for which receiver; see
+                `LeaseRequest.takers`.
             only_news: Whether to lease nothing from partitions without news since the last round
                 (see `Receiver.news`), which takes one read instead of three.
 
@@ -148,6 +154,7 @@ class Exchange(StaysHere):
             told.queue if told.messages else then.queue,
             then.error if _is_outdated(told.error) else told.error,
             {**kept, **then.failed},
+            _joined(told.shares, then.shares),
         )
 
     def _known(self, receipts: Sequence[Receipt]) -> QueueDefinition | None:
@@ -198,6 +205,7 @@ class Exchange(StaysHere):
         others = [ids[each] for each in own_first(share, len(ids), turn=self._first)]
         in_order = [each for each in dict.fromkeys([*of_part, *others]) if each in self._parts]
         messages: list[Message] = []
+        shares: Shares = ()
         failed: dict[Receipt, CassieqError] = {}
         while in_order:
             queue_id = in_order.pop(0)
@@ -209,6 +217,7 @@ class Exchange(StaysHere):
             messages += told.messages
             stale |= told.stale
             failed |= told.failed
+            shares = _joined(shares, told.shares)
             if told.error is not None:
                 error = error if left == 0 else told.error
                 # Each may wait as long for Cassandra: the others are acked at the same time.
@@ -217,12 +226,9 @@ class Exchange(StaysHere):
                     stale |= rest.stale
                     failed |= rest.failed
                 break
-            if left is not None:
-                left = max(0, left - len(told.messages))
-            # A limit of bytes is that of one lease; in strict order one receiver gets all.
-            if told.messages and (request.max_bytes is not None or queue.strict_fifo):
-                left = 0
-        return RoundResult(messages, stale, queue, error, failed)
+            request = _rest_of(queue, replace(request, max_messages=left), told)
+            left = request.max_messages
+        return RoundResult(messages, stale, queue, error, failed, shares)
 
     def give_back(self, messages: Sequence[Message]) -> None:
         """Give back messages that nobody has seen: due at once, and not counted as delivered (I8).
@@ -304,7 +310,9 @@ class PartExchange:
         if receiver.was_misled and request.max_messages and not lease.leased:
             self.renew(receiver.queue)
             return replace(self.round([], request), stale=stale, failed=failed)
-        return RoundResult(messages, stale, queue, failed=failed)
+        return RoundResult(
+            messages, stale, queue, failed=failed, shares=_shares_of(queue, lease, messages)
+        )
 
     def _ack_of_batches(
         self, receipts: Sequence[Receipt]
@@ -334,3 +342,46 @@ class PartExchange:
 def _is_outdated(error: CassieqError | None) -> bool:
     """True if the queue may have been altered, deleted, or created again since it was read."""
     return isinstance(error, QueueStateError)
+
+
+def _shares_of(queue: QueueDefinition, lease: Lease, messages: Sequence[Message]) -> Shares:
+    """What each receiver gets of the messages of a lease, if that matters."""
+    if not (queue.has_lanes and lease.request.takers):
+        return ()
+    by_monoton = {message.monoton: message for message in messages}
+    shares: list[list[Message]] = [[] for _ in lease.request.takers]
+    for mine, share in zip(shares, lease.shares, strict=False):
+        for part in share:
+            mine += [by_monoton[at] for at in range(part.start, part.stop) if at in by_monoton]
+    return shares
+
+
+def _joined(shares: Shares, more: Shares) -> Shares:
+    """What each receiver gets by two leases."""
+    if not (shares and more):
+        return shares or more
+    return [[*first, *then] for first, then in zip(shares, more, strict=True)]
+
+
+def _rest_of(queue: QueueDefinition, request: LeaseRequest, told: RoundResult) -> LeaseRequest:
+    """What is left to lease after the messages of a partition."""
+    most = request.max_messages
+    left = None if most is None else max(0, most - len(told.messages))
+    if not told.messages:
+        return request
+    if not queue.has_lanes:
+        # A limit of bytes is that of one lease; in strict order one receiver gets all.
+        is_over = request.max_bytes is not None or queue.strict_fifo
+        return replace(request, max_messages=0 if is_over else left)
+    spent = sum(message.size for message in told.messages)
+    stored, decoded = request.max_bytes, request.max_decoded_bytes
+    if decoded is not None and decoded <= spent:
+        left = 0
+    rooms = zip(request.takers, told.shares, strict=True) if told.shares else ()
+    return replace(
+        request,
+        max_messages=left,
+        takers=tuple(room - len(share) for room, share in rooms) or request.takers,
+        max_bytes=None if stored is None else max(1, stored - spent),
+        max_decoded_bytes=None if decoded is None else max(1, decoded - spent),
+    )

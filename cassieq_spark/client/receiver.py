@@ -19,6 +19,7 @@ from cassieq_spark.arrow.rows import metadata_of, rows_of
 from cassieq_spark.backoff import pauses_within
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.idle_backoff import IdleBackoff
+from cassieq_spark.consumer.lane_reader import LaneReader
 from cassieq_spark.consumer.message import Message, StoredMessage, stored_messages
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.errors import (
@@ -228,6 +229,7 @@ class Receiver:
         prefetch: The prefetch of the queue, which follows ``queue``; None: messages are read after
             they are leased.
         idle: What an earlier receiver knew about the partition; None: nothing.
+        lanes: What an earlier receiver knew about the lanes of messages; None: nothing.
     """
 
     def __init__(
@@ -236,6 +238,7 @@ class Receiver:
         queue: QueueDefinition,
         prefetch: Prefetch | None = None,
         idle: IdleBackoff | None = None,
+        lanes: LaneReader | None = None,
     ) -> None:
         self._member = member
         self.queue = queue
@@ -251,6 +254,7 @@ class Receiver:
             cache_for=CACHED_FOR,
             prefetch=prefetch,
             rounds=member.rounds,
+            lanes=(lanes or LaneReader(member.store, queue)) if queue.has_lanes else None,
         )
         self._given: Lease | None = None
 
@@ -304,7 +308,8 @@ class Receiver:
         lease = self._consumer.poll(request, head)
         self._idle.record(lease)
         if request.max_messages:
-            turns[key] = any(each.deliveries > 1 for each in lease.leased)
+            is_again = any(each.deliveries > 1 for each in lease.leased)
+            turns[key] = is_again and not prefer_fresh
         return lease
 
     def look_table(self, request: LeaseRequest, head: LedgerHead) -> pa.Table:
@@ -357,64 +362,63 @@ class Receiver:
         prefix = receipt_prefix(self.queue.queue_id, self._member.group, lease.token)
         rows = rows_of(self.queue, receipt_prefix=prefix)
         ledger = Ledger(self._member.store, self.queue.queue_id)
-        batches = [
-            batch
+        pieces = [
+            piece
             for each in lease.leased
-            for batch in fetch(
-                self._member.store,
-                self.queue,
-                find_pieces(ledger, each.monotons, deliveries=each.deliveries),
-                rows,
-                on_unreadable=unreadable.add,
-                whole=True,
-            )
+            for piece in find_pieces(ledger, each.monotons, deliveries=each.deliveries)
         ]
+        batches = fetch(
+            self._member.store,
+            self.queue,
+            sorted(pieces, key=lambda piece: piece.first_monoton),
+            rows,
+            on_unreadable=unreadable.add,
+            whole=True,
+        )
         return pa.Table.from_batches(batches, rows.schema)
 
     def _messages(self, lease: Lease, unreadable: Unreadable) -> list[Message]:
         prefix = receipt_prefix(self.queue.queue_id, self._member.group, lease.token)
         # The state was read before the LWT, from whose time the lease counts.
         until = lease.state.now + (lease.request.lease or self.queue.lease)
-        messages: list[Message] = []
-        left = lease.request.max_decoded_bytes
-        for each in lease.leased:
-            if left is not None and left <= 0:
-                break
-            stored = self._stored(each, lease.request.stop, left, unreadable.add)
-            if messages and stored and left is not None and stored[0].size > left:
-                break
-            messages += (
-                Message(
-                    queue=one.queue,
-                    monoton=one.monoton,
-                    key=one.key,
-                    value=one.value,
-                    headers=one.headers,
-                    published_at=one.published_at,
-                    partition=one.partition,
-                    group=self._member.group,
-                    delivery_count=each.deliveries,
-                    receipt=f"{prefix}{one.monoton}",
-                    lease_until=until,
-                )
-                for one in stored
+        leased = Ranges.union(each.monotons for each in lease.leased)
+        if not leased:
+            return []
+        most_bytes = lease.request.max_decoded_bytes
+        stored = self._stored(leased, lease, most_bytes, unreadable.add)
+        deliveries = dict(_each_count(lease.leased))
+        return [
+            Message(
+                queue=one.queue,
+                monoton=one.monoton,
+                key=one.key,
+                value=one.value,
+                headers=one.headers,
+                published_at=one.published_at,
+                partition=one.partition,
+                group=self._member.group,
+                delivery_count=deliveries[one.monoton],
+                receipt=f"{prefix}{one.monoton}",
+                lease_until=until,
             )
-            if left is not None:
-                left -= sum(each.size for each in stored)
-                dead = Ranges.union(unreadable.by_reason().values()) & each.monotons
-                if len(stored) + dead.count < each.monotons.count:
-                    break
-        return messages
+            for one in stored
+        ]
 
     def _stored(
-        self, leased: LeasedSlot, stop: int, most_bytes: int | None, on_unreadable: OnUnreadable
+        self,
+        monotons: Ranges,
+        lease: Lease,
+        most_bytes: int | None,
+        on_unreadable: OnUnreadable,
     ) -> list[StoredMessage]:
-        """The readable messages of a slot, up to ``most_bytes``, but at least one."""
+        """The readable messages of a lease, in order, up to ``most_bytes``, but at least one."""
         stored: Iterable[StoredMessage]
         if self._prefetch:
-            stored = self._prefetch.take(leased, stop, on_unreadable, most_bytes)
+            is_new = all(each.deliveries == 1 for each in lease.leased)
+            ahead = lease.request.stop if is_new else 0
+            stored = self._prefetch.take(monotons, ahead, on_unreadable, most_bytes)
         else:
-            store, monotons = self._member.store, leased.monotons
+            store = self._member.store
             stored = read_stored(store, self.queue, monotons, on_unreadable, whole=True)
         return list(within(stored, most_bytes))
 
@@ -437,6 +441,13 @@ class Receiver:
                 error,
                 extra={"action": GIVE_BACK_FAILED, **self._consumer.log_fields},
             )
+
+
+def _each_count(leased: Iterable[LeasedSlot]) -> Iterator[tuple[int, int]]:
+    """The monotons of these slots, each with how often it was delivered."""
+    for each in leased:
+        for part in each.monotons:
+            yield from ((monoton, each.deliveries) for monoton in range(part.start, part.stop))
 
 
 def _monotons_of(handed: Any) -> Ranges:

@@ -212,7 +212,7 @@ def stands_of(looked: Looked, partition: int, monoton: int) -> list[Stand]:
 def stand_of(group: str, state: GroupState, monoton: int) -> Stand:
     """Where a message stands in a group."""
     for slot in state.slots:
-        if monoton in slot.monotons:
+        if monoton in slot.monotons and not slot.is_parked:
             kind = "leased" if slot.due_at >= state.now else "due"
             return Stand(group, kind, slot.due_at, slot.deliveries, str(slot.lease))
     for row in state.waiting:
@@ -221,7 +221,9 @@ def stand_of(group: str, state: GroupState, monoton: int) -> Stand:
                 return Stand(group, "dead", None, row.deliveries, row.reason)
             kind = "due" if row.due <= state.now_ms else "waiting"
             return Stand(group, kind, from_millis(row.due), row.deliveries)
-    return Stand(group, "fresh" if monoton >= state.head.pointer else "settled")
+    is_parked = any(slot.is_parked and monoton in slot.monotons for slot in state.slots)
+    is_fresh = is_parked or monoton >= state.head.pointer
+    return Stand(group, "fresh" if is_fresh else "settled")
 
 
 def _one(call: PageCall) -> tuple[Looked, StoredMessage, LedgerBlock | None]:

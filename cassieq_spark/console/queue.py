@@ -239,7 +239,7 @@ def groups_of(call: PageCall, looked: Looked, history: QueueHistory | None) -> l
 def lease_rows(state: GroupState, partition: int | None) -> Iterable[LeaseRow]:
     """The leases of a group: messages that were handed out and are not settled."""
     for slot in state.slots:
-        if slot.monotons:
+        if slot.monotons and not slot.is_parked:
             yield LeaseRow(
                 partition,
                 slot.lease,

@@ -16,10 +16,10 @@ from cassieq_spark.arguments import abridged
 from cassieq_spark.consumer.heartbeat import Heartbeat
 from cassieq_spark.errors import CassieqError, InvariantError, OutcomeUnknownError
 from cassieq_spark.fetch.find import Finder, Piece
+from cassieq_spark.groups.deliveries import too_often
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
-from cassieq_spark.groups.plan import too_often
-from cassieq_spark.groups.rounds import Rounds
+from cassieq_spark.groups.rounds import LanesAhead, Rounds
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import GroupState, Settlement, Waiting
 from cassieq_spark.ledger.ledger import Ledger
@@ -32,6 +32,7 @@ from cassieq_spark.store.protocol import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from cassieq_spark.consumer.lane_reader import LaneReader
     from cassieq_spark.consumer.prefetch import Prefetch
 
 logger = logging.getLogger(__name__)
@@ -75,9 +76,11 @@ class Consumer:
             reads the state.
         prefetch: Tells without a read how many messages have `LeaseRequest.max_bytes`.
         rounds: Shares LWTs among threads, also of other consumers of the group; None: of this one.
+        lanes: Tells the lanes of messages, in a queue ordered by key; None: a message that is held
+            holds up its whole partition.
     """
 
-    def __init__(  # noqa: PLR0913 (the last three by name)
+    def __init__(  # noqa: PLR0913 (the last four by name)
         self,
         store: Store,
         queue: QueueDefinition,
@@ -86,6 +89,7 @@ class Consumer:
         cache_for: timedelta = _ALWAYS_READ,
         prefetch: Prefetch | None = None,
         rounds: Rounds | None = None,
+        lanes: LaneReader | None = None,
     ) -> None:
         self.queue = queue
         self.group = ConsumerGroup(Ledger(store, queue.queue_id), group, rounds or Rounds())
@@ -93,6 +97,7 @@ class Consumer:
         self._finder = Finder(self.group.ledger)
         self._cache = StateCache(cache_for)
         self._prefetch = prefetch
+        self._lanes = lanes
         self._head: LedgerHead | None = None
 
     @property
@@ -145,7 +150,11 @@ class Consumer:
         if not seen or not (head or known):
             seen = self.read_head()
             known = self._known(request, seen.offered_below(stop), least=1)
-        if known and self._prefetch is not None:
+        ahead: LanesAhead | None = None
+        if self._lanes is not None:
+            ahead = partial(self._lanes.window, max_bytes=request.max_bytes)
+            request = replace(request, max_bytes=None)
+        elif known and self._prefetch is not None:
             try:
                 offered = Range(known.head.pointer, seen.offered_below(stop))
                 request = self._prefetch.fit(request, offered)
@@ -153,7 +162,7 @@ class Consumer:
                 # Others have settled the messages, and they are trimmed; or the ledger has a hole.
                 known, seen = None, self.read_head()
         request = replace(request, stop=seen.offered_below(stop), delayed_stop=seen.delayed_stop)
-        lease = self.group.lease(request, known)
+        lease = self.group.lease(request, known, ahead)
         self._cache.put(lease, known)
         return lease
 
@@ -379,7 +388,8 @@ class Consumer:
     def _known(self, request: LeaseRequest, stop: int, least: int) -> GroupState | None:
         """The cached state, if it will do for this request; see `StateCache.get`."""
         state = self._cache.get(stop=stop, least=least)
-        if state and request.strict_fifo and not state.is_all_held_by(request.finishes):
+        is_one_lane = request.strict_fifo and self._lanes is None
+        if state and is_one_lane and not state.is_all_held_by(request.finishes):
             # By that state there is nothing to lease before others have settled their messages.
             return None
         return state
@@ -387,17 +397,13 @@ class Consumer:
     def _of_this_queue(self, request: LeaseRequest) -> LeaseRequest:
         """The request with a token of its own, and with what the queue's definition decides."""
         queue = self.queue
-        most, in_order = request.max_messages, request.max_messages_in_order
         lease = queue.lease if request.lease is None else request.lease
         if request.lease is None and request.longest_lease is not None:
             lease = min(lease, request.longest_lease)
-        if queue.strict_fifo and in_order is not None:
-            most = in_order if most is None else min(most, in_order)
         return replace(
             request,
             token=uuid4(),
             lease=lease,
-            max_messages=most,
             max_deliveries=queue.max_deliveries,
             strict_fifo=queue.strict_fifo,
         )

@@ -11,7 +11,7 @@ from cassieq_spark.consumer.message import StoredMessage, stored_messages
 from cassieq_spark.errors import InvariantError, LeaseLostError
 from cassieq_spark.fetch.find import Finder, Piece, find_pieces
 from cassieq_spark.fetch.read import OnUnreadable, fetch
-from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.store.protocol import Store
@@ -97,27 +97,12 @@ class Prefetch:
         if max_bytes is None or most is None:
             return request
         fresh = Range(offered.start, min(offered.stop, offered.start + most))
-        fitting = self.fitting(fresh, max_bytes)
+        fitting = self._finder.fitting(fresh, max_bytes)
         return replace(request, max_messages=min(most, fitting), max_bytes=None)
-
-    def fitting(self, fresh: Range, max_bytes: int) -> int:
-        """How many of the first messages have about this many bytes, as stored; one at least.
-
-        Two reads, or none if their blocks are known.
-        """
-        count, left = 0, float(max_bytes)
-        for block in self._finder.covering(fresh):
-            part = block.monotons & fresh
-            each = max(1, block.size) / len(block.monotons)
-            taken = min(len(part), int(left / each))
-            count, left = count + taken, left - taken * each
-            if taken < len(part):
-                break
-        return max(1, count)
 
     def take(
         self,
-        leased: LeasedSlot,
+        leased: Ranges,
         stop: int,
         on_unreadable: OnUnreadable,
         most_bytes: int | None = None,
@@ -125,7 +110,9 @@ class Prefetch:
         """The messages of a lease, in order. Some reads, unless all were read ahead.
 
         Args:
-            stop: The ledger's ``next``, or lower; no message from there on is read ahead.
+            leased: The messages; at least one.
+            stop: The ledger's ``next``, or lower; no message from there on is read ahead. If
+                ``leased`` are not the first messages that are to come, 0.
             on_unreadable: Is told of messages that can't be read, which are left out.
             most_bytes: If the messages have more bytes, only the first ones; one at least.
 
@@ -142,16 +129,18 @@ class Prefetch:
 
     def _take(
         self,
-        leased: LeasedSlot,
+        leased: Ranges,
         stop: int,
         on_unreadable: OnUnreadable,
         most_bytes: int | None,
     ) -> list[StoredMessage]:
-        monotons = [each for part in leased.monotons for each in range(part.start, part.stop)]
+        monotons = [each for part in leased for each in range(part.start, part.stop)]
         missing = [each for each in monotons if not self._has(each)]
         if missing:
             wanted = set(monotons)
-            self._messages = {at: it for at, it in self._messages.items() if at in wanted}
+            # With lanes, what was stepped over is leased soon.
+            if not self._queue.has_lanes or self._taken > _AHEAD_DECODED // 2:
+                self._messages = {at: it for at, it in self._messages.items() if at in wanted}
             self._unreadable = {at: why for at, why in self._unreadable.items() if at in wanted}
             self._read_more(leased, missing[0], stop, most_bytes)
         if most_bytes is not None:
@@ -173,44 +162,57 @@ class Prefetch:
     def _note(self, monotons: Range, reason: str) -> None:
         self._unreadable |= dict.fromkeys(range(monotons.start, monotons.stop), reason)
 
-    def _read_more(
-        self, leased: LeasedSlot, first: int, stop: int, most_bytes: int | None
-    ) -> None:
+    def _read_more(self, leased: Ranges, first: int, stop: int, most_bytes: int | None) -> None:
         """Read messages from the first missing one on, and further ahead as the budget allows."""
         granted = self._budget.take(_AHEAD_DECODED - self._taken)
         self._taken += granted
         # Between delayed messages, or those that were given back, may lie any number of others.
-        if leased.deliveries == 1 and leased.monotons.count == len(leased.monotons.hull):
+        if stop and self._is_compact(leased):
             try:
-                least = Range(first, leased.monotons.hull.stop)
+                least = Range(first, leased.hull.stop)
                 most = Range(first, max(least.stop, min(stop, first + _AHEAD_COUNT)))
                 # Without a budget, what is read ahead would be read again by the next lease.
-                count = max(len(least), self.fitting(most, _AHEAD_BYTES) if granted else 0)
-                ahead = Range(first, first + count)
+                more = self._finder.fitting(most, _AHEAD_BYTES) if granted else 0
+                ahead = Range(first, first + max(len(least), more))
                 pieces = self._finder.pieces(Ranges.of(ahead), deliveries=None)
-                self._put(self._read(pieces), most_bytes, least.stop)
+                self._put(self._read(pieces), most_bytes, leased)
             except (InvariantError, LeaseLostError):
                 # The queue ends beyond the lease, or is damaged there.
                 self._finder.forget()
             else:
                 return
-        pieces = find_pieces(self._ledger, leased.monotons, deliveries=None)
-        self._put(self._read(pieces), most_bytes, leased.monotons.hull.stop)
+        pieces = find_pieces(self._ledger, leased, deliveries=None)
+        self._put(self._read(pieces), most_bytes, leased)
+
+    def _is_compact(self, leased: Ranges) -> bool:
+        """True if messages are one range, or, with lanes, what lies between is not much."""
+        if leased.count == len(leased.hull):
+            return True
+        if not self._queue.has_lanes or len(leased.hull) > _AHEAD_COUNT:
+            return False
+        return self._finder.fitting(leased.hull, _AHEAD_BYTES) >= len(leased.hull)
 
     def _read(self, pieces: Iterable[Piece]) -> Iterator[StoredMessage]:
         batches = fetch(self._store, self._queue, pieces, on_unreadable=self._note, whole=True)
         return stored_messages(batches)
 
-    def _put(self, messages: Iterable[StoredMessage], most_bytes: int | None, stop: int) -> None:
-        """Keep messages; those from ``stop`` on only as far as the budget goes."""
+    def _put(
+        self, messages: Iterable[StoredMessage], most_bytes: int | None, leased: Ranges
+    ) -> None:
+        """Keep messages; those that are not leased only as far as the budget goes."""
         size, most = 0, float("inf") if most_bytes is None else float(most_bytes)
         ahead = sum(it.size for it in self._messages.values())
+        wanted = {at for part in leased for at in range(part.start, part.stop)}
         for each in messages:
-            if each.monoton >= stop:
-                ahead += each.size
-                if ahead > self._taken or size + each.size > most:
-                    return
-            elif size and size + each.size > most:
+            is_wanted = each.monoton in wanted
+            if size + each.size > most and (size or not is_wanted):
                 return
+            if not is_wanted:
+                ahead += each.size
+                if ahead > self._taken:
+                    if each.monoton >= leased.hull.stop:
+                        return
+                    ahead -= each.size
+                    continue
             size += each.size
             self._messages[each.monoton] = each

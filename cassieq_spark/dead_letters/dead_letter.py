@@ -29,8 +29,8 @@ from cassieq_spark.dead_letters.letters import UNREADABLE
 from cassieq_spark.errors import CassieqError, ContentionError, InvariantError, QueueStateError
 from cassieq_spark.fetch.find import Piece, find_pieces
 from cassieq_spark.fetch.read import Damage, Decoder, read_pieces
+from cassieq_spark.groups.deliveries import too_often
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import too_often
 from cassieq_spark.groups.state import Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import DEAD_LETTER_LIFETIME, Once, read_mark

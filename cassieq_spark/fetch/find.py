@@ -109,6 +109,21 @@ class Finder:
         self._blocks = blocks[-_REMEMBERED:]
         return [block for block in blocks if block.monotons.start < monotons.stop]
 
+    def fitting(self, fresh: Range, max_bytes: int) -> int:
+        """How many of the first messages have about this many bytes, as stored; one at least.
+
+        Two reads, or none if their blocks are known.
+        """
+        count, left = 0, float(max_bytes)
+        for block in self.covering(fresh):
+            part = block.monotons & fresh
+            each = max(1, block.size) / len(block.monotons)
+            taken = min(len(part), int(left / each))
+            count, left = count + taken, left - taken * each
+            if taken < len(part):
+                break
+        return max(1, count)
+
     def forget(self) -> None:
         """Forget all blocks."""
         self._blocks = []

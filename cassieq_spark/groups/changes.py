@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from cassieq_spark.groups.lanes import lanes_within
 from cassieq_spark.groups.state import (
     HEAD,
     IS_DUE,
@@ -71,6 +72,10 @@ class Changes:
         """Free a slot: it holds nothing, is due, and is under a token that nobody else knows."""
         self.change_slot(slot, emptied(lease), *when)
 
+    def changes(self, slot: Slot) -> bool:
+        """True if there is an operation on this slot."""
+        return slot.number in self._slots
+
     def frees(self, slot: Slot) -> bool:
         """True if the operation on this slot frees it."""
         return token_in(self._slots[slot.number].values) is not None
@@ -121,7 +126,11 @@ class Changes:
         """
         self.exclude_others()
         self._removed.append(waiting)
-        self.add_waiting(replace(waiting, monotons=rest))
+        if rest:
+            # Under the key of the row that is deleted, it would be deleted with it.
+            due = waiting.due + (rest.start == waiting.monotons.start)
+            lanes = lanes_within(waiting.lanes, rest)
+            self.add_waiting(replace(waiting, due=due, monotons=rest, lanes=lanes))
 
     def exclude_others(self) -> None:
         """Condition it on no other change of the waiting rows meanwhile, and fail those later."""

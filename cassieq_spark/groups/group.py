@@ -13,15 +13,20 @@ from cassieq_spark.backoff import Backoff, attempts
 from cassieq_spark.errors import (
     ContentionError,
     InvariantError,
+    LeaseLostError,
     OutcomeUnknownError,
     QueueStateError,
+    StoreError,
 )
 from cassieq_spark.groups.changes import Changes
+from cassieq_spark.groups.deliveries import too_often
+from cassieq_spark.groups.lanes import Window
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest, was_taken_up
-from cassieq_spark.groups.plan import plan_replay, too_often
+from cassieq_spark.groups.plan import plan_replay
 from cassieq_spark.groups.rounds import (
     Blocks,
     Change,
+    LanesAhead,
     Leasing,
     Round,
     Rounds,
@@ -69,6 +74,8 @@ LEASE_RESOLVED = "lease.resolved"
 _WAITING_READ = 100
 #: Blocks that a reader reads beyond the pointer, where they matter.
 _BLOCKS_READ = 500
+#: No lanes, as the state that was read is older than the messages beyond its pointer.
+_STALE = Window(-1, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,12 @@ class ConsumerGroup:
         rest = [DeleteBelow(kind, NO_END) for kind in ("head", "slot", "waiting")]
         return self.try_cas([Delete(registration_key(registered_as)), *rest])
 
-    def lease(self, request: LeaseRequest, known: GroupState | None = None) -> Lease:
+    def lease(
+        self,
+        request: LeaseRequest,
+        known: GroupState | None = None,
+        ahead: LanesAhead | None = None,
+    ) -> Lease:
         """Ack what the reader has finished, and lease the next messages. One LWT, two reads.
 
         No LWT if there is nothing to ack and nothing to lease. More reads and LWTs where needed:
@@ -162,20 +174,24 @@ class ConsumerGroup:
 
         Args:
             known: The group as it probably is; saves the reads. One LWT more if it has changed.
+            ahead: Tells the lanes of messages, in a queue ordered by key, for receivers that
+                settle one by one; None: what is held there holds up all that is behind it.
 
         Raises:
             ContentionError: Lost to other readers again and again.
             QueueStateError: The group is not registered.
         """
-        lease = self._lease_once(request, known)
+        lease = self._lease_once(request, known, ahead)
         while lease.asks_for_more:
             # The acks are done, whatever the next attempt finds.
             again = replace(request, token=uuid4(), receipt_acks={})
-            lease = self._lease_once(again).following(lease)
+            lease = self._lease_once(again, None, ahead).following(lease)
         return lease
 
-    def _lease_once(self, request: LeaseRequest, known: GroupState | None = None) -> Lease:
-        lease = self._share(Leasing(request, known, token=request.token))
+    def _lease_once(
+        self, request: LeaseRequest, known: GroupState | None, ahead: LanesAhead | None
+    ) -> Lease:
+        lease = self._share(Leasing(request, known, ahead, token=request.token))
         assert isinstance(lease, Lease)  # noqa: S101 (that is what it asks for)
         return lease
 
@@ -188,15 +204,18 @@ class ConsumerGroup:
         for attempt, state in enumerate(self._states(changes, backoff)):
             for each in changes if attempt else ():
                 each.renew()
-            blocks = self._blocks_for(changes, state)
-            if blocks is None:
+            blocks, window = self._blocks_for(changes, state), self._window_for(changes, state)
+            if blocks is None or window is _STALE:
                 continue
-            planned = plan_round(state, changes, blocks)
+            planned = plan_round(state, changes, blocks, window)
+            if attempt == 0 and _is_in_vain(changes, planned):
+                # Others may have settled what holds it up since the state was known.
+                continue
             removes_waiting = any(isinstance(op, Delete) for op in planned.ops)
             if removes_waiting and not state.of_one_moment:
                 # I5: a row that the first read missed must not be left where nobody looks.
                 whole = self._with_waiting(state, limit=_WAITING_READ, serial=True)
-                planned = plan_round(whole, changes, blocks)
+                planned = plan_round(whole, changes, blocks, window)
             for each in changes:
                 each.round = planned
             if not planned.ops or self.carry_out(planned.ops, planned.was_applied):
@@ -234,6 +253,26 @@ class ConsumerGroup:
         except InvariantError as error:
             # Others may have settled them since the pointer was read, and the repair trimmed them.
             return error if self._read_head().pointer == pointer else None
+
+    def _window_for(self, changes: Sequence[Change], state: GroupState) -> Window | None:
+        """The lanes of the first messages from the pointer on, if they matter, or `_STALE`."""
+        leasing = [each for each in changes if isinstance(each, Leasing)]
+        wants = [each for each in leasing if each.ahead and each.request.max_messages != 0]
+        pointer = state.head.pointer
+        for each in wants:
+            assert each.ahead is not None  # noqa: S101 (see above)
+            try:
+                return each.ahead(pointer, each.request)
+            except (InvariantError, LeaseLostError):
+                # Others may have settled them since the pointer was read: they are trimmed.
+                if self._read_head().pointer == pointer:
+                    raise
+                return _STALE
+            except StoreError:
+                # It is no reason not to ack. As one lane, the first message is leased. If it can't
+                # be read ever, it dies: each failure counts.
+                return None
+        return None
 
     def extend(self, lease: UUID, leased: Sequence[LeasedSlot], *, by: timedelta) -> bool:
         """Let a lease run for ``by`` from now on. One LWT; False if this process has lost it.
@@ -310,7 +349,13 @@ class ConsumerGroup:
         """
         return self._replace_dead(
             dead,
-            lambda state: Waiting(max(state.due_in(), dead.due + 1), dead.monotons, deliveries=0),
+            lambda state: Waiting(
+                max(state.due_in(), dead.due + 1),
+                dead.monotons,
+                deliveries=0,
+                by_receipts=True,
+                lanes=dead.lanes,
+            ),
         )
 
     def mark_dead(self, row: Waiting) -> Waiting | None:
@@ -485,3 +530,12 @@ class ConsumerGroup:
                 extra={"action": LEASE_RESOLVED, **self.log_fields},
             )
             return applied
+
+
+def _is_in_vain(changes: Sequence[Change], planned: Round) -> bool:
+    """True if a lease by a state that was known leases nothing, although messages are wanted."""
+    (change,) = changes if len(changes) == 1 else (None,)
+    if not isinstance(change, Leasing) or not (change.ahead and change.known_if_enough):
+        return False
+    plan = planned.plans[change]
+    return isinstance(plan, Lease) and not plan.leased and change.request.max_messages != 0

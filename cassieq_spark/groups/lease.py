@@ -10,9 +10,16 @@ from uuid import UUID, uuid4
 from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.groups.changes import apply
 from cassieq_spark.groups.settle import BySlot, ReceiptAcks, is_freed, were_settled
-from cassieq_spark.groups.state import GroupState, Slot, Waiting
+from cassieq_spark.groups.state import (
+    GroupState,
+    Slot,
+    Waiting,
+    Written,
+    handed_out,
+    slot_values,
+)
 from cassieq_spark.model import Ranges
-from cassieq_spark.store.protocol import Op
+from cassieq_spark.store.protocol import Op, ServerNow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +38,9 @@ class LeaseRequest:
         lease: How long the lease lasts; None: as long as the queue says.
         longest_lease: The longest that the lease lasts if ``lease`` is None; None for no limit.
         max_messages: Most messages to lease; None for no limit.
-        max_messages_in_order: Most messages to lease if the queue is strictly ordered; None:
-            ``max_messages``. A caller that leases for several receivers sets it to what the first
-            of them takes, as the second may have no message before the first has settled the
-            earlier ones.
+        takers: Most messages for each of several receivers; empty: one gets all. It matters in a
+            queue with an order: each lane goes to one receiver, as another one may have no message
+            of it before the earlier ones are settled.
         min_messages: Lease nothing if fewer messages than this could be leased.
         max_bytes: About how many bytes of fresh messages to lease, as stored; None for no limit.
         max_decoded_bytes: How many bytes the caller takes, decompressed, but a message at least;
@@ -60,7 +66,7 @@ class LeaseRequest:
     lease: timedelta | None = None
     longest_lease: timedelta | None = None
     max_messages: int | None = None
-    max_messages_in_order: int | None = None
+    takers: tuple[int, ...] = ()
     min_messages: int = 0
     max_bytes: int | None = None
     max_decoded_bytes: int | None = None
@@ -119,6 +125,7 @@ class Lease(Displayed):
         skipped: How many messages were too old, and count as settled.
         dead: Rows to dead-letter after ``ops`` are applied.
         is_shared: Whether the same compare-and-set changed the group for other threads, too.
+        shares: What each receiver gets of ``leased``, if they settle one by one.
     """
 
     request: LeaseRequest
@@ -133,6 +140,7 @@ class Lease(Displayed):
     skipped: int = 0
     dead: tuple[Waiting, ...] = ()
     is_shared: bool = False
+    shares: tuple[Ranges, ...] = ()
 
     @property
     def token(self) -> UUID:
@@ -211,3 +219,16 @@ def _has_token(token: UUID, slots: Sequence[Slot]) -> bool:
 def spare_token(lease: UUID) -> UUID:
     """The token of the slots that an attempt empties; no other attempt has it."""
     return UUID(int=lease.int ^ 1)
+
+
+def leased_values(
+    request: LeaseRequest, monotons: Ranges, delivery: int, first_at: datetime | None
+) -> Written:
+    """The columns of a slot with messages that are leased for the ``delivery``-th time."""
+    held = slot_values(
+        monotons=monotons,
+        lease=request.token,
+        due_at=ServerNow(request.lease or timedelta(0)),
+        by_receipts=request.by_receipts,
+    )
+    return held | handed_out(delivery, first_at)

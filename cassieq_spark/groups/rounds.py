@@ -19,6 +19,7 @@ from cassieq_spark.backoff import Backoff
 from cassieq_spark.combining import Caller, Combining, Turn
 from cassieq_spark.errors import CassieqError, InvariantError
 from cassieq_spark.groups.changes import Changes, merge_ops, state_after
+from cassieq_spark.groups.lanes import Window
 from cassieq_spark.groups.lease import Lease, LeaseRequest, spare_token, was_leased
 from cassieq_spark.groups.plan import plan_lease
 from cassieq_spark.groups.settle import (
@@ -48,6 +49,8 @@ _SHORTER = 0.8
 
 #: The first blocks from the pointer on, or why they can't be found.
 Blocks = Sequence[LedgerBlock] | InvariantError
+#: Reads the lanes of the first messages from a pointer on, for a lease.
+LanesAhead = Callable[[int, LeaseRequest], Window]
 
 
 class Rest(Enum):
@@ -98,8 +101,8 @@ class Change(Caller, ABC):
         return True
 
     @abstractmethod
-    def plan(self, state: GroupState, blocks: Blocks) -> Any:
-        """Plan it, given the state before it."""
+    def plan(self, state: GroupState, blocks: Blocks, window: Window | None) -> Any:
+        """Plan it, given the state before it; see `plan_lease`."""
 
     @abstractmethod
     def outcome_of(self, plan: Any, *, is_shared: bool) -> Lease | Settled:
@@ -126,10 +129,12 @@ class Leasing(Change):
     Attributes:
         request: What the reader has finished and wants.
         known: The group as it probably is; None: to be read.
+        ahead: Tells the lanes of messages; None: the partition is one lane, if it has an order.
     """
 
     request: LeaseRequest
     known: GroupState | None = None
+    ahead: LanesAhead | None = None
 
     lost: ClassVar[str] = (
         "lost the race for messages again and again; too many readers for such small batches? "
@@ -144,21 +149,22 @@ class Leasing(Change):
 
     @property
     def is_alone(self) -> bool:
-        """True if the lease depends on messages that others hold: the state is read serially."""
-        return self.request.is_exclusive
+        """True if the lease depends on all messages that others hold; not with lanes."""
+        return self.request.is_exclusive and self.ahead is None
 
     @property
     def tokens(self) -> set[UUID]:
         """See `Change.tokens`."""
         return {self.token, spare_token(self.token)}
 
-    def plan(self, state: GroupState, blocks: Blocks) -> Lease:
+    def plan(self, state: GroupState, blocks: Blocks, window: Window | None) -> Lease:
         """See `Change.plan`."""
         needs = self.request.needs_blocks(state.head.pointer)
         if needs and isinstance(blocks, InvariantError):
             raise blocks
         beyond = () if isinstance(blocks, InvariantError) or not needs else blocks
-        return plan_lease(state, replace(self.request, token=self.token), beyond)
+        own = None if self.ahead is None else window
+        return plan_lease(state, replace(self.request, token=self.token), beyond, own)
 
     def outcome_of(self, plan: Lease, *, is_shared: bool) -> Lease:
         """See `Change.outcome_of`."""
@@ -189,9 +195,9 @@ class Settling(Change):
         """Not if it only acks: that depends on its own slots, and nothing depends on it."""
         return self.settlement != Settlement(acked=self.settlement.acked)
 
-    def plan(self, state: GroupState, blocks: Blocks) -> SettlePlan:
+    def plan(self, state: GroupState, blocks: Blocks, window: Window | None) -> SettlePlan:
         """See `Change.plan`."""
-        del blocks
+        del blocks, window
         return plan_settle(
             state,
             self.lease,
@@ -252,13 +258,19 @@ class Round:
         return all(change.was_applied(plan, slots, now) for change, plan in plans)
 
 
-def plan_round(state: GroupState, changes: Sequence[Change], blocks: Blocks = ()) -> Round:
+def plan_round(
+    state: GroupState,
+    changes: Sequence[Change],
+    blocks: Blocks = (),
+    window: Window | None = None,
+) -> Round:
     """Plan changes, one after the other, as many as fit.
 
     Args:
         state: The group as read, with all that each of the changes needs.
         changes: The changes, in order; at least one.
         blocks: The first ones from the pointer on, if one of the changes needs them.
+        window: The lanes of the first messages from there on, if one of the changes needs them.
     """
     plans: dict[Change, Any] = {}
     ops: tuple[Op, ...] = ()
@@ -266,7 +278,7 @@ def plan_round(state: GroupState, changes: Sequence[Change], blocks: Blocks = ()
         if _bytes_of(ops) > MOST_BYTES:
             break
         try:
-            plan = plans[change] = change.plan(state, blocks)
+            plan = plans[change] = change.plan(state, blocks, window)
         except CassieqError as error:
             plans[change] = error
         else:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from cassieq_spark.errors import TooLargeError
 from cassieq_spark.groups.changes import Changes
+from cassieq_spark.groups.lanes import lanes_within
 from cassieq_spark.groups.state import (
     GroupState,
     Settlement,
@@ -165,16 +166,21 @@ def put_away(
     held: list[Slot | Waiting] = []
     for by, monotons in outcomes.extended.items():
         values = slot_values(monotons=monotons, lease=kept, due_at=ServerNow(by))
+        if lanes := lanes_within(slot.lanes, monotons):
+            values |= slot_values(lanes=lanes)
         number = changes.fill_slot(values | handed_out_before(slot))
         due_at, times = state.now + by, (slot.first_at, slot.last_at)
         held.append(Slot(number, monotons, kept, due_at, slot.deliveries, *times))
     now = state.due_in()
-    rows = [slot.to_waiting(state.due_in(by), part) for by, part in outcomes.released.items()]
+    rows = [
+        slot.to_waiting(state.due_in(by), part, singly=True)
+        for by, part in outcomes.released.items()
+    ]
     rows += [slot.to_waiting(now, part, reason) for reason, part in outcomes.rejected.items()]
     if outcomes.unread:
         before = slot.deliveries - 1
-        handed_out = (slot.first_at, slot.last_at) if before else (None, None)
-        rows.append(Waiting(now, outcomes.unread, before, *handed_out))
+        row = replace(slot.to_waiting(now, outcomes.unread, singly=True), deliveries=before)
+        rows.append(row if before else replace(row, first_at=None, last_at=None))
     for row in rows:
         changes.add_waiting(row)
     return [*held, *rows]

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from cassieq_spark.arguments import MOST
 from cassieq_spark.errors import InvariantError
+from cassieq_spark.groups.lanes import lanes_within
 from cassieq_spark.model import Range, Ranges, to_millis
 from cassieq_spark.store.decoded import OF_DECODING, decoded, demand, demand_counts
 from cassieq_spark.store.protocol import (
@@ -130,6 +131,7 @@ class Slot:
             those of an earlier lease.
         by_receipts: Whether the messages are settled one by one only, never as a batch.
         taken_up_by: The last replay that took the slot up, maybe under an earlier lease.
+        lanes: The lanes of the messages as text, maybe of more of them; see `lanes_of`.
     """
 
     number: int
@@ -142,6 +144,7 @@ class Slot:
     recorded: str | None = None
     by_receipts: bool = False
     taken_up_by: UUID | None = None
+    lanes: str | None = None
 
     @property
     def outcomes(self) -> Settlement:
@@ -153,20 +156,35 @@ class Slot:
         """True if a sink has published the batch: a replay is whole, however often it comes."""
         return _told_of(self.recorded, self.lease, self.deliveries).get("published", False) is True
 
+    @property
+    def is_parked(self) -> bool:
+        """True if nobody holds its messages, or ever did: a lease has stepped over them."""
+        return bool(self.monotons) and not self.deliveries
+
     def is_free(self, now: datetime) -> bool:
         """True if another lease may use the slot."""
         return not self.monotons and self.due_at <= now
 
-    def to_waiting(self, due: int, monotons: Ranges, reason: str | None = None) -> Waiting:
+    def to_waiting(
+        self, due: int, monotons: Ranges, reason: str | None = None, *, singly: bool = False
+    ) -> Waiting:
         """A waiting row for messages of this slot, which keep their count and times."""
-        return Waiting(due, monotons, self.deliveries, self.first_at, self.last_at, reason)
+        times, lanes = (self.first_at, self.last_at), lanes_within(self.lanes, monotons)
+        return Waiting(due, monotons, self.deliveries, *times, reason, singly, lanes)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """Monotons that the group is owed, to be offered from ``due`` (in ms) on.
 
-    With a ``reason`` they are dead: to be dead-lettered, and never offered again.
+    Attributes:
+        due, monotons: From when on, and the messages.
+        deliveries, first_at, last_at: How often, and when, they were handed out.
+        reason: Why they are dead: to be dead-lettered, and never offered again; None: they are
+            not.
+        by_receipts: Whether their holder gave them back one by one. Else they failed together, and
+            one of them may make the others fail again.
+        lanes: See `Slot`.
     """
 
     due: int
@@ -175,6 +193,8 @@ class Waiting:
     first_at: datetime | None = None
     last_at: datetime | None = None
     reason: str | None = None
+    by_receipts: bool = False
+    lanes: str | None = None
 
     @property
     def key(self) -> RowKey:
@@ -236,7 +256,8 @@ class GroupState:
     @property
     def is_quiet(self) -> bool:
         """True if no lease has run out, and no waiting row is due."""
-        ran_out = any(slot.monotons and slot.due_at < self.now for slot in self.slots)
+        held = (slot for slot in self.slots if slot.monotons and not slot.is_parked)
+        ran_out = any(slot.due_at < self.now for slot in held)
         return not ran_out and all(waiting.due > self.now_ms for waiting in self.waiting)
 
     @property
@@ -307,7 +328,8 @@ def _slot_of(row: Row) -> Slot:
     where = (values["ordinal"], Ranges.parse(values["ranges"]), values["lease"], values["due_at"])
     handed_out = (values["deliveries"], values["first_at"], values["last_at"])
     by_receipts = bool(values["by_receipts"])
-    return Slot(*where, *handed_out, values["outcomes"], by_receipts, values["taken_up_by"])
+    rest = (by_receipts, values["taken_up_by"], values["lanes"] or None)
+    return Slot(*where, *handed_out, values["outcomes"], *rest)
 
 
 @decoded
@@ -315,9 +337,8 @@ def _waiting_of(row: Row) -> Waiting:
     values: Any = row
     demand_counts(row, "deliveries")
     handed_out = (values["deliveries"], values["first_at"], values["last_at"])
-    return Waiting(
-        values["ordinal"], Ranges.parse(values["ranges"]), *handed_out, values["reason"]
-    )
+    rest = (values["reason"], bool(values["by_receipts"]), values["lanes"] or None)
+    return Waiting(values["ordinal"], Ranges.parse(values["ranges"]), *handed_out, *rest)
 
 
 def move_head(head: Head, pointer: int, *, waiting_from: int | None = None) -> Update:
@@ -364,8 +385,11 @@ def handed_out_before(row: Slot | Waiting) -> Written:
 
 def waiting_values(waiting: Waiting) -> Written:
     """The columns of a waiting row."""
-    reason: Written = {} if waiting.reason is None else {"reason": waiting.reason}
-    return {"ranges": str(waiting.monotons)} | handed_out_before(waiting) | reason
+    given = {"reason": waiting.reason, "lanes": waiting.lanes}
+    rest: Written = {column: value for column, value in given.items() if value is not None}
+    if waiting.by_receipts:
+        rest["by_receipts"] = True
+    return {"ranges": str(waiting.monotons)} | handed_out_before(waiting) | rest
 
 
 def token_in(values: Values) -> Value | ServerNow:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cassieq_spark.groups.lanes import LANES, NO_LANE
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.model import SinkBatch
 
@@ -81,15 +82,35 @@ def deal(
             yield partition, in_order.slice(start, stop - start)
 
 
+def lanes_of_keys(keys: pa.Array, partitions: int) -> list[int]:
+    """The lane of each message in its partition, given their keys; `NO_LANE` without one.
+
+    The partition takes the remainder of the hash of a key, the lane follows from the rest. So a
+    lane has the same keys in any language and release, as a partition has.
+
+    >>> lanes_of_keys(pa.array(["a", "b", None, "a"]), 16)
+    [15667, 40316, 65536, 15667]
+    """
+    hashes, indices = _hashed(keys)
+    lanes = np.append(hashes // np.uint32(partitions) % np.uint32(LANES), NO_LANE)
+    found: list[int] = lanes[indices].tolist()
+    return found
+
+
 def _partitions_of(keys: pa.Array, partitions: int, without_key: int) -> npt.NDArray[np.uint16]:
+    hashes, indices = _hashed(keys)
+    # Small numbers are sorted in one pass.
+    table = np.append(hashes % np.uint32(partitions), without_key).astype(np.uint16)
+    numbers: npt.NDArray[np.uint16] = table[indices]
+    return numbers
+
+
+def _hashed(keys: pa.Array) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]:
+    """The hashes of the distinct keys, and for each key which of them; without one, one more."""
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary.cast(_BYTES.get(keys.type, pa.binary())).to_pylist()
     hashes = np.fromiter(map(_hash, distinct), np.uint32, len(distinct))
-    # Small numbers are sorted in one pass.
-    table = np.append(hashes % np.uint32(partitions), without_key).astype(np.uint16)
-    indices = encoded.indices.fill_null(len(distinct))
-    numbers: npt.NDArray[np.uint16] = table[indices.to_numpy()]
-    return numbers
+    return hashes, encoded.indices.fill_null(len(distinct)).to_numpy()
 
 
 #: With the seed 0.

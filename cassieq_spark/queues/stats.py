@@ -297,7 +297,8 @@ def backlog_of(ledger: Ledger, state: GroupState, head: LedgerHead) -> Backlog:
 
 
 def _backlog(state: GroupState, head: LedgerHead, beyond: Sequence[LedgerBlock]) -> Backlog:
-    held = [slot for slot in state.slots if slot.monotons]
+    held = [slot for slot in state.slots if slot.monotons and not slot.is_parked]
+    parked = [slot.monotons for slot in state.slots if slot.is_parked]
     alive = [each for each in state.waiting if each.reason is None]
     not_offered = Ranges.of(Range(state.head.pointer, max(state.head.pointer, head.next)))
     delayed = not_offered & Ranges.of(
@@ -315,7 +316,7 @@ def _backlog(state: GroupState, head: LedgerHead, beyond: Sequence[LedgerBlock])
             [delayed, *(each.monotons for each in alive if each.due > state.now_ms)]
         ),
         dead=Ranges.union(each.monotons for each in state.waiting if each.reason is not None),
-        fresh=not_offered - delayed,
+        fresh=Ranges.union([not_offered - delayed, *parked]),
         stop=head.next,
     )
 

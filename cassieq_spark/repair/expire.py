@@ -14,9 +14,18 @@ from cassieq_spark.backoff import attempts
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
 from cassieq_spark.groups.changes import Changes
+from cassieq_spark.groups.deliveries import row_is_dead
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import look_ahead, row_is_dead
-from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting, as_read, change_token
+from cassieq_spark.groups.lookahead import look_ahead
+from cassieq_spark.groups.state import (
+    RAN_OUT,
+    GroupState,
+    Slot,
+    Waiting,
+    as_read,
+    change_token,
+    slot_values,
+)
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import Group
 from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
@@ -149,17 +158,21 @@ def _plan(  # noqa: PLR0913 (what is there, what is too old, for which groups)
     ran_out = [slot for slot in state.slots if slot.monotons and slot.due_at < state.sure_now]
     outstanding: list[Slot | Waiting] = [*ran_out, *state.waiting]
     old_rows = [
-        row
+        (row, part)
         for row in outstanding
-        if not row.monotons - old and not row_is_dead(row, max_deliveries)
+        if (part := _too_old(row, old)) and not row_is_dead(row, max_deliveries)
     ]
     rows = old_rows[:_ROWS_AT_ONCE]
-    for row in rows:
+    for row, part in rows:
         if isinstance(row, Waiting):
             changes.remove_waiting(row)
+            continue
+        # I5, I6: the lease has run out, and no message is settled since the read.
+        still = (RAN_OUT, as_read(row, "monotons"))
+        if rest := row.monotons - part:
+            changes.change_slot(row, slot_values(monotons=rest), *still)
         else:
-            # I5, I6: the lease has run out, and no message is settled since the read.
-            changes.empty_slot(row, token, RAN_OUT, as_read(row, "monotons"))
+            changes.empty_slot(row, token, *still)
     pointer = state.head.pointer
     beyond = [each for each in blocks if each.monotons.stop > pointer]
     skip = partial(
@@ -178,9 +191,16 @@ def _plan(  # noqa: PLR0913 (what is there, what is too old, for which groups)
         changes.move_pointer(pointer)
         for each in lookahead.waiting:
             changes.add_waiting(each)
-    too_old = never_offered + sum(row.monotons.count for row in old_rows)
-    count = skipped + sum(row.monotons.count for row in rows)
+    too_old = never_offered + sum(part.count for _, part in old_rows)
+    count = skipped + sum(part.count for _, part in rows)
     return _Expiry(too_old, count, pointer, changes.ops())
+
+
+def _too_old(row: Slot | Waiting, old: Ranges) -> Ranges:
+    """The messages of a row that expire: all of it, if they are; of what is parked, any."""
+    part = row.monotons & old
+    is_parked = isinstance(row, Slot) and row.is_parked
+    return part if is_parked or part == row.monotons else Ranges()
 
 
 def _expire_some(ledger: Ledger, queue: QueueDefinition, known: Group) -> _Expiry | None:

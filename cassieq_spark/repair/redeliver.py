@@ -11,8 +11,9 @@ from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.changes import Changes
+from cassieq_spark.groups.deliveries import LONGEST_BACKOFF, row_is_dead
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.plan import LONGEST_BACKOFF, mark_dead, row_is_dead
+from cassieq_spark.groups.plan import mark_dead
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead, created_at_of, group_of, head_of, seek_pin_of
@@ -230,7 +231,10 @@ def _overdue(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[
     due = [
         (slot.due_at, slot.monotons.count)
         for slot in state.slots
-        if slot.monotons and slot.due_at < late and not row_is_dead(slot, most)
+        if slot.monotons
+        and not slot.is_parked
+        and slot.due_at < late
+        and not row_is_dead(slot, most)
     ]
     due += [
         (from_millis(each.due), each.monotons.count)

@@ -232,9 +232,9 @@ QUEUE_SETTINGS = (
     QueueSetting(
         "order",
         _STRING,
-        "key: a group gets no message before it has settled all earlier ones of the partition, "
-        "or gets them by the same lease; strict: all earlier ones of the queue, which has one "
-        "partition; none: no order.",
+        "key: a group gets no message before it has settled all earlier ones of its key, or gets "
+        "them by the same lease; strict: all earlier ones of the queue, which has one partition; "
+        "none: no order.",
         default=Order.NONE,
         fixed="running readers would use the old order beside new readers; " + _COPY,
         choice=Order,
@@ -243,7 +243,8 @@ QUEUE_SETTINGS = (
         "on_dead",
         _STRING,
         "With an order, continue: what is behind a dead message is delivered; stop: the group "
-        "gets nothing more of that partition until it is resumed.",
+        "gets nothing more of its key until it is resumed, and a stream nothing more of its "
+        "partition.",
         default=OnDead.CONTINUE,
         called="at a dead message",
         choice=OnDead,

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cassieq_spark import backoff
+from cassieq_spark.groups.deliveries import most_messages
 from cassieq_spark.groups.lease import LeasedSlot, LeaseRequest
-from cassieq_spark.groups.plan import most_messages
 from tests.support.builders import LEASE, make_clocked_store, make_group, make_queue, make_request
 
 MOMENT = timedelta(milliseconds=1)

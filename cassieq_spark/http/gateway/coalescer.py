@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import accumulate
 from weakref import WeakValueDictionary
 
 from cassieq_spark.arrow.receipts import Receipt
@@ -29,7 +30,7 @@ from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.client.receiver import FIRST_PAUSE, longest_pause
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
 from cassieq_spark.http import DEFAULT_GROUP
-from cassieq_spark.model import QueueDefinition
+from cassieq_spark.model import Order, QueueDefinition
 
 logger = logging.getLogger(__name__)
 
@@ -119,8 +120,8 @@ class _Rounds:
         self._receives: list[_Receive] = []
         self._acks: list[_Ack] = []
         self._woken = asyncio.Event()
-        # Whether the queue was strictly ordered in the last round.
-        self._is_strict = False
+        # Whether the queue had an order in the last round, and whether by key.
+        self._is_ordered = self._has_lanes = False
         # How long it waits at most before it looks again, by the partitions of the last round.
         self._longest_pause = longest_pause(1)
         # How many requests the last round answered, when, and how many have arrived since then.
@@ -190,7 +191,7 @@ class _Rounds:
         """Ack for all requests, and lease for all that ask for the same duration as the first.
 
         In a strictly ordered queue, only the first gets messages: the next request may have none
-        before those are settled.
+        before those are settled. In order by key, each gets keys of its own.
         """
         self._receives = [each for each in self._receives if not each.future.done()]
         if not (self._receives or self._acks):
@@ -199,8 +200,8 @@ class _Rounds:
         acks, self._acks = self._acks, []
         served: list[_Receive] = []
         only_news = False
-        # In strict order, an ack makes the next message available.
-        frees = bool(acks) and self._is_strict
+        # In order, an ack makes the next message available.
+        frees = bool(acks) and self._is_ordered
         if self._receives and (frees or self._looks or self._look_at <= self._loop.time()):
             # A new request is told of what others have given back, too.
             only_news = not self._looks
@@ -221,10 +222,11 @@ class _Rounds:
             messages = []
         else:
             _confirm(acks, result)
-            messages, self._is_strict = result.messages, result.queue.strict_fifo
+            messages = result.messages
+            self._is_ordered = result.queue.order is not Order.NONE
+            self._has_lanes = result.queue.has_lanes
             self._longest_pause = longest_pause(result.queue.partitions)
-            takers = [each for each in served if not each.future.done()]
-            self._give_back(_hand_out(takers[:1] if self._is_strict else takers, result))
+            self._give_back(_hand_out(served, result))
             if result.error is not None:
                 # There were no messages for the others.
                 _fail(served, result.error)
@@ -238,17 +240,18 @@ class _Rounds:
         self._expected = len(acks) + sum(each.future.done() for each in served)
         self._requeue(served)
         if served:
-            self._plan_look(now, found=bool(messages))
+            self._plan_look(now, found=len(messages))
 
     def _request(self, served: Sequence[_Receive]) -> LeaseRequest:
-        most = min(self._most, sum(each.most for each in served))
+        takers = [each.most for each in served]
+        most = min(self._most, sum(takers))
         return LeaseRequest(
             max_messages=most,
             lease=served[0].lease if served else None,
             longest_lease=served[0].longest if served else None,
             max_bytes=self._most_bytes if most > _FEW else None,
             max_decoded_bytes=self._most_bytes,
-            max_messages_in_order=min(most, served[0].most) if served else None,
+            takers=tuple(takers),
         )
 
     def _requeue(self, served: Sequence[_Receive]) -> None:
@@ -258,15 +261,18 @@ class _Rounds:
         self._receives = [each for each in left if each not in just]
         self._receives += [each for each in left if each in just]
 
-    def _plan_look(self, now: float, *, found: bool) -> None:
+    def _plan_look(self, now: float, *, found: int) -> None:
         """Look again for the requests that are left: at once if there were messages, or later.
 
-        In strict order no more messages are available before those of this round are settled.
+        In order no more messages are available before those of this round are settled, unless the
+        round was full.
         """
         if found:
             self._backoff = FIRST_PAUSE
-        looked_for_all = self._is_strict or all(each.looked for each in self._receives)
-        if not looked_for_all or (found and not self._is_strict):
+        is_strict = self._is_ordered and not self._has_lanes
+        looked_for_all = is_strict or all(each.looked for each in self._receives)
+        is_more = (found and not self._is_ordered) or (self._has_lanes and found >= self._most)
+        if not looked_for_all or is_more:
             self._looks = True
             return
         for each in self._receives:
@@ -280,14 +286,26 @@ class _Rounds:
                 await event.wait()
 
 
-def _hand_out(takers: Sequence[_Receive], result: RoundResult) -> list[Message]:
+def _hand_out(served: Sequence[_Receive], result: RoundResult) -> list[Message]:
     """Give each request its messages, in order; return those that no request took."""
-    at, messages = 0, result.messages
-    for each in takers:
-        if at < len(messages):
-            each.future.set_result(Received(messages[at : at + each.most], result.queue))
-            at += each.most
-    return messages[at:]
+    takers = [each for each in served if not each.future.done()]
+    if result.queue.order is Order.STRICT:
+        takers = takers[:1]
+    if result.queue.has_lanes:
+        shares = list(zip(served, result.shares, strict=False))
+    else:
+        ends = [0, *accumulate(each.most for each in takers)]
+        shares = [
+            (each, result.messages[end : end + each.most])
+            for each, end in zip(takers, ends, strict=False)
+        ]
+    left = {message.receipt: message for message in result.messages}
+    for each, messages in shares:
+        if messages and not each.future.done():
+            each.future.set_result(Received(messages, result.queue))
+            for message in messages:
+                del left[message.receipt]
+    return list(left.values())
 
 
 def _confirm(acks: Sequence[_Ack], result: RoundResult) -> None:
@@ -340,7 +358,8 @@ class Coalescer:
     no message is available. It waits until as many requests have arrived since the last round as
     that one answered, as those clients are likely to ask again at once, but not longer than
     ``linger``. It has at most ``most`` messages of about ``most_bytes`` bytes, but at least one
-    message. In a strictly ordered queue it leases for one request.
+    message. In a strictly ordered queue it leases for one request; in order by key, each request
+    of a round gets keys of its own.
     """
 
     def __init__(

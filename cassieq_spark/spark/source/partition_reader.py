@@ -13,8 +13,8 @@ from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.heartbeat import LEASE_LOST
 from cassieq_spark.consumer.idle_backoff import IdleBackoff
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.groups.deliveries import is_dead
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
-from cassieq_spark.groups.plan import is_dead
 from cassieq_spark.groups.state import Waiting
 from cassieq_spark.ledger.state import LedgerHead
 from cassieq_spark.model import OnDead, Order, Ranges, id_of

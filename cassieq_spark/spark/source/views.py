@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from operator import attrgetter
 from types import MappingProxyType
 
@@ -162,13 +163,14 @@ def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
         "state",
         "STRING",
         "`leased`: under a lease; `due`: the lease ran out, or the wait is over; `waiting`: to be "
-        "delivered later; `dead`: to be dead-lettered.",
+        "delivered later; `dead`: to be dead-lettered; `parked`: never delivered, as an earlier "
+        "message of its key is not settled.",
     ),
     ViewColumn("slot", "INT", "The slot that holds it; null if it waits or waited."),
     ViewColumn("start_monoton", "BIGINT", "First monoton."),
     ViewColumn("stop_monoton", "BIGINT", "Monoton after the last message."),
     ViewColumn("messages", "BIGINT", "Number of messages."),
-    ViewColumn("lease", "STRING", "Token that holds it, or held it last; null if `slot` is null."),
+    ViewColumn("lease", "STRING", "Token that holds it, or held it last; null if there is none."),
     ViewColumn("due_at", "TIMESTAMP", "When the lease runs out or the wait is over."),
     ViewColumn("deliveries", "INT", "How often it was delivered."),
 )
@@ -192,7 +194,10 @@ def _held(state: GroupState) -> Iterator[ViewRow]:
     for it in sorted([*held, *state.waiting], key=attrgetter("monotons.start")):
         slot: int | None = None
         lease: str | None = None
-        if isinstance(it, Slot):
+        due_at: datetime | None = None
+        if isinstance(it, Slot) and it.is_parked:
+            standing, slot = "parked", it.number
+        elif isinstance(it, Slot):
             standing = "leased" if it.due_at >= state.now else "due"
             slot, lease, due_at = it.number, str(it.lease), it.due_at
         else:

@@ -8,7 +8,7 @@ docs/design.md section 8.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -146,6 +146,11 @@ class GroupModel:
             return place.due <= now
         return place.due + self.terms.pause(place.deliveries) < now
 
+    def is_given_back(self, place: Place) -> bool:
+        """Whether somebody gave it back by itself: it did not fail together with others."""
+        rows = [(("waiting", it["ordinal"], it["position"]), it) for it in self._waiting]
+        return any(it["by_receipts"] for key, it in rows if key == place.row)
+
     # -- a change -----------------------------------------------------------------------------
 
     def watch(self, rows: AnyRows, now: int) -> None:
@@ -175,7 +180,7 @@ class GroupModel:
         moves = self._moves(old_places, old_pointer)
         for move in moves:
             self._check(move, now, old_pointer, old_tokens)
-        self._check_batch([move for move in moves if move.is_handed_out], now)
+        self._check_batch([move for move in moves if move.is_handed_out], now, old_waiting)
         self._check_slots(old_slots, now)
 
     def _moves(self, old: dict[int, Place], old_pointer: int) -> list[Move]:
@@ -407,7 +412,7 @@ class GroupModel:
     def _lease_ms(self) -> int:
         return round(self.terms.lease.total_seconds() * 1000)
 
-    def _check_batch(self, moves: Iterable[Move], now: int) -> None:
+    def _check_batch(self, moves: Iterable[Move], now: int, old_waiting: AnyRows) -> None:
         """What is handed out together."""
         batch = [
             each
@@ -416,19 +421,12 @@ class GroupModel:
         ]
         if not batch:
             return
-        rows = {each.now.row for each in batch if each.now}
-        assert len(rows) == 1, (batch, "a batch is one row")
-        deliveries = {each.now.deliveries for each in batch if each.now}
-        assert len(deliveries) == 1, (batch, "fresh messages with those that failed")
-        (delivery,) = deliveries
-        if delivery > 1:
-            sources = {(each.was.row, each.was.token) for each in batch if each.was}
-            assert len(sources) == 1, (batch, "messages that failed apart are together again")
-            most = self.terms.most(delivery)
-            is_published = {each.now.token for each in batch if each.now} & (
-                self._declared.published
-            )
-            assert most is None or len(batch) <= most or is_published, (batch, "not isolated")
+        tokens = {each.now.token for each in batch if each.now}
+        assert len(tokens) == 1, (batch, "a lease has one token")
+        if any(row["by_receipts"] for row in self._slots if row["lease"] in tokens):
+            self._check_singly(batch, old_waiting)
+        else:
+            self._check_together(batch)
         highest = max(each.at for each in batch)
         handed = {each.at for each in batch}
         below = {at for at in self.places if at < highest} - handed
@@ -439,6 +437,41 @@ class GroupModel:
         )
         most = self.terms.max_in_flight
         assert most is None or running <= most, (batch, running, "too many in flight")
+
+    def _check_together(self, batch: Sequence[Move]) -> None:
+        """A batch: its messages fail together."""
+        rows = {each.now.row for each in batch if each.now}
+        assert len(rows) == 1, (batch, "a batch is one row")
+        deliveries = {each.now.deliveries for each in batch if each.now}
+        assert len(deliveries) == 1, (batch, "fresh messages with those that failed")
+        (delivery,) = deliveries
+        if delivery > 1:
+            sources = {(each.was.row, each.was.token) for each in batch if each.was}
+            assert len(sources) == 1, (batch, "messages that failed apart are together again")
+            self._check_isolated(batch, delivery)
+
+    def _check_singly(self, batch: Sequence[Move], old_waiting: AnyRows) -> None:
+        """A lease of a client: what failed together is still by itself."""
+        given_back = {
+            ("waiting", row["ordinal"], row["position"])
+            for row in old_waiting
+            if row["by_receipts"]
+        }
+        sources = {each.was and (each.was.row, each.was.token) for each in batch}
+        suspect = [
+            each
+            for each in batch
+            if each.was and each.was.deliveries and each.was.row not in given_back
+        ]
+        if suspect:
+            assert len(sources) == 1, (batch, "messages that failed together drag others along")
+            assert suspect[0].now is not None
+            self._check_isolated(batch, suspect[0].now.deliveries)
+
+    def _check_isolated(self, batch: Sequence[Move], delivery: int) -> None:
+        most = self.terms.most(delivery)
+        is_published = {each.now.token for each in batch if each.now} & self._declared.published
+        assert most is None or len(batch) <= most or is_published, (batch, "not isolated")
 
     def _check_heads(self, old_from: int, old_version: int, old_waiting: AnyRows) -> None:
         if self._waiting_from < old_from:

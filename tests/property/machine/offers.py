@@ -23,6 +23,8 @@ class Offers:
         left: Messages that its own batch leaves, as it was recorded, and are due by then; it gets
             them if there is nothing else.
         is_left: Whether its batch leaves any.
+        suspect: Of ``again``, those that failed together with others.
+        in_order: Whether nothing comes before what is earlier.
     """
 
     again: frozenset[int]
@@ -30,6 +32,8 @@ class Offers:
     room: int | None
     left: frozenset[int] = frozenset()
     is_left: bool = False
+    suspect: frozenset[int] = frozenset()
+    in_order: bool = False
 
     @classmethod
     def of(cls, group: GroupModel, model: QueueModel, action: Any, done: UUID | None) -> Offers:
@@ -70,7 +74,16 @@ class Offers:
         if len(due) + len(unseen) < action.least:
             rooms.append(0)
         room = min(rooms, default=None)
-        return cls(frozenset(again), frozenset(first), room, frozenset(left), bool(outcomes))
+        suspect = {at for at in again if not group.is_given_back(group.places[at])}
+        return cls(
+            frozenset(again),
+            frozenset(first),
+            room,
+            frozenset(left),
+            bool(outcomes),
+            frozenset(suspect),
+            model.terms.strict,
+        )
 
     def check(self, leased: Sequence[Any], action: Any) -> None:
         """Compare it with what the reader got."""
@@ -94,6 +107,26 @@ class Offers:
         else:
             assert not got
         assert self.room is None or len(got) <= max(0, self.room)
+
+    def check_singly(self, leased: Sequence[Any], action: Any) -> None:
+        """Compare it with what a client got, which settles one by one."""
+        got = {at for each in leased for at in members(str(each.monotons))}
+        every = self.first | self.again
+        if self.room is not None and self.room <= 0:
+            assert not got
+            return
+        assert bool(got) == bool(every), "withheld, or not to be had"
+        assert self.room is None or len(got) <= self.room
+        if self.in_order:
+            assert not got or min(got) == min(every), "not the lowest"
+            return
+        assert got <= every
+        if got & self.suspect:
+            assert got <= self.suspect, "messages that failed together drag others along"
+            assert min(got) == min(self.again), "not the lowest"
+        elif not self.suspect:
+            full = self.room is None or len(got) == min(self.room, len(every))
+            assert full or action.max_bytes is not None, "withheld"
 
     def check_at_most(self, leased: Sequence[Any]) -> None:
         """Compare it with what a reader got who did not look at what comes again."""

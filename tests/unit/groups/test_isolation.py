@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassieq_spark.groups.plan import is_dead, most_messages
+from cassieq_spark.groups.deliveries import is_dead, most_messages
 
 COUNTS = st.integers(1, 10**7)
 MOST = st.integers(1, 40)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cassieq_spark.groups.deliveries import LONGEST_BACKOFF, backoff
 from cassieq_spark.groups.lease import Lease, LeasedSlot, spare_token
-from cassieq_spark.groups.plan import LONGEST_BACKOFF, backoff, plan_lease
+from cassieq_spark.groups.plan import plan_lease
 from cassieq_spark.groups.state import (
     HEAD,
     LONG_AGO,

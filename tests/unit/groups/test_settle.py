@@ -139,7 +139,7 @@ def test_what_is_released_waits_with_its_count_and_the_waiting_rows_have_a_new_v
     unchanged = (When("waiting_version", "=", 3), When("waiting_from", "=", 5))
     assert head == Update(HEAD, {"waiting_version": 4}, when=unchanged)
     key = ("waiting", to_millis(NOW + delay), 2)
-    assert waits == Insert(key, {"ranges": "2-4", "deliveries": 3})
+    assert waits == Insert(key, {"ranges": "2-4", "deliveries": 3, "by_receipts": True})
 
 
 def test_slots_under_other_tokens_and_those_that_hold_none_of_it_are_left_alone():

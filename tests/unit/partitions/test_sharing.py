@@ -520,15 +520,11 @@ def test_an_exchange_takes_its_share_first_and_then_the_others(
     time.sleep(LATEST.total_seconds())
     queue.put(*ALL)
 
-    # In order by key, a round leases of one partition.
-    rounds = [
-        exchange.round([], LeaseRequest(max_messages=10)).messages for _ in range(PARTITIONS)
-    ]
+    messages = exchange.round([], LeaseRequest(max_messages=10)).messages
 
-    got = [{each.partition for each in messages} for messages in rounds]
-    assert [len(each) for each in got] == [1] * PARTITIONS
-    assert got[0] | got[1] == ANY - theirs
-    assert got[2] | got[3] == theirs
+    got = list(dict.fromkeys(each.partition for each in messages))
+    assert set(got[:2]) == ANY - theirs
+    assert set(got[2:]) == theirs
 
 
 def test_a_client_that_is_closed_leaves(queue: PartitionedQueue, time: Time):

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.lanes import Window
 from cassieq_spark.groups.lease import Lease, LeasedSlot
 from cassieq_spark.groups.registration import delete_group, ensure_group
 from cassieq_spark.groups.seek import seek_group
@@ -98,6 +101,22 @@ def test_what_was_never_offered_expires_by_block(scene: Scene):
     assert scene.expire() == 5
     assert scene.pointer == 5
     assert scene.taken() == "5-9"
+
+
+def test_what_is_parked_in_a_lane_expires_bit_by_bit(scene: Scene):
+    scene.publish(2)
+    scene.clock.advance(HOUR)
+    scene.publish(2)
+    lanes = [7, 7, 7, 3]
+    request = make_request(stop=4, max_messages=1, by_receipts=True, strict_fifo=True)
+    for _ in range(2):
+        again = replace(request, token=uuid4())
+        scene.group.lease(again, ahead=lambda at, _: Window(at, lanes[at:]))
+    assert scene.outstanding == ["0-1", "1-3", "3-4"]
+    scene.clock.advance(EXPIRE_AFTER - HOUR + MOMENT)
+
+    assert scene.expire() == 2
+    assert scene.outstanding == ["2-3", "3-4"]
 
 
 def test_a_block_that_was_offered_in_part_expires_from_there(scene: Scene):

@@ -1,0 +1,176 @@
+"""Lanes: in a queue ordered by key, what must stay in order within a partition.
+
+A lane has all messages of its keys: which lane a key belongs to follows from the key alone. A
+message that is held, or that waits, holds up the later ones of its lane only. Messages without a
+key are in no lane, and hold up nothing.
+
+Rows of a group's state have the lanes of their messages as text, so that nobody needs to read
+these messages to know what they hold up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+from cassieq_spark.errors import InvariantError
+from cassieq_spark.model import Range, Ranges
+from cassieq_spark.store.decoded import OF_DECODING
+
+#: Lanes of a partition. Keys that share one hold each other up, and are never out of order.
+LANES = 1 << 16
+#: Of messages without a key: none holds up another one.
+NO_LANE = LANES
+#: Of messages of which it is not known, as those of a batch of Spark's: they hold up all others.
+ANY_LANE = -1
+
+#: The messages of each lane.
+ByLane = Mapping[int, Ranges]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The lanes of messages that were never offered, from a monoton on.
+
+    Attributes:
+        start: The monoton of the first one.
+        lanes: The lane of each.
+        fitting: Most messages to lease, by their bytes; None for no limit.
+    """
+
+    start: int
+    lanes: Sequence[int]
+    fitting: int | None = None
+
+    @property
+    def stop(self) -> int:
+        """The end of those that it knows."""
+        return self.start + len(self.lanes)
+
+    @property
+    def by_lane(self) -> ByLane:
+        """All of them by lane."""
+        return by_lane(self.start, self.lanes)
+
+    def beyond(self, pointer: int, *, stop: int, most: int) -> ByLane:
+        """The messages of ``[pointer, stop)`` that it knows, ``most`` of them at the most."""
+        first = max(0, pointer - self.start)
+        end = max(first, min(len(self.lanes), stop - self.start, first + most))
+        return by_lane(self.start + first, self.lanes[first:end])
+
+
+def by_lane(start: int, lanes: Sequence[int]) -> dict[int, Ranges]:
+    """The messages of each lane, given the lane of each from ``start`` on.
+
+    >>> {lane: str(monotons) for lane, monotons in by_lane(10, [7, 7, 3, 7]).items()}
+    {7: '10-12,13-14', 3: '12-13'}
+    """
+    found: dict[int, list[Range]] = {}
+    at = start
+    for lane, run in groupby(lanes):
+        stop = at + sum(1 for _ in run)
+        found.setdefault(lane, []).append(Range(at, stop))
+        at = stop
+    return {lane: Ranges(tuple(parts)) for lane, parts in found.items()}
+
+
+def encode_lanes(lanes: ByLane) -> str:
+    """The lanes of some messages as text: their ranges, and a run for each change of lane.
+
+    >>> encode_lanes({7: Ranges.parse("10-12,13-14"), 3: Ranges.parse("12-13")})
+    '10-14|7*2,3,7'
+    """
+    pieces = sorted((part.start, part.stop, lane) for lane, it in lanes.items() for part in it)
+    runs = []
+    for lane, run in groupby(pieces, itemgetter(2)):
+        count = sum(stop - start for start, stop, _ in run)
+        runs.append(f"{lane}*{count}" if count > 1 else f"{lane}")
+    return f"{Ranges.union(lanes.values())}|{','.join(runs)}" if runs else ""
+
+
+def decode_lanes(text: str | None) -> dict[int, Ranges]:
+    """Read what `encode_lanes` writes; of nothing, nothing.
+
+    Raises:
+        InvariantError: The text is not ours.
+    """
+    if not text:
+        return {}
+    ranges, _, runs = text.partition("|")
+    try:
+        monotons = Ranges.parse(ranges)
+        found: dict[int, list[Range]] = {}
+        left = _Parts(monotons)
+        for run in runs.split(","):
+            lane, _, count = run.partition("*")
+            found.setdefault(_checked(int(lane)), []).extend(left.take(int(count or 1)))
+        left.check_empty()
+    except OF_DECODING as error:
+        raise InvariantError(f"lanes {text[:100]!r} can't be read: {error}") from error
+    return {lane: Ranges.of(*parts) for lane, parts in found.items()}
+
+
+class _Parts:
+    """The parts of ranges, from the lowest on."""
+
+    def __init__(self, monotons: Ranges) -> None:
+        self._parts = list(reversed(monotons.parts))
+
+    def take(self, count: int) -> Iterator[Range]:
+        """The next ``count`` monotons."""
+        if count < 1:
+            raise ValueError(f"a run of {count}")
+        while count:
+            if not self._parts:
+                raise ValueError("more lanes than messages")
+            part = self._parts.pop()
+            taken = Range(part.start, min(part.stop, part.start + count))
+            count -= len(taken)
+            if taken.stop < part.stop:
+                self._parts.append(Range(taken.stop, part.stop))
+            yield taken
+
+    def check_empty(self) -> None:
+        if self._parts:
+            raise ValueError("fewer lanes than messages")
+
+
+def _checked(lane: int) -> int:
+    if not 0 <= lane <= NO_LANE:
+        raise ValueError(f"there is no lane {lane}")
+    return lane
+
+
+def lanes_within(text: str | None, monotons: Ranges) -> str | None:
+    """The text for a part of the messages; None if it says nothing of them."""
+    return encode_lanes(restrict(decode_lanes(text), monotons)) or None
+
+
+def restrict(lanes: ByLane, monotons: Ranges) -> dict[int, Ranges]:
+    """The part of it that concerns these messages."""
+    parts = ((lane, it & monotons) for lane, it in lanes.items())
+    return {lane: part for lane, part in parts if part}
+
+
+def lanes_of(text: str | None, monotons: Ranges) -> dict[int, Ranges]:
+    """The lanes of the messages of a row; `ANY_LANE` for those of which its text says nothing.
+
+    The lane of a message never changes. So a text that is older than the messages of its row may
+    have too many messages or too few, but none in a wrong lane: earlier releases write the row
+    without it.
+    """
+    lanes = restrict(decode_lanes(text), monotons)
+    if unknown := monotons - Ranges.union(lanes.values()):
+        lanes[ANY_LANE] = unknown
+    return lanes
+
+
+def join_lanes(every: Iterable[ByLane]) -> dict[int, Ranges]:
+    """All of them together."""
+    joined: dict[int, list[Ranges]] = {}
+    for each in every:
+        for lane, monotons in each.items():
+            joined.setdefault(lane, []).append(monotons)
+    return {lane: Ranges.union(parts) for lane, parts in joined.items()}

@@ -1,0 +1,223 @@
+"""In a queue ordered by key: who is given what, at which cost, and what everybody is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from cassieq_spark import Client, Message, NewMessage
+from cassieq_spark.client import LeaseRequest
+from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.producer.partitioner import partition_of_key
+from cassieq_spark.queues import read_queue
+from cassieq_spark.repair.scan import DriverScan
+from cassieq_spark.repair.steps import Step, run_once
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import make_clocked_store
+
+#: Keys of the first of two partitions.
+KEYS = [key for key in map(str, range(100)) if partition_of_key(key, 2) == 0]
+A, B, C = KEYS[:3]
+
+
+class Scene:
+    """A queue in which all messages are in one of its two partitions."""
+
+    def __init__(self, **settings: object) -> None:
+        self.memory, self.clock = make_clocked_store()
+        self.store = CountingStore(self.memory)
+        self.client = Client.from_store(self.store)
+        self.client.create_queue("q", order="key", partitions=2, **settings)  # type: ignore[arg-type]
+        self.client.create_group("q", "g")
+
+    def put(self, *keys: str) -> None:
+        self.client.put_many("q", [NewMessage(f"{key}", key) for key in keys])
+
+    def receive(self, most: int = 100) -> list[Message]:
+        return self.client.receive("q", "g", max=most)
+
+    @property
+    def group(self) -> ConsumerGroup:
+        queue = read_queue(self.memory, "q").of_partition(0)
+        return ConsumerGroup(Ledger(self.memory, queue.queue_id), "g")
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene()
+    with made.client:
+        yield made
+
+
+def at(messages: list[Message]) -> list[int]:
+    return [message.monoton for message in messages]
+
+
+def test_a_held_key_holds_up_its_own_messages_only(scene: Scene):
+    scene.put(A, A, B, A, C, B)
+    (first,) = scene.receive(1)
+
+    others = scene.receive()
+
+    assert at([first]) == [0]
+    assert at(others) == [2, 4, 5]
+    assert scene.receive() == []
+    scene.client.ack(first)
+    assert at(scene.receive()) == [1, 3]
+
+
+def test_what_is_given_back_comes_before_what_is_behind_it_in_its_key(scene: Scene):
+    scene.put(A, A, B, A)
+    held = scene.receive(1)
+    scene.client.release(*held, delay=timedelta(seconds=5))
+
+    assert at(scene.receive()) == [2]
+    scene.clock.advance(timedelta(seconds=5))
+    again = scene.receive()
+
+    assert [(each.monoton, each.delivery_count) for each in again] == [(0, 2), (1, 1), (3, 1)]
+
+
+def test_a_group_that_stops_at_a_dead_message_goes_on_with_other_keys():
+    scene = Scene(on_dead="stop")
+    scene.put(A, A, B)
+    scene.client.reject(*scene.receive(1), reason="bad")
+
+    assert at(scene.receive()) == [2]
+    assert scene.client.groups("q")[0].stopped == 1
+    scene.client.resume_group("q", "g", "drop")
+    assert at(scene.receive()) == [1]
+
+
+def test_ten_messages_that_were_released_are_one_receive_and_one_lwt():
+    store = CountingStore(MemoryStore())
+    with Client.from_store(store) as client:
+        client.create_queue("plain")
+        client.put_many("plain", map(str, range(10)))
+        for each in client.receive("plain", "g", max=10):
+            client.release(each)
+        store.reset()
+
+        messages = client.receive("plain", "g", max=10)
+
+        assert at(messages) == list(range(10))
+        assert {each.delivery_count for each in messages} == {2}
+        assert store.cas_count == 1
+
+
+def test_a_round_of_many_keys_and_receivers_is_one_lwt(scene: Scene):
+    exchange = scene.client.exchange("q", "g")
+    exchange.round([], LeaseRequest(max_messages=1))
+    scene.put(*[key for key in KEYS[:8] for _ in range(3)])
+    scene.store.reset()
+
+    told = exchange.round([], LeaseRequest(max_messages=8, takers=(2, 2, 2, 2)))
+
+    assert scene.store.cas_count == 1
+    keys = [{message.key for message in share} for share in told.shares]
+    assert [len(share) for share in told.shares] == [2, 2, 2, 2]
+    assert all(not mine & theirs for mine in keys for theirs in keys if mine is not theirs)
+
+
+def test_a_round_leases_from_all_partitions_for_all_receivers():
+    scene = Scene()
+    others = [key for key in map(str, range(100)) if partition_of_key(key, 2) == 1]
+    exchange = scene.client.exchange("q", "g")
+    scene.put(A, A, others[0], others[0])
+
+    told = exchange.round([], LeaseRequest(max_messages=3, takers=(1, 1, 1)))
+
+    assert sorted(message.partition for message in told.messages) == [0, 1]
+    assert [len(share) for share in told.shares] == [1, 1, 0]
+
+
+def test_threads_of_a_program_share_a_round_and_get_keys_of_their_own(scene: Scene):
+    scene.put(*[key for key in KEYS[:8] for _ in range(4)])
+
+    with ThreadPoolExecutor(4) as pool:
+        shares = list(pool.map(lambda _: scene.receive(4), range(4)))
+
+    keys = [{message.key for message in share} for share in shares if share]
+    assert sum(map(len, keys)) == len(set().union(*keys))
+
+
+def test_messages_that_were_stepped_over_are_told_as_not_delivered_yet(scene: Scene):
+    scene.put(A, A, B)
+    scene.receive(1)
+    scene.receive(1)
+
+    (group,) = scene.client.groups("q")
+    assert (group.depth, group.leased, group.due, group.waiting) == (3, 2, 0, 0)
+    assert group.pointer == 3
+    assert group.floor == 0
+
+
+def test_the_repair_says_nothing_of_messages_that_are_parked(scene: Scene):
+    scene.put(A, A, B)
+    scene.receive(1)
+    scene.receive(1)
+
+    report = run_once(scene.store, scan=DriverScan(scene.store), steps=(Step.REDELIVER,))
+
+    assert report.queues
+    assert not [note for each in report.queues.values() for note in each.notes]
+
+
+def test_messages_that_others_have_settled_since_are_had_at_once(scene: Scene):
+    scene.put(A, A)
+    exchange = scene.client.exchange("q", "g")
+    told = exchange.round([], LeaseRequest(max_messages=1))
+    scene.client.ack(*told.messages)
+
+    again = exchange.round([], LeaseRequest(max_messages=1))
+
+    assert at(again.messages) == [1]
+
+
+def test_a_seek_forgets_what_is_parked(scene: Scene):
+    scene.put(A, A, B)
+    scene.client.ack(*scene.receive(1))
+    scene.receive(1)
+    scene.put(A)
+
+    scene.client.seek_group("q", "g", "earliest", force=True)
+
+    assert at(scene.receive()) == [0, 1, 2, 3]
+
+
+def test_after_a_purge_the_keys_are_free(scene: Scene):
+    scene.put(A, A, B)
+    scene.receive(1)
+    scene.receive(1)
+    scene.client.purge_queue("q", force=True)
+    scene.put(A)
+
+    assert at(scene.receive()) == [0]
+
+
+def test_a_client_without_lanes_and_one_with_keep_the_order_together(scene: Scene):
+    """An earlier release, or a batch of Spark's: a lease of which no lane is known."""
+    scene.put(A, B, A, B)
+    lease = scene.group.lease(
+        LeaseRequest(strict_fifo=True, stop=4, max_messages=2, lease=timedelta(minutes=1))
+    )
+
+    assert [str(each.monotons) for each in lease.leased] == ["0-2"]
+    assert scene.receive() == []
+    scene.group.lease(LeaseRequest(strict_fifo=True, held=lease.token, stop=4, max_messages=0))
+    assert at(scene.receive()) == [2, 3]
+
+
+def test_messages_without_a_key_go_out_in_any_order():
+    scene = Scene()
+    scene.client.put_many("q", ["x", "y", "z"])
+
+    first = scene.receive(1)
+    second = scene.receive(2)
+
+    assert len(first + second) == 3
