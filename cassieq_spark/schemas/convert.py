@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import types as of
 
 from cassieq_spark.errors import MessageError
+from cassieq_spark.model import Range, Ranges
 from cassieq_spark.schemas.canonical import (
     MOST_PRECISION,
     TIME,
@@ -274,11 +276,30 @@ def _struct(array: pa.Array, target: pa.DataType, path: str, exact: bool) -> pa.
     return _assembled(target, array, [], children)
 
 
+def _flattened(lists: pa.Array) -> pa.Array:
+    """The elements of lists, but for those of null ones.
+
+    Arrow can't pick elements that are, or have, entries of a dictionary of structs or maps. But it
+    can put slices of them together.
+    """
+    try:
+        return lists.flatten()
+    except _ARROW_REFUSES:
+        if not (of.is_list(lists.type) or of.is_large_list(lists.type)):
+            raise
+    ends = zip(pairwise(lists.offsets.to_pylist()), lists.is_valid().to_pylist(), strict=True)
+    runs = [Range(start, stop) for (start, stop), is_there in ends if is_there]
+    return pa.concat_arrays(
+        [lists.values.slice(0, 0)]
+        + [lists.values.slice(run.start, len(run)) for run in Ranges.of(*runs)]
+    )
+
+
 def _list_or_map(array: pa.Array, field: pa.Field, path: str, exact: bool) -> pa.Array:
     target = field.type
     entries = as_list(array)
     # Flattened, it is without what null lists hold, and what lies outside a slice.
-    values = entries.flatten()
+    values = _flattened(entries)
     given = values.flatten() if of.is_map(target) else [values]
     children = [
         _convert(each, part, joined(path, part.name), exact)

@@ -113,7 +113,14 @@ def _values(type_: pa.DataType) -> st.SearchStrategy[Any]:
 
 def identity_of(pair: tuple[Any, Any]) -> str:
     """What makes an entry of a map another one: 0.0 and -0.0 are the same key of a dict."""
-    return repr(pair[0]).replace("-0.0", "0.0")
+    return repr(_in_order(pair[0])).replace("-0.0", "0.0")
+
+
+def _in_order(value: Any) -> Any:
+    """The value with the fields of its structs in order: two orders are one key."""
+    if isinstance(value, dict):
+        return sorted((name, _in_order(each)) for name, each in value.items())
+    return [_in_order(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 _WIDE = Context(prec=80)

@@ -80,6 +80,16 @@ def test_columns_of_the_queues_type_are_not_copied():
     ]
 
 
+#: A list of entries of a dictionary of maps, which Arrow can't flatten.
+MAPS_OF_A_DICTIONARY = pa.ListArray.from_arrays(
+    pa.array([0, 3], pa.int32()),
+    pa.DictionaryArray.from_arrays(
+        pa.array([1, None, 0], pa.int8()),
+        pa.array([[(True, 1)], [(True, 3)]], pa.map_(pa.bool_(), pa.int32())),
+    ),
+)
+
+
 @pytest.mark.parametrize(
     "large",
     [
@@ -199,6 +209,7 @@ def test_rows_are_counted_over_chunks():
         ("a string", pa.array(["x"]).dictionary_encode(), "x"),
         ("a array<int>", pa.array([[1, 2]], pa.list_(pa.int8(), 2)), [1, 2]),
         ("a array<int>", pa.array([[1, 2]], pa.list_view(pa.int8())), [1, 2]),
+        ("a array<map<boolean,int>>", MAPS_OF_A_DICTIONARY, [[(True, 3)], None, [(True, 1)]]),
     ],
 )
 def test_a_value_becomes_one_of_another_type_if_nothing_is_lost(ddl, given, expected):
