@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 
@@ -96,20 +97,27 @@ def decode_lanes(text: str | None) -> dict[int, Ranges]:
     Raises:
         InvariantError: The text is not ours.
     """
-    if not text:
-        return {}
+    return dict(_decoded(text or "")[0])
+
+
+@lru_cache(maxsize=256)
+def _decoded(text: str) -> tuple[ByLane, Ranges]:
+    """The messages of each lane, and all of them.
+
+    Cached: most rows are as they were when the group was read last.
+    """
     ranges, _, runs = text.partition("|")
     try:
         monotons = Ranges.parse(ranges)
         found: dict[int, list[Range]] = {}
         left = _Parts(monotons)
-        for run in runs.split(","):
+        for run in runs.split(",") if text else ():
             lane, _, count = run.partition("*")
             found.setdefault(_checked(int(lane)), []).extend(left.take(int(count or 1)))
         left.check_empty()
     except OF_DECODING as error:
         raise InvariantError(f"lanes {text[:100]!r} can't be read: {error}") from error
-    return {lane: Ranges.of(*parts) for lane, parts in found.items()}
+    return {lane: Ranges.of(*parts) for lane, parts in found.items()}, monotons
 
 
 class _Parts:
@@ -161,7 +169,10 @@ def lanes_of(text: str | None, monotons: Ranges) -> dict[int, Ranges]:
     have too many messages or too few, but none in a wrong lane: earlier releases write the row
     without it.
     """
-    lanes = restrict(decode_lanes(text), monotons)
+    known, every = _decoded(text or "")
+    if every == monotons:
+        return dict(known)
+    lanes = restrict(known, monotons)
     if unknown := monotons - Ranges.union(lanes.values()):
         lanes[ANY_LANE] = unknown
     return lanes

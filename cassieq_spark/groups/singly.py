@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
+from functools import partial
 
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.lanes import (
@@ -122,7 +122,7 @@ def _only_lane(request: LeaseRequest) -> int:
 def _lanes_by(request: LeaseRequest, window: Window | None) -> Callable[[Slot | Waiting], ByLane]:
     """How to tell the lanes of the messages of a row."""
     if window is not None:
-        return cache(lambda row: lanes_of(row.lanes, row.monotons))
+        return lambda row: lanes_of(row.lanes, row.monotons)
     return lambda row: {_only_lane(request): row.monotons}
 
 
@@ -178,14 +178,16 @@ def _park(
 
     In order: a slot of a lane that has messages already gets more of them.
     """
+    if not passed:
+        return
     passed = dict(passed)
     for slot in changes.state.slots:
         if not slot.is_parked:
             continue
         lanes = lanes_of(slot.lanes, slot.monotons)
         more = passed.pop(next(iter(lanes)), Ranges()) if len(lanes) == 1 else Ranges()
-        left = Ranges.union([slot.monotons - _taken_from(slot, takers), more])
         if more:
+            left = Ranges.union([slot.monotons - _taken_from(slot, takers), more])
             text = encode_lanes(join_lanes([lanes, {next(iter(lanes)): more}]))
             values = slot_values(monotons=left, lanes=text)
             changes.change_slot(slot, values, RAN_OUT, as_read(slot, "monotons"))
