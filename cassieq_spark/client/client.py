@@ -355,8 +355,13 @@ class Client:
         If the queue has several partitions, one LWT for each from which messages are leased.
 
         This program holds the messages until `Message.lease_until`. Those that are not settled or
-        extended by then are delivered again. A call returns either fresh messages or messages that
-        are delivered again. A message that was delivered too often is dead-lettered.
+        extended by then are delivered again. Messages that were given back and fresh ones come
+        together; messages whose lease ran out come apart from both, as one of them may have been
+        the cause. A message that was delivered too often is dead-lettered.
+
+        In a queue ordered by key, no message comes before all earlier ones of its key are settled,
+        or come before it in the same call. Others may get messages of other keys meanwhile. The
+        state of the group is read serially, and the keys of the messages ahead by two reads more.
 
         Args:
             queue: Name of the queue.

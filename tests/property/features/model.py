@@ -229,6 +229,11 @@ class Model:
             if queue.order is not Order.NONE:
                 standing = self.marked if queue.on_dead is OnDead.STOP else set[At]()
                 earlier = {each for each in self.owed | standing if each[0] == at[0] and each < at}
+                if queue.has_lanes and by != "streams":
+                    # A stream has all keys of a partition; others have keys, if there are any.
+                    key = put.content.key
+                    earlier = {each for each in earlier if self.puts[each].content.key == key}
+                    earlier = earlier if key is not None else set()
                 assert earlier <= here, (at, "came before", earlier - here)
             here.add(at)
             self.held[at] = (receipt, now + queue.lease)
