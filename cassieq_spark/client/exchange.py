@@ -14,6 +14,7 @@ from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.receiver import Member, Receiver, own_first
 from cassieq_spark.client.settling import LeaseKey, by_lease, monotons_by, settle_all
 from cassieq_spark.consumer.idle_backoff import IdleBackoff
+from cassieq_spark.consumer.lane_reader import LaneReader
 from cassieq_spark.consumer.message import Message
 from cassieq_spark.consumer.prefetch import Prefetch, PrefetchBudget
 from cassieq_spark.errors import (
@@ -267,15 +268,17 @@ class PartExchange:
         self._member = member
         self._prefetch = Prefetch(member.store, queue, ahead)
         self._idle = IdleBackoff()
+        self._lanes = LaneReader(member.store, queue)
         self.renew(queue)
 
     def renew(self, queue: QueueDefinition) -> None:
         """Use this definition of the partition, and read ledger and group again."""
-        self._receiver = Receiver(self._member, queue, self._prefetch, self._idle)
+        self._receiver = Receiver(self._member, queue, self._prefetch, self._idle, self._lanes)
 
     def rest(self) -> None:
         """See `Exchange.rest`."""
         self._prefetch.forget()
+        self._lanes.forget()
 
     def round(
         self, receipts: Sequence[Receipt], request: LeaseRequest, *, only_news: bool = False
@@ -345,7 +348,7 @@ def _is_outdated(error: CassieqError | None) -> bool:
 
 
 def _shares_of(queue: QueueDefinition, lease: Lease, messages: Sequence[Message]) -> Shares:
-    """What each receiver gets of the messages of a lease, if that matters."""
+    """The messages of a lease for each receiver; empty if any receiver may get any message."""
     if not (queue.has_lanes and lease.request.takers):
         return ()
     by_monoton = {message.monoton: message for message in messages}
@@ -357,14 +360,14 @@ def _shares_of(queue: QueueDefinition, lease: Lease, messages: Sequence[Message]
 
 
 def _joined(shares: Shares, more: Shares) -> Shares:
-    """What each receiver gets by two leases."""
+    """The messages of two leases for each receiver."""
     if not (shares and more):
         return shares or more
     return [[*first, *then] for first, then in zip(shares, more, strict=True)]
 
 
 def _rest_of(queue: QueueDefinition, request: LeaseRequest, told: RoundResult) -> LeaseRequest:
-    """What is left to lease after the messages of a partition."""
+    """The request for the next partition, after one partition has given messages."""
     most = request.max_messages
     left = None if most is None else max(0, most - len(told.messages))
     if not told.messages:

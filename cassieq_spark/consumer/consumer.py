@@ -19,7 +19,7 @@ from cassieq_spark.fetch.find import Finder, Piece
 from cassieq_spark.groups.deliveries import too_often
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
-from cassieq_spark.groups.rounds import LanesAhead, Rounds
+from cassieq_spark.groups.rounds import Rounds
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import GroupState, Settlement, Waiting
 from cassieq_spark.ledger.ledger import Ledger
@@ -150,11 +150,8 @@ class Consumer:
         if not seen or not (head or known):
             seen = self.read_head()
             known = self._known(request, seen.offered_below(stop), least=1)
-        ahead: LanesAhead | None = None
-        if self._lanes is not None:
-            ahead = partial(self._lanes.window, max_bytes=request.max_bytes)
-            request = replace(request, max_bytes=None)
-        elif known and self._prefetch is not None:
+        ahead = None if self._lanes is None else self._lanes.window
+        if known and self._prefetch is not None and ahead is None:
             try:
                 offered = Range(known.head.pointer, seen.offered_below(stop))
                 request = self._prefetch.fit(request, offered)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cassieq_spark.arrow.rows import metadata_of, metadata_rows
 from cassieq_spark.fetch.find import Finder
 from cassieq_spark.fetch.read import fetch
-from cassieq_spark.groups.lanes import NO_LANE, Window
+from cassieq_spark.groups.lanes import ANY_LANE, Window
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges
@@ -13,7 +13,7 @@ from cassieq_spark.producer.partitioner import lanes_of_keys
 from cassieq_spark.store.protocol import Store
 
 #: Messages at whose lanes a lease looks: twice as many as it wants, but no fewer and no more.
-LEAST_AHEAD, MOST_AHEAD = 64, 16_384
+LEAST_AHEAD, MOST_AHEAD = 512, 16_384
 #: Bytes, as stored, of the messages that are read for that; one message at least.
 _AHEAD_BYTES = 4 << 20
 
@@ -21,9 +21,9 @@ _AHEAD_BYTES = 4 << 20
 class LaneReader:
     """The lanes of the messages beyond the pointer of a group, in one partition of a queue.
 
-    They never change (I2), so what was read is remembered while the pointer moves through it. A
-    message that cannot be read is in no lane: whoever leases it rejects it. For one thread at a
-    time.
+    They never change (I2), so the reader remembers lanes while the pointer moves through them. A
+    message that can't be read may be of any lane: it holds up all messages behind it until its
+    receiver has rejected it. For one thread at a time.
     """
 
     def __init__(self, store: Store, queue: QueueDefinition) -> None:
@@ -31,17 +31,14 @@ class LaneReader:
         self._finder = Finder(Ledger(store, queue.queue_id))
         self._known = Window(0, ())
 
-    def window(
-        self, pointer: int, request: LeaseRequest, *, max_bytes: int | None = None
-    ) -> Window:
+    def window(self, pointer: int, request: LeaseRequest) -> Window:
         """The lanes of the first messages from the pointer on.
 
         No read while half of them are known; else one or two, and one for each bucket.
 
         Args:
             pointer: The first message that the group was never offered.
-            request: How many messages are wanted, and up to where there are any.
-            max_bytes: About how many bytes of messages are wanted, as stored; None for no limit.
+            request: How many messages and bytes are wanted, and up to where there are any.
 
         Raises:
             InvariantError: The ledger has a hole there (I1), or the messages are trimmed.
@@ -58,13 +55,16 @@ class LaneReader:
             count = self._finder.fitting(more, _AHEAD_BYTES)
             known = (*known, *self._read(Range(more.start, more.start + count)))
         self._known = Window(pointer, known)
-        fitting = None
-        if max_bytes is not None and fresh:
-            fitting = self._finder.fitting(fresh, max_bytes)
-        return Window(pointer, known, fitting)
+        if request.max_bytes is None or not fresh:
+            return self._known
+        return Window(pointer, known, self._finder.fitting(fresh, request.max_bytes))
+
+    def forget(self) -> None:
+        """Forget the lanes that were read."""
+        self._known = Window(0, ())
 
     def _read(self, monotons: Range) -> list[int]:
-        lanes = dict.fromkeys(range(monotons.start, monotons.stop), NO_LANE)
+        lanes = dict.fromkeys(range(monotons.start, monotons.stop), ANY_LANE)
         pieces = self._finder.pieces(Ranges.of(monotons), deliveries=None)
         rows = metadata_rows(self._queue)
         for batch in fetch(self._store, self._queue, pieces, rows, on_unreadable=_pass_over):
@@ -75,5 +75,5 @@ class LaneReader:
 
 
 def _pass_over(monotons: Range, reason: str) -> None:
-    """Say nothing of messages that can't be read: whoever leases them does."""
+    """Skip messages that can't be read: their receiver reports and rejects them."""
     del monotons, reason

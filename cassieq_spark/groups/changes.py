@@ -72,7 +72,7 @@ class Changes:
         """Free a slot: it holds nothing, is due, and is under a token that nobody else knows."""
         self.change_slot(slot, emptied(lease), *when)
 
-    def changes(self, slot: Slot) -> bool:
+    def touches(self, slot: Slot) -> bool:
         """True if there is an operation on this slot."""
         return slot.number in self._slots
 

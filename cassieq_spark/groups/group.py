@@ -204,7 +204,8 @@ class ConsumerGroup:
         for attempt, state in enumerate(self._states(changes, backoff)):
             for each in changes if attempt else ():
                 each.renew()
-            blocks, window = self._blocks_for(changes, state), self._window_for(changes, state)
+            window = self._window_for(changes, state)
+            blocks = self._blocks_for(changes, state, window)
             if blocks is None or window is _STALE:
                 continue
             planned = plan_round(state, changes, blocks, window)
@@ -241,10 +242,16 @@ class ConsumerGroup:
             limit = None if any(each.strict_fifo for each in requests) else _WAITING_READ
             yield self._with_waiting(slots, limit=limit, serial=False)
 
-    def _blocks_for(self, changes: Sequence[Change], state: GroupState) -> Blocks | None:
-        """The first blocks from the pointer on, if they matter; None if the state is stale."""
+    def _blocks_for(
+        self, changes: Sequence[Change], state: GroupState, window: Window | None
+    ) -> Blocks | None:
+        """The first blocks from the pointer on, if they matter; None if the state is stale.
+
+        They do not matter to a lease that goes by a window.
+        """
         pointer = state.head.pointer
-        requests = [each.request for each in changes if isinstance(each, Leasing)]
+        leasing = [each for each in changes if isinstance(each, Leasing)]
+        requests = [each.request for each in leasing if window is None or each.ahead is None]
         stops = [each.stop for each in requests if each.needs_blocks(pointer)]
         if not stops:
             return ()
@@ -255,24 +262,30 @@ class ConsumerGroup:
             return error if self._read_head().pointer == pointer else None
 
     def _window_for(self, changes: Sequence[Change], state: GroupState) -> Window | None:
-        """The lanes of the first messages from the pointer on, if they matter, or `_STALE`."""
+        """The lanes of the first messages from the pointer on, for all changes that need them.
+
+        If they can't be read, the partition counts as one lane: acks go on, and the first message
+        is leased. Each read of it that fails counts as a delivery, so it dies in the end.
+
+        Returns:
+            `_STALE` if the state is older than the messages; None if the lanes do not matter, or
+            can't be read.
+        """
         leasing = [each for each in changes if isinstance(each, Leasing)]
         wants = [each for each in leasing if each.ahead and each.request.max_messages != 0]
+        ahead = wants[0].ahead if wants else None
+        if ahead is None:
+            return None
+        counts = [each.request.max_messages for each in wants]
+        most = None if None in counts else sum(count or 0 for count in counts)
         pointer = state.head.pointer
-        for each in wants:
-            assert each.ahead is not None  # noqa: S101 (see above)
-            try:
-                return each.ahead(pointer, each.request)
-            except (InvariantError, LeaseLostError):
-                # Others may have settled them since the pointer was read: they are trimmed.
-                if self._read_head().pointer == pointer:
-                    raise
-                return _STALE
-            except StoreError:
-                # It is no reason not to ack. As one lane, the first message is leased. If it can't
-                # be read ever, it dies: each failure counts.
-                return None
-        return None
+        try:
+            return ahead(pointer, replace(wants[0].request, max_messages=most))
+        except (InvariantError, LeaseLostError):
+            # Others may have settled them since the pointer was read: they are trimmed.
+            return None if self._read_head().pointer == pointer else _STALE
+        except StoreError:
+            return None
 
     def extend(self, lease: UUID, leased: Sequence[LeasedSlot], *, by: timedelta) -> bool:
         """Let a lease run for ``by`` from now on. One LWT; False if this process has lost it.

@@ -80,15 +80,18 @@ def by_lane(start: int, lanes: Sequence[int]) -> dict[int, Ranges]:
 def encode_lanes(lanes: ByLane) -> str:
     """The lanes of some messages as text: their ranges, and a run for each change of lane.
 
+    Messages of `ANY_LANE` are left out: no text says the same of them.
+
     >>> encode_lanes({7: Ranges.parse("10-12,13-14"), 3: Ranges.parse("12-13")})
     '10-14|7*2,3,7'
     """
-    pieces = sorted((part.start, part.stop, lane) for lane, it in lanes.items() for part in it)
+    known = {lane: it for lane, it in lanes.items() if lane != ANY_LANE}
+    pieces = sorted((part.start, part.stop, lane) for lane, it in known.items() for part in it)
     runs = []
     for lane, run in groupby(pieces, itemgetter(2)):
         count = sum(stop - start for start, stop, _ in run)
         runs.append(f"{lane}*{count}" if count > 1 else f"{lane}")
-    return f"{Ranges.union(lanes.values())}|{','.join(runs)}" if runs else ""
+    return f"{Ranges.union(known.values())}|{','.join(runs)}" if runs else ""
 
 
 def decode_lanes(text: str | None) -> dict[int, Ranges]:

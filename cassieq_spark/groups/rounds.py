@@ -149,8 +149,13 @@ class Leasing(Change):
 
     @property
     def is_alone(self) -> bool:
-        """True if the lease depends on all messages that others hold; not with lanes."""
-        return self.request.is_exclusive and self.ahead is None
+        """True if the lease depends on all messages that others hold, or has a limit of bytes.
+
+        With lanes, it depends only on the messages of its own lanes. How many messages have the
+        bytes is told for one request.
+        """
+        is_free = self.ahead is not None and self.request.max_bytes is None
+        return self.request.is_exclusive and not is_free
 
     @property
     def tokens(self) -> set[UUID]:
@@ -159,11 +164,11 @@ class Leasing(Change):
 
     def plan(self, state: GroupState, blocks: Blocks, window: Window | None) -> Lease:
         """See `Change.plan`."""
-        needs = self.request.needs_blocks(state.head.pointer)
+        own = None if self.ahead is None else window
+        needs = own is None and self.request.needs_blocks(state.head.pointer)
         if needs and isinstance(blocks, InvariantError):
             raise blocks
         beyond = () if isinstance(blocks, InvariantError) or not needs else blocks
-        own = None if self.ahead is None else window
         return plan_lease(state, replace(self.request, token=self.token), beyond, own)
 
     def outcome_of(self, plan: Lease, *, is_shared: bool) -> Lease:

@@ -14,7 +14,6 @@ from functools import partial
 
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.lanes import (
-    ANY_LANE,
     NO_LANE,
     ByLane,
     Window,
@@ -37,11 +36,12 @@ from cassieq_spark.groups.state import (
 from cassieq_spark.groups.takers import Rules, Source, Taker, hand_out
 from cassieq_spark.model import LedgerBlock, Range, Ranges
 
-#: Of messages that a group has stepped over, in a partition: in how many ranges they are at most,
-#: and in how many lanes. They are text of its state, about 30 bytes for each range.
+#: How many messages a group steps over at most, in a partition: so a lease that finds all of them
+#: held up ends after some steps.
+MOST_PARKED = 20_000
+#: In how many ranges these messages are at most, and in how many lanes. They are text of the
+#: state, about 30 bytes for each range.
 MOST_PARKED_RANGES, MOST_PARKED_LANES = 2_000, 500
-
-_NOTHING = Ranges()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,20 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is leased, where the pointer goes, and what each receiver gets."""
+    """A choice of messages to lease.
+
+    Attributes:
+        leased: The slots that hold the messages.
+        lookahead: Where the pointer goes, and which messages it passes.
+        shares: The messages of each receiver.
+    """
 
     leased: tuple[LeasedSlot, ...]
     lookahead: Lookahead
     shares: tuple[Ranges, ...] = ()
 
 
-def lease_singly(  # noqa: PLR0913 (what is there, for whom, and how many)
+def lease_singly(  # noqa: PLR0913 (each is a part of the state or of the request)
     changes: Changes,
     request: LeaseRequest,
     rows: Rows,
@@ -166,9 +172,14 @@ def _may_park(state: GroupState, passed: ByLane) -> bool:
     """True if the group may have stepped over these messages, and over those before."""
     if not passed:
         return True
-    parked = [slot.monotons for slot in state.slots if slot.is_parked]
-    ranges = sum(len(monotons.parts) for monotons in (*parked, *passed.values()))
-    return ranges <= MOST_PARKED_RANGES and len(parked) + len(passed) <= MOST_PARKED_LANES
+    parked = [slot for slot in state.slots if slot.is_parked]
+    every = [*passed.values(), *(slot.monotons for slot in parked)]
+    lanes = passed.keys() | {lane for it in parked for lane in lanes_of(it.lanes, it.monotons)}
+    return (
+        sum(monotons.count for monotons in every) <= MOST_PARKED
+        and sum(len(monotons.parts) for monotons in every) <= MOST_PARKED_RANGES
+        and len(lanes) <= MOST_PARKED_LANES
+    )
 
 
 def _park(
@@ -176,28 +187,26 @@ def _park(
 ) -> None:
     """Put the messages that are stepped over into the slots of their lanes.
 
-    In order: a slot of a lane that has messages already gets more of them.
+    A slot that has messages of a lane already keeps those that no receiver gets.
     """
-    if not passed:
-        return
     passed = dict(passed)
-    for slot in changes.state.slots:
-        if not slot.is_parked:
+    for slot in changes.state.slots if passed else ():
+        lanes = lanes_of(slot.lanes, slot.monotons) if slot.is_parked else {}
+        lane = next(iter(lanes)) if len(lanes) == 1 else None
+        if lane is None or lane not in passed:
             continue
-        lanes = lanes_of(slot.lanes, slot.monotons)
-        more = passed.pop(next(iter(lanes)), Ranges()) if len(lanes) == 1 else Ranges()
-        if more:
-            left = Ranges.union([slot.monotons - _taken_from(slot, takers), more])
-            text = encode_lanes(join_lanes([lanes, {next(iter(lanes)): more}]))
-            values = slot_values(monotons=left, lanes=text)
-            changes.change_slot(slot, values, RAN_OUT, as_read(slot, "monotons"))
+        more = passed.pop(lane)
+        left = Ranges.union([slot.monotons - _taken_from(slot, takers), more])
+        text = encode_lanes(join_lanes([lanes, {lane: more}]))
+        values = slot_values(monotons=left, lanes=text)
+        changes.change_slot(slot, values, RAN_OUT, as_read(slot, "monotons"))
     for lane, monotons in passed.items():
         # Nobody holds them, and nobody has had them.
         values = slot_values(monotons=monotons, deliveries=0, lanes=encode_lanes({lane: monotons}))
         changes.fill_slot(emptied(spare_token(request.token)) | values)
 
 
-def _lease_taken(  # noqa: PLR0913 (who gets what, by which rules, and where it is put)
+def _lease_taken(  # noqa: PLR0913 (as `lease_singly`)
     changes: Changes,
     request: LeaseRequest,
     takers: Sequence[Taker],
@@ -225,7 +234,6 @@ def _lease_taken(  # noqa: PLR0913 (who gets what, by which rules, and where it 
         if window is not None:
             known = [window.by_lane if it is None else rules.lanes_of(it) for it in sources]
             lanes = join_lanes(restrict(each, monotons) for each in known)
-            lanes.pop(ANY_LANE, None)
             values |= slot_values(lanes=encode_lanes(lanes))
         number = changes.fill_slot(values, reuse=(reuse.pop(0),) if reuse else ())
         leased.append(LeasedSlot(number, monotons, before + 1))
@@ -244,8 +252,8 @@ def _take_out(
         if isinstance(source, Waiting):
             changes.remove_waiting(source, rest=rest)
             continue
-        if source.is_parked and changes.changes(source):
-            # It has got others of its lane in place of these.
+        if source.is_parked and changes.touches(source):
+            # `_park` has put other messages of the lane in place of these.
             continue
         # I5, I8: since the read, some of it may have been settled under its token, or all of it
         # handed out once more, and released.
@@ -264,5 +272,5 @@ def _take_out(
 
 
 def _taken_from(source: Source, takers: Sequence[Taker]) -> Ranges:
-    """What the receivers get together of one row, or, of None, from beyond the pointer."""
+    """The messages of one row that the receivers get; of None, those beyond the pointer."""
     return Ranges.union(it.taken[source] for it in takers if source in it.taken)

@@ -113,7 +113,7 @@ def hand_out(
     for line in _in_turn(_lines(due, held, fresh, rules), rules):
         suspect = rules.suspect(line.foremost)
         most = rules.most_of(suspect) if suspect is not None else 0
-        offered = line.offered(rules)
+        offered = line.offered(rules, most_rows=MOST_ROWS - len(rows))
         for taker in takers:
             room = taker.takes(suspect, most)
             if room <= 0 or not offered:
@@ -127,7 +127,7 @@ def hand_out(
 
 
 def _in_turn(lines: Iterable[_Line], rules: Rules) -> list[_Line]:
-    """Those of which a message may be handed out, in their turn."""
+    """The lines of which a message may be handed out, in their turn."""
     return sorted(
         (line for line in lines if line.start < line.below),
         key=lambda line: (rules.prefer_fresh and not _is_new(line.foremost), line.start),
@@ -158,12 +158,13 @@ class _Line:
         """Where the lowest message is."""
         return min(self.parts, key=lambda each: each[1].start)[0]
 
-    def offered(self, rules: Rules) -> Parts:
+    def offered(self, rules: Rules, most_rows: int) -> Parts:
         """The messages that may be handed out together, from the lowest one on."""
         suspect = rules.suspect(self.foremost)
-        mine, others = [], [self.below]
-        for where, part in self.parts:
-            if rules.suspect(where) is suspect:
+        mine: Parts = []
+        others = [self.below]
+        for where, part in sorted(self.parts, key=lambda each: each[1].start):
+            if rules.suspect(where) is suspect and len(mine) < most_rows:
                 mine.append((where, part))
             else:
                 others.append(part.start)
@@ -197,7 +198,7 @@ def _lines(
 
 
 def _within(parts: Parts, monotons: Ranges) -> Parts:
-    """What of these parts is among these messages."""
+    """The parts, without all messages but these."""
     shared = ((where, part & monotons) for where, part in parts)
     return [(where, part) for where, part in shared if part]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import lru_cache, partial
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,6 @@ import pyarrow.compute as pc
 from pyarrow import types as of
 
 from cassieq_spark.errors import MessageError
-from cassieq_spark.model import Range, Ranges
 from cassieq_spark.schemas.canonical import (
     MOST_PRECISION,
     TIME,
@@ -27,7 +25,7 @@ from cassieq_spark.schemas.canonical import (
     parts,
     type_name,
 )
-from cassieq_spark.schemas.map_keys import are_keys_twice, as_list, key_twice
+from cassieq_spark.schemas.map_keys import are_keys_twice, as_list, flattened, key_twice
 
 _STRING = pa.string()
 #: The instants and dates of the years 1 to 9999, which Spark documents and Python has.
@@ -113,7 +111,7 @@ def left_out(column: pa.Array, target: pa.DataType, path: str) -> Iterator[str]:
     """
     if not of.is_nested(target) or target.id != column.type.id or target == column.type:
         return
-    values = column if of.is_struct(target) else as_list(column).flatten()
+    values = column if of.is_struct(target) else flattened(as_list(column))
     children = [values] if of.is_list(target) else values.flatten()
     wanted = {part.name.lower(): part.type for part in parts(target)}
     for part, child in zip(parts(column.type), children, strict=True):
@@ -276,30 +274,11 @@ def _struct(array: pa.Array, target: pa.DataType, path: str, exact: bool) -> pa.
     return _assembled(target, array, [], children)
 
 
-def _flattened(lists: pa.Array) -> pa.Array:
-    """The elements of lists, but for those of null ones.
-
-    Arrow can't pick elements that are, or have, entries of a dictionary of structs or maps. But it
-    can put slices of them together.
-    """
-    try:
-        return lists.flatten()
-    except _ARROW_REFUSES:
-        if not (of.is_list(lists.type) or of.is_large_list(lists.type)):
-            raise
-    ends = zip(pairwise(lists.offsets.to_pylist()), lists.is_valid().to_pylist(), strict=True)
-    runs = [Range(start, stop) for (start, stop), is_there in ends if is_there]
-    return pa.concat_arrays(
-        [lists.values.slice(0, 0)]
-        + [lists.values.slice(run.start, len(run)) for run in Ranges.of(*runs)]
-    )
-
-
 def _list_or_map(array: pa.Array, field: pa.Field, path: str, exact: bool) -> pa.Array:
     target = field.type
     entries = as_list(array)
     # Flattened, it is without what null lists hold, and what lies outside a slice.
-    values = _flattened(entries)
+    values = flattened(entries)
     given = values.flatten() if of.is_map(target) else [values]
     children = [
         _convert(each, part, joined(path, part.name), exact)

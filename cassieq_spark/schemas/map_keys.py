@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as of
+
+from cassieq_spark.model import Range, Ranges
 
 
 def key_twice(keys: Iterable[Any]) -> Any | None:
@@ -120,3 +123,22 @@ def _identity(key: Any) -> Any:
     if isinstance(key, float) and math.isnan(key):
         return "NaN", float
     return key
+
+
+def flattened(lists: pa.Array) -> pa.Array:
+    """The elements of lists, but for those of null ones.
+
+    Arrow can't pick elements that are, or have, entries of a dictionary of structs or maps. But it
+    can put slices of them together.
+    """
+    try:
+        return lists.flatten()
+    except pa.ArrowNotImplementedError:
+        if not (of.is_list(lists.type) or of.is_large_list(lists.type)):
+            raise
+    ends = zip(pairwise(lists.offsets.to_pylist()), lists.is_valid().to_pylist(), strict=True)
+    runs = [Range(start, stop) for (start, stop), is_there in ends if is_there]
+    return pa.concat_arrays(
+        [lists.values.slice(0, 0)]
+        + [lists.values.slice(run.start, len(run)) for run in Ranges.of(*runs)]
+    )

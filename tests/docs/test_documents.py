@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from cassieq_spark.consumer.lane_reader import LEAST_AHEAD, MOST_AHEAD
+from cassieq_spark.groups.singly import MOST_PARKED, MOST_PARKED_LANES, MOST_PARKED_RANGES
+from cassieq_spark.groups.takers import MOST_ROWS
 from cassieq_spark.node import Release
 from cassieq_spark.settings.connection import PROTOCOL_VERSIONS
 from tests.docs.pages import ROOT, blocks_of, check_cassieq, pages
@@ -128,6 +131,20 @@ def test_every_test_that_a_promise_names_exists():
     assert len(named) == promises.count("](../tests/") > 40
     for path, name in named:
         assert name in _tests_in(ROOT / path), f"{path}: {name}"
+
+
+def test_the_bounds_of_lanes_are_those_of_the_code():
+    bounds = (
+        f"{MOST_PARKED:,} messages",
+        f"{MOST_PARKED_RANGES:,} ranges",
+        f"{MOST_PARKED_LANES} lanes",
+        f"{LEAST_AHEAD}",
+        f"{MOST_AHEAD:,}",
+    )
+    for page in ("docs/partitions.md", "docs/design.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert [each for each in bounds if each not in text] == [], page
+    assert f"{MOST_ROWS} rows at most" in (ROOT / "docs/design.md").read_text(encoding="utf-8")
 
 
 def test_every_promise_names_a_test():

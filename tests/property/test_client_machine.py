@@ -483,7 +483,7 @@ class ClientMachine(RuleBasedStateMachine):
     def _live(
         self, chosen: Sequence[Message], stale: Sequence[str], fault: Fault | None = None
     ) -> list[Message]:
-        """What of ``chosen`` was held still, given which of their receipts were stale.
+        """The messages of ``chosen`` that were held still, as their receipts were not stale.
 
         An ack by a state that was known, whose answer is lost, counts as applied if somebody else
         has settled the message since that state: nothing tells the two apart.

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import accumulate
 from weakref import WeakValueDictionary
 
 from cassieq_spark.arrow.receipts import Receipt
@@ -288,24 +287,22 @@ class _Rounds:
 
 def _hand_out(served: Sequence[_Receive], result: RoundResult) -> list[Message]:
     """Give each request its messages, in order; return those that no request took."""
-    takers = [each for each in served if not each.future.done()]
-    if result.queue.order is Order.STRICT:
-        takers = takers[:1]
     if result.queue.has_lanes:
-        shares = list(zip(served, result.shares, strict=False))
-    else:
-        ends = [0, *accumulate(each.most for each in takers)]
-        shares = [
-            (each, result.messages[end : end + each.most])
-            for each, end in zip(takers, ends, strict=False)
-        ]
-    left = {message.receipt: message for message in result.messages}
-    for each, messages in shares:
-        if messages and not each.future.done():
+        left: list[Message] = []
+        for each, messages in zip(served, result.shares, strict=False):
+            if each.future.done():
+                left += messages
+            elif messages:
+                each.future.set_result(Received(messages, result.queue))
+        return left
+    takers = [each for each in served if not each.future.done()]
+    at = 0
+    for each in takers[:1] if result.queue.order is Order.STRICT else takers:
+        if at < len(result.messages):
+            messages = result.messages[at : at + each.most]
             each.future.set_result(Received(messages, result.queue))
-            for message in messages:
-                del left[message.receipt]
-    return list(left.values())
+            at += each.most
+    return result.messages[at:]
 
 
 def _confirm(acks: Sequence[_Ack], result: RoundResult) -> None:

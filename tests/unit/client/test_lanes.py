@@ -9,9 +9,16 @@ from datetime import timedelta
 import pytest
 
 from cassieq_spark import Client, Message, NewMessage
+from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.backoff import Backoff
 from cassieq_spark.client import LeaseRequest
+from cassieq_spark.consumer.lane_reader import LaneReader
+from cassieq_spark.groups import singly
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.lanes import Window
+from cassieq_spark.groups.rounds import Leasing
 from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.model import Range
 from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.queues import read_queue
 from cassieq_spark.repair.scan import DriverScan
@@ -144,6 +151,71 @@ def test_threads_of_a_program_share_a_round_and_get_keys_of_their_own(scene: Sce
 
     keys = [{message.key for message in share} for share in shares if share]
     assert sum(map(len, keys)) == len(set().union(*keys))
+
+
+def test_the_threads_of_a_round_see_as_many_messages_as_all_of_them_want(scene: Scene):
+    scene.put(A)
+    asked: list[int | None] = []
+
+    def ahead(pointer: int, request: LeaseRequest) -> Window:
+        asked.append(request.max_messages)
+        return Window(pointer, [7])
+
+    wants = LeaseRequest(max_messages=30, strict_fifo=True, by_receipts=True, stop=1)
+    scene.group._carry_out_round([Leasing(wants, None, ahead) for _ in range(3)], Backoff())
+
+    assert asked == [90]
+
+
+def test_an_exchange_reads_the_lanes_of_messages_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    read: list[Range] = []
+    original = LaneReader._read
+    monkeypatch.setattr(
+        LaneReader, "_read", lambda it, which: read.append(which) or original(it, which)
+    )
+    exchange = scene.client.exchange("q", "g")
+    scene.put(*[key for key in KEYS[:8] for _ in range(4)])
+
+    for _ in range(4):
+        # As if a tenth of a second had passed.
+        exchange._queue = None
+        assert exchange.round([], LeaseRequest(max_messages=2)).messages
+
+    assert read == [Range(0, 32)]
+
+
+def test_a_receive_steps_over_so_many_messages_only(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(singly, "MOST_PARKED", 1_000)
+    scene.put(*[A] * 3_000, B)
+    scene.receive(1)
+    scene.store.reset()
+
+    assert scene.receive() == []
+    steps = scene.store.cas_count
+    assert steps < 10
+    assert scene.receive() == []
+    assert scene.store.cas_count == steps, "it looks no further"
+    assert scene.group.read().head.pointer <= 1_001
+
+
+def test_lanes_are_kept_while_the_schema_of_a_queue_changes():
+    scene = Scene(schema="n int")
+    newer = Client.from_store(scene.memory)
+    keys = [A, A, B]
+    scene.client.put_many("q", [NewMessage({"n": at}, key) for at, key in enumerate(keys)])
+    exchange = scene.client.exchange("q", "g")
+    (first,) = exchange.round([], LeaseRequest(max_messages=1)).messages
+    newer.alter_queue("q", schema="n int, more string")
+    newer.put_many("q", [NewMessage({"n": 9, "more": "x"}, key) for key in (A, C)])
+
+    others = exchange.round([], LeaseRequest(max_messages=10)).messages
+
+    assert at([first]) == [0]
+    assert [(each.monoton, each.value["n"]) for each in others] == [(2, 2), (4, 9)]
+    exchange.round([Receipt.parse(first.receipt)], LeaseRequest(max_messages=0))
+    assert at(exchange.round([], LeaseRequest(max_messages=10)).messages) == [1, 3]
 
 
 def test_messages_that_were_stepped_over_are_told_as_not_delivered_yet(scene: Scene):

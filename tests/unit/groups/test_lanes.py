@@ -115,6 +115,10 @@ def parked(number: int, text: str, lane: int) -> Slot:
     return Slot(number, ranges(text), uuid4(), LONG_AGO, 0, lanes=lanes)
 
 
+def parked_of_any(text: str) -> Slot:
+    return replace(parked(9, text, 0), lanes=None)
+
+
 def back(text: str, lanes: str | None = None, deliveries: int = 1) -> Waiting:
     row = Waiting(to_millis(BEFORE), ranges(text), deliveries, BEFORE, BEFORE)
     return replace(row, by_receipts=True, lanes=lanes)
@@ -351,6 +355,55 @@ def test_a_lease_takes_of_so_many_rows_only():
     request = LeaseRequest(max_messages=100, by_receipts=True, stop=80, max_deliveries=5)
 
     assert len(plan_lease(state, request).leased) == 64
+
+
+def test_a_lease_in_order_takes_of_so_many_rows_only():
+    rows = [
+        replace(back(f"{at}-{at + 1}"), first_at=BEFORE + timedelta(seconds=at))
+        for at in range(80)
+    ]
+    state = GroupState(Head(80, 0, 0), (), tuple(rows), NOW)
+    request = LeaseRequest(
+        max_messages=100, by_receipts=True, strict_fifo=True, stop=90, max_deliveries=5
+    )
+
+    lease = plan_lease(state, request)
+
+    assert [str(each.monotons) for each in lease.leased] == [f"{at}-{at + 1}" for at in range(64)]
+
+
+def test_what_cannot_be_read_is_of_any_lane():
+    scene = Scene(pointer=0)
+    scene.window, scene.stop = Window(0, [A, ANY_LANE, A, NO_LANE]), 4
+
+    lease = scene.lease(1, 10)
+
+    assert shares(lease) == ["0-1", "3-4"]
+    slots = [op for op in lease.ops if isinstance(op, Insert) and op.row[0] == "slot"]
+    texts = {str(op.values["ranges"]): op.values["lanes"] for op in slots}
+    # The text of what is parked says nothing of its lane, so it is still of any.
+    assert texts == {"1-2": "", "2-3": f"2-3|{A}", "0-1,3-4": f"0-1,3-4|{A},{NO_LANE}"}
+    assert shares(Scene(parked(0, "2-3", A), parked_of_any("1-2"), pointer=4).lease(9)) == ["1-2"]
+
+
+def test_no_more_messages_of_a_key_are_parked_than_the_state_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(singly, "MOST_PARKED", 6)
+    scene = Scene(held(0, "0-1", f"0-1|{A}"), pointer=1, fresh="aaaaaaaa", more=1)
+
+    first = scene.lease(10)
+    full = Scene(held(0, "0-1", f"0-1|{A}"), parked(1, "1-7", A), pointer=7, fresh="aa", more=1)
+
+    assert (first.pointer, parks(first)) == (5, {A: ranges("1-5")})
+    assert full.lease(10).ops == ()
+
+
+def test_more_of_a_lane_that_is_parked_is_no_lane_more(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(singly, "MOST_PARKED_LANES", 1)
+    scene = Scene(held(0, "0-1", f"0-1|{A}"), parked(1, "1-2", A), pointer=2, fresh="ab")
+
+    assert shares(scene.lease(10)) == ["3-4"]
 
 
 def test_a_lease_that_ran_out_is_not_put_together_with_others():
