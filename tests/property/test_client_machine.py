@@ -29,7 +29,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Slice, partition_of_group
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.changing_schema import ChangingSchema
-from tests.support.faults import FakeClock
+from tests.support.faults import Age, FakeClock
 from tests.support.gateway import RECEIPTS, InProcess
 from tests.support.inline_gateway import InlineGateway, Leaves, Request
 
@@ -76,15 +76,7 @@ def receipt_of_http(sent: str) -> str:
     return str(RECEIPTS.parse(sent, QUEUE))
 
 
-class Age:
-    """The clock by which an exchange knows how old its knowledge is: it stands still."""
-
-    seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
+#: The clock by which an exchange knows how old its knowledge is.
 AGE = Age()
 
 

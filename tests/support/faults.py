@@ -35,6 +35,20 @@ class FakeClock:
         self.now += by
 
 
+class Age:
+    """This process's monotonic clock: stands still, so that what is known stays known.
+
+    Attributes:
+        seconds: What it shows.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
 def make_block_id(begun_at: datetime) -> UUID:
     """A block id of its own, begun at this instant."""
     ticks = to_millis(begun_at) * 10_000 + _UUID_EPOCH_OFFSET

@@ -34,22 +34,12 @@ from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_request
-from tests.support.faults import FakeClock
+from tests.support.faults import Age, FakeClock
 
 HOUR = timedelta(hours=1)
 LEASE = timedelta(seconds=60)
 MOMENT = timedelta(milliseconds=1)
 NOTHING = LeaseRequest(max_messages=0)
-
-
-class Age:
-    """Our own clock: it stands still, so that what is known stays known until it is moved."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture

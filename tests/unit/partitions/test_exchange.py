@@ -13,6 +13,7 @@ import pytest
 from cassieq_spark import Client
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest, Message
+from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.client.exchange import Exchange, RoundResult
 from cassieq_spark.client.receiver import READ_AGAIN_AFTER
 from cassieq_spark.errors import NotAppliedError, NotFoundError
@@ -21,8 +22,10 @@ from cassieq_spark.groups.presence import Presence
 from cassieq_spark.groups.registration import delete_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import id_of
+from cassieq_spark.queues import CACHED_FOR
 from cassieq_spark.store.protocol import Op, Partition
 from tests.support.builders import make_request
+from tests.support.faults import Age
 from tests.support.partly_down import PartlyDownStore
 from tests.unit.partitions.scene import KEYS, PARTITIONS, PartitionedQueue, text
 
@@ -154,6 +157,13 @@ class Scene:
 @pytest.fixture
 def scene(queue: PartitionedQueue) -> Scene:
     return Scene(queue)
+
+
+@pytest.fixture
+def age(monkeypatch: pytest.MonkeyPatch) -> Age:
+    age = Age()
+    monkeypatch.setattr(exchange_module, "monotonic", age)
+    return age
 
 
 def ids(*partitions: int, call: str = "cas") -> set[tuple[str, str]]:
@@ -301,7 +311,7 @@ def test_a_purge_between_two_rounds_fails_no_round_and_loses_no_receipt(scene: S
     assert [each.partition for each in told.messages] == [2]
 
 
-def test_a_deletion_between_two_rounds_is_told(scene: Scene):
+def test_a_deletion_between_two_rounds_is_told(age: Age, scene: Scene):
     held = scene.lease(0, 1)
     scene.client.delete_queue("orders", force=True)
 
@@ -311,3 +321,12 @@ def test_a_deletion_between_two_rounds_is_told(scene: Scene):
     assert isinstance(told.error, NotFoundError)
     with pytest.raises(NotFoundError, match="no queue 'orders'"):
         scene.exchange.round([], ONE)
+
+
+def test_a_round_that_finds_the_queue_deleted_fails(age: Age, scene: Scene):
+    held = scene.lease(0, 1)
+    scene.client.delete_queue("orders", force=True)
+    age.seconds += CACHED_FOR.total_seconds()
+
+    with pytest.raises(NotFoundError, match="no queue 'orders'"):
+        scene.exchange.round([*held.values()], ONE)
