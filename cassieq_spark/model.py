@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NewType
+from itertools import accumulate
+from typing import NewType, Self
 from uuid import UUID
 
 from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT, MOST, abridged, shown
@@ -218,6 +220,47 @@ class Positions:
         return ", ".join(parts) or "none"
 
 
+class Position(int):
+    """Where a message is: a number, its monoton in its partition.
+
+    >>> at = Position(7, partition=3, version=1)
+    >>> at + 1, at.partition, at.version, at.is_repeat
+    (8, 3, 1, False)
+
+    Attributes:
+        partition: Which partition of the queue, from 0.
+        version: Which version of the queue; a purge begins the next one, with new monotons.
+        is_repeat: True if the message was not published now, as one with its unique id was there:
+            this is where that one is.
+    """
+
+    partition: int
+    version: int
+    is_repeat: bool
+
+    def __new__(
+        cls, monoton: int, *, partition: int = 0, version: int = 1, is_repeat: bool = False
+    ) -> Self:
+        """Make one of its parts."""
+        made = super().__new__(cls, monoton)
+        made.partition, made.version, made.is_repeat = partition, version, is_repeat
+        return made
+
+    def __getnewargs__(self) -> tuple[int]:
+        return (int(self),)
+
+
+class UniquePer(StrEnum):
+    """Within what a unique id is unique.
+
+    ``KEY``: among the messages of a key, and among those without a key.
+    ``QUEUE``: in the whole queue, which has one partition.
+    """
+
+    KEY = "key"
+    QUEUE = "queue"
+
+
 class Order(StrEnum):
     """In which order a queue offers its messages to a group.
 
@@ -256,12 +299,15 @@ class QueueDefinition(Displayed):
         lease: How long a lease lasts without a heartbeat.
         max_deliveries: Deliveries after which a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; None: they are dropped.
-        strict_fifo: Whether a group gets no message before all lower ones are settled.
+        order: In which order messages are offered.
         on_dead: What happens to the messages behind a dead one.
         expire_after: How long after it became visible a message expires that a group has not
             consumed; None: none does.
         keep_settled: How long after it became visible a message is kept that every group has
             settled, to be read again; None: it is not kept.
+        deduplicate: How long after a message was published another one with its unique id is not
+            published; None: messages have no unique ids.
+        unique_per: Within what a unique id is unique.
         schemas: The versions of its schema in Spark's DDL, the first one first; none: its messages
             are bytes.
         partitions: How many partitions it has, each with a ledger and group states of its own.
@@ -276,10 +322,12 @@ class QueueDefinition(Displayed):
     lease: timedelta = DEFAULT_LEASE
     max_deliveries: int = 0
     dead_letter_queue: str | None = None
-    strict_fifo: bool = False
+    order: Order = Order.NONE
     on_dead: OnDead = OnDead.CONTINUE
     expire_after: timedelta | None = None
     keep_settled: timedelta | None = None
+    deduplicate: timedelta | None = None
+    unique_per: UniquePer = UniquePer.KEY
     schemas: tuple[str, ...] = ()
     partitions: int = 1
     created_at: datetime | None = None
@@ -296,11 +344,9 @@ class QueueDefinition(Displayed):
         return self.order is Order.KEY
 
     @property
-    def order(self) -> Order:
-        """In which order messages are offered."""
-        if not self.strict_fifo:
-            return Order.NONE
-        return Order.STRICT if self.partitions == 1 else Order.KEY
+    def is_ordered(self) -> bool:
+        """True if a message may wait for earlier ones."""
+        return self.order is not Order.NONE
 
     @property
     def queue_id(self) -> QueueId:
@@ -328,11 +374,17 @@ class QueueDefinition(Displayed):
         return replace(self, partition=partition if self.partitions > 1 else None)
 
     def _view(self) -> ObjectView:
-        derived = {"strict_fifo": "order", "schemas": "schema"}
+        derived = {"schemas": "schema"}
         names = [derived.get(it.name, it.name) for it in fields(self) if it.name != "partition"]
         facts = {name: getattr(self, name) for name in names} | {"name": self.label}
         details = {name: facts.pop(name) for name in ("bucket_size", "chunk_size")}
-        usual = {"partitions": 1, "order": Order.NONE, "on_dead": OnDead.CONTINUE}
+        usual = {
+            "partitions": 1,
+            "order": Order.NONE,
+            "on_dead": OnDead.CONTINUE,
+        }
+        if self.deduplicate is None:
+            facts.pop("unique_per")
         return ObjectView("queues", "", facts, details, usual)
 
 
@@ -360,6 +412,44 @@ class BucketSlice:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """The messages of a block that were published, where repeated ones of it were left out.
+
+    >>> kept = Kept(Ranges.parse("1-3,6-8"), count=9)
+    >>> [kept.offset_of(number) for number in range(5)]
+    [1, 2, 6, 7, 8]
+    >>> [kept.before(offset) for offset in (0, 1, 3, 5, 7, 9)]
+    [0, 0, 2, 2, 3, 4]
+
+    Attributes:
+        offsets: Where in the block they are.
+        count: How many messages the block has, as it was written.
+    """
+
+    offsets: Ranges
+    count: int
+    # How many messages are kept before each part.
+    _numbers: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        numbers = accumulate(map(len, self.offsets.parts), initial=0)
+        object.__setattr__(self, "_numbers", tuple(numbers)[:-1])
+
+    def offset_of(self, number: int) -> int:
+        """Where the kept message of this number is, from 0; for their count, where they end."""
+        at = bisect_right(self._numbers, number) - 1
+        return self.offsets.parts[at].start + number - self._numbers[at]
+
+    def before(self, offset: int) -> int:
+        """How many kept messages are before this offset."""
+        at = bisect_right(self.offsets.parts, offset, key=lambda part: part.start) - 1
+        if at < 0:
+            return 0
+        part = self.offsets.parts[at]
+        return self._numbers[at] + min(offset - part.start, len(part))
+
+
+@dataclass(frozen=True, slots=True)
 class PendingBlock:
     """A block that a writer task has written, and that has no monotons yet.
 
@@ -369,12 +459,15 @@ class PendingBlock:
         size: Bytes that they take in the store.
         visible: When they are to be delivered: an instant, or a delay after publication; None: at
             once.
+        ids: The unique id of each message, in order, as `ledger.unique` has them; empty: none has
+            one.
     """
 
     block: UUID
     count: int
     size: int = 0
     visible: datetime | timedelta | None = None
+    ids: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,6 +496,7 @@ class LedgerBlock:
         visible_at: When its messages are delivered, at the earliest; None: once published.
         size: Bytes that they take in the store.
         there_by: It was published by then, even if the other clocks were wrong; None: not known.
+        kept: Which of its messages were published; None: all.
     """
 
     monotons: Range
@@ -411,6 +505,12 @@ class LedgerBlock:
     visible_at: datetime | None = None
     size: int = 0
     there_by: datetime | None = None
+    kept: Kept | None = None
+
+    @property
+    def count(self) -> int:
+        """How many messages it has in the store, with those that were left out."""
+        return len(self.monotons) if self.kept is None else self.kept.count
 
     @property
     def visible_since(self) -> datetime:
@@ -431,9 +531,30 @@ class LedgerBlock:
         return max(visible_since, begun_at)
 
     def offsets(self, monotons: Range) -> Range:
-        """The offsets within this block of the monotons that it shares with ``monotons``."""
+        """The offsets within this block of the monotons that it shares with ``monotons``.
+
+        Between the first and the last, messages may have been left out.
+        """
         shared = self.monotons & monotons
-        return Range(shared.start - self.monotons.start, shared.stop - self.monotons.start)
+        start, stop = shared.start - self.monotons.start, shared.stop - self.monotons.start
+        if self.kept is None or start == stop:
+            return Range(start, stop)
+        return Range(self.kept.offset_of(start), self.kept.offset_of(stop - 1) + 1)
+
+    def offset_of(self, monoton: int) -> int:
+        """Where the message of this monoton is; 0 for one before the block, the end for one after.
+
+        Messages that were left out before it are before that.
+        """
+        number = min(max(0, monoton - self.monotons.start), len(self.monotons))
+        return number if self.kept is None or not number else self.kept.offset_of(number)
+
+    def monotons_at(self, offsets: Range) -> Range:
+        """The monotons of its messages at these offsets."""
+        start, stop = offsets.start, offsets.stop
+        if self.kept is not None:
+            start, stop = self.kept.before(start), self.kept.before(stop)
+        return Range(self.monotons.start + start, self.monotons.start + stop)
 
 
 def validate_name(kind: str, name: str) -> str:

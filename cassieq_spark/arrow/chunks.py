@@ -39,6 +39,7 @@ class ColumnNames(NamedTuple):
     headers: str
     delay: str
     visible_at: str
+    unique_id: str
 
 
 class Form(ABC):
@@ -108,7 +109,7 @@ class Form(ABC):
 class PlainForm(Form):
     """Messages that are bytes: ``key``, ``value`` and ``headers``."""
 
-    names = ColumnNames("key", "headers", "delay", "visible_at")
+    names = ColumnNames("key", "headers", "delay", "visible_at", "unique_id")
 
     def assigned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See `Form.assigned`; it returns what it is given."""

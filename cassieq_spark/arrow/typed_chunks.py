@@ -26,7 +26,7 @@ from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.map_keys import with_last_keys
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
-NAMES = ColumnNames(KEY_COLUMN, HEADERS_COLUMN, "_delay", "_visible_at")
+NAMES = ColumnNames(KEY_COLUMN, HEADERS_COLUMN, "_delay", "_visible_at", "_unique_id")
 
 
 class TypedForm(Form):
@@ -197,6 +197,7 @@ _SPECIAL: dict[str, tuple[pa.DataType, str, Callable[[pa.DataType], bool]]] = {
         "a timestamp with a time zone",
         lambda given: pt.is_timestamp(given) and given.tz is not None,
     ),
+    NAMES.unique_id: (pa.binary(), "string or binary", _is_text),
 }
 
 

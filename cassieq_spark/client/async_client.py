@@ -231,7 +231,7 @@ class _Outcome(asyncio.Future[T]):
 class AsyncProducer(StaysHere, InThreads[Producer]):
     """`Producer` for asyncio; made by `AsyncClient.producer`, for ``async with``.
 
-    `put` returns the monoton of the message once the message is published: run many puts at a
+    `put` returns where the message is once the message is published: run many puts at a
     time, as tasks. A put that is cancelled before its batch has begun is left out. `try_put` takes
     no thread and never waits; it returns None if there is no room.
     """

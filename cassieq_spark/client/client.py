@@ -58,11 +58,13 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once, once_of_key
 from cassieq_spark.ledger.state import Stored
 from cassieq_spark.model import (
+    Position,
     Positions,
     QueueDefinition,
     Range,
     Ranges,
     SinkBatch,
+    parts_of_id,
     validate_name,
 )
 from cassieq_spark.parallel import in_parallel
@@ -70,6 +72,7 @@ from cassieq_spark.producer.group_commit import GroupCommit
 from cassieq_spark.producer.new_message import (
     CheckedMessage,
     Headers,
+    MessageParts,
     NewMessage,
     Value,
     batches_of,
@@ -90,6 +93,7 @@ from cassieq_spark.producer.producer import (
     DEFAULT_MAX_BYTES,
     Producer,
 )
+from cassieq_spark.producer.publisher import positions_in
 from cassieq_spark.queues import (
     ClockRepair,
     QueueNames,
@@ -179,6 +183,21 @@ class Client:
         self._known: KnownGroups = set()
         self._presences = Presences(store)
 
+    @overload
+    def put(
+        self, queue: str, value: Value | NewMessage, **parts: Unpack[MessageParts]
+    ) -> Position: ...
+
+    @overload
+    def put(
+        self,
+        queue: str,
+        value: Value | NewMessage,
+        *,
+        idempotency_key: str | None,
+        **parts: Unpack[MessageParts],
+    ) -> Position | None: ...
+
     def put(  # noqa: PLR0913 (each is a property of the message, by name)
         self,
         queue: str,
@@ -188,7 +207,9 @@ class Client:
         headers: Headers | None = None,
         delay: timedelta | None = None,
         visible_at: datetime | None = None,
-    ) -> int:
+        unique_id: bytes | str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Position | None:
         """Put one message. An LWT, a write, a few reads; for many messages, use `producer`.
 
         Threads of this process that put at the same moment share the LWT.
@@ -202,27 +223,58 @@ class Client:
             headers: Names with values.
             delay: How long after it is published the message is delivered, at the earliest.
             visible_at: The message is delivered at this instant, at the earliest; aware.
+            unique_id: If a message of this id and key was published within the time that the queue
+                says (setting ``deduplicate``), this one counts as the same, and is not published.
+            idempotency_key: Calls with the same key publish once; the queue remembers the key for
+                a day. The message then has an LWT of its own.
 
         Returns:
-            The monoton of the message in its partition, once the message is visible.
+            Where the message is, once it is visible: a number, its monoton in its partition. If a
+            message of its unique id was there, where that one is. With an idempotency key, None if
+            it was put before.
 
         Raises:
             MessageError: The queue does not take such a message.
-            OptionError: The delay is out of range, or contradicts the instant; or a key, headers
-                or a time are given beside a `NewMessage`.
+            OptionError: The delay is out of range, or contradicts the instant; or a key, headers,
+                a time or a unique id are given beside a `NewMessage`; or there is a unique id, and
+                the queue does not deduplicate.
+            BatchChangedError: The idempotency key was used for another message.
             QueueStateError: There is no such queue.
             OutcomeUnknownError: The answer was lost, and no read can tell the outcome any more.
             StoreError: Cassandra failed. If the error is retryable, the message is not visible and
                 never will be.
         """
-        new = message_given(value, key, headers, delay, visible_at)
+        new = message_given(
+            value,
+            key=key,
+            headers=headers,
+            delay=delay,
+            visible_at=visible_at,
+            unique_id=unique_id,
+        )
+        batch = _batch_named(None, None, idempotency_key)
         with self._calls:
             definition = read_queue(self._store, queue)
             checked = check_message(new, definition)
+            if batch is not None:
+                return self._put_named(definition, checked, batch)
             (outcome,) = put_messages(self._store, definition, [checked], self._commits.publish)
         if isinstance(outcome, CassieqError):
             raise outcome
         return outcome
+
+    def _put_named(
+        self, queue: QueueDefinition, message: CheckedMessage, batch: SinkBatch | Once
+    ) -> Position | None:
+        rows = batches_of([message], queue)
+        written = write_messages(self._store, queue, rows, batch, visible=message.visible)
+        published = publish_all(self._store, written, publish=self._commits.publish)
+        ((queue_id, outcome),) = published.items()
+        if outcome.monotons is None:
+            return None
+        partition = parts_of_id(queue_id)[2] or 0
+        (position,) = positions_in(queue.of_partition(partition), outcome, 1)
+        return position
 
     @overload
     def put_many(
@@ -273,7 +325,7 @@ class Client:
             messages: Values, or messages with more than that. If the queue has a schema, also
                 an Arrow table, or what hands itself over as one: a DataFrame of pandas, polars or
                 DuckDB, or a reader of batches, which are read as they come. It may have the
-                columns ``_key``, ``_headers``, and ``_delay`` or ``_visible_at``.
+                columns ``_key``, ``_headers``, ``_unique_id``, and ``_delay`` or ``_visible_at``.
             delay: How long after they are published they are delivered, at the earliest; if no
                 column says it.
             visible_at: When they are delivered, at the earliest; aware; if no column says it.
@@ -284,7 +336,8 @@ class Client:
                 read for each partition that gets no message.
 
         Returns:
-            Their monotons, in order; empty if there were no messages. With several partitions,
+            The monotons of those that were published now, in order; empty if there were none. A
+            message whose unique id was there is not among them. With several partitions,
             those of each. With ``txn_app_id`` or a key, None if the call was published before, so
             that nothing was written.
 
@@ -1032,7 +1085,7 @@ class Client:
 
     def _put(
         self, queue: QueueDefinition, messages: Sequence[CheckedMessage]
-    ) -> list[int | CassieqError]:
+    ) -> list[Position | CassieqError]:
         with self._calls:
             return put_messages(self._store, queue, messages, self._commits.publish)
 

@@ -374,7 +374,7 @@ def _rest_of(queue: QueueDefinition, request: LeaseRequest, told: RoundResult) -
         return request
     if not queue.has_lanes:
         # A limit of bytes is that of one lease; in strict order one receiver gets all.
-        is_over = request.max_bytes is not None or queue.strict_fifo
+        is_over = request.max_bytes is not None or queue.is_ordered
         return replace(request, max_messages=0 if is_over else left)
     spent = sum(message.size for message in told.messages)
     stored, decoded = request.max_bytes, request.max_decoded_bytes

@@ -402,7 +402,7 @@ class Consumer:
             token=uuid4(),
             lease=lease,
             max_deliveries=queue.max_deliveries,
-            strict_fifo=queue.strict_fifo,
+            strict_fifo=queue.is_ordered,
         )
 
 

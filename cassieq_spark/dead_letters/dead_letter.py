@@ -198,12 +198,12 @@ class _Copies:
         )
         for piece, messages in read_pieces(decoder, pieces):
             for offsets, found in messages:
-                first = piece.part(offsets).first_monoton
-                if isinstance(found, Damage):
-                    yield self._unreadable(piece, first, len(offsets), found)
-                else:
-                    yield self._copy(piece, first, found)
-                self.copied += len(offsets)
+                monotons = piece.monotons_at(offsets)
+                if monotons and isinstance(found, Damage):
+                    yield self._unreadable(piece, monotons.start, len(monotons), found)
+                elif monotons and isinstance(found, pa.RecordBatch):
+                    yield self._copy(piece, monotons.start, found)
+                self.copied += len(monotons)
 
     def _copy(self, piece: Piece, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = form_of(self.queue).names

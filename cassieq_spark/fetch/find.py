@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from uuid import UUID
@@ -11,7 +11,7 @@ from uuid import UUID
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import check_tiling
-from cassieq_spark.model import BucketSlice, LedgerBlock, QueueDefinition, Range, Ranges
+from cassieq_spark.model import BucketSlice, Kept, LedgerBlock, QueueDefinition, Range, Ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,11 @@ class Piece:
 
     Attributes:
         block: The id of the block.
-        offsets: Where in the block.
+        offsets: Where in the block, from the first to the last.
         first_monoton: The monoton of the first message.
         published_at: When the block was published.
         deliveries: How often they were handed out, this time included; None when browsing.
+        kept: Which messages of the block were published; None: all.
     """
 
     block: UUID
@@ -31,11 +32,19 @@ class Piece:
     first_monoton: int
     published_at: datetime
     deliveries: int | None
+    kept: Kept | None = None
 
     def part(self, offsets: Range) -> Piece:
         """The messages of this piece at those offsets of the block."""
-        first = self.first_monoton + offsets.start - self.offsets.start
-        return Piece(self.block, offsets, first, self.published_at, self.deliveries)
+        return replace(self, offsets=offsets, first_monoton=self.monotons_at(offsets).start)
+
+    def monotons_at(self, offsets: Range) -> Range:
+        """The monotons of the messages at those offsets of the block."""
+        before, begin, end = self.offsets.start, offsets.start, offsets.stop
+        if self.kept is not None:
+            before, begin, end = (self.kept.before(each) for each in (before, begin, end))
+        first = self.first_monoton - before
+        return Range(first + begin, first + end)
 
 
 def pieces_of(
@@ -51,8 +60,9 @@ def pieces_of(
             offsets = block.offsets(part)
             if not offsets:
                 break
-            first = block.monotons.start + offsets.start
-            pieces.append(Piece(block.block, offsets, first, block.published_at, deliveries))
+            first = block.monotons_at(offsets).start
+            piece = Piece(block.block, offsets, first, block.published_at, deliveries, block.kept)
+            pieces.append(piece)
     return pieces
 
 

@@ -14,7 +14,7 @@ from cassieq_spark.arrow.rows import Rows, rows_of
 from cassieq_spark.arrow.typed_framing import EXTRA
 from cassieq_spark.errors import LeaseLostError, MessageError, SchemaChangedError, UnreadableError
 from cassieq_spark.fetch.find import Piece, bucket_slices
-from cassieq_spark.model import BucketSlice, Chunk, QueueDefinition, Range, Ranges
+from cassieq_spark.model import BucketSlice, Chunk, Kept, QueueDefinition, Range, Ranges
 from cassieq_spark.queues import read_record
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.evolution import present, without_place
@@ -206,7 +206,8 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
     return _joined(batches)
 
 
-#: Offsets in the block, one run after the other without a gap, and the messages there.
+#: Offsets in the block, one run after the other without a gap, and the messages there that were
+#: published.
 Found = Iterator[tuple[Range, pa.RecordBatch | Damage]]
 
 
@@ -234,13 +235,34 @@ def read_pieces(decoder: Decoder, pieces: Sequence[Piece]) -> Iterator[tuple[Pie
     number, of_piece = next(by_piece, _NO_PIECE)
     for at, piece in enumerate(pieces):
         if number == at:
-            yield piece, _decoded(decoder, piece, of_piece)
+            yield piece, _published(piece, _decoded(decoder, piece, of_piece))
             number, of_piece = next(by_piece, _NO_PIECE)
         else:
             yield piece, iter(())
 
 
 _NO_PIECE: tuple[int, Iterator[tuple[BucketSlice, Chunk]]] = (-1, iter(()))
+
+
+def _published(piece: Piece, messages: Found) -> Found:
+    """Leave out what is in the block and was not published."""
+    if piece.kept is None:
+        return messages
+    return _without_repeats(piece.kept, messages)
+
+
+def _without_repeats(kept: Kept, messages: Found) -> Found:
+    for offsets, found in messages:
+        if isinstance(found, Damage):
+            yield offsets, found
+            continue
+        parts = (kept.offsets & Ranges.of(offsets)).parts
+        runs = [found.slice(part.start - offsets.start, len(part)) for part in parts]
+        if not found.num_columns:
+            # Joined, batches without columns would lose their rows.
+            runs = [found.slice(0, sum(map(len, parts)))]
+        # Empty where none was published: the next offsets follow.
+        yield offsets, pa.concat_batches(runs) if runs else found.slice(0, 0)
 
 
 def _decoded(
@@ -299,11 +321,12 @@ def _rows_of_piece(
     rows: Rows,
     on_unreadable: OnUnreadable | None,
 ) -> Iterator[pa.RecordBatch]:
-    at, first = piece.offsets.start, piece.first_monoton - piece.offsets.start
+    at = piece.offsets.start
     for offsets, found in messages:
-        at = offsets.stop
+        at, monotons = offsets.stop, piece.monotons_at(offsets)
         if isinstance(found, Damage):
-            monotons = Range(first + offsets.start, first + offsets.stop)
+            if not monotons:
+                continue
             if on_unreadable is None:
                 raise UnreadableError(
                     f"queue {queue.queue_id}: messages {monotons} are {found.reason} (block "
@@ -312,9 +335,11 @@ def _rows_of_piece(
                 )
             on_unreadable(monotons, found.reason)
             continue
+        if not found.num_rows:
+            continue
         yield rows.of(
             found,
-            first_monoton=first + offsets.start,
+            first_monoton=monotons.start,
             published_at=piece.published_at,
             delivery_count=piece.deliveries,
         )
@@ -324,8 +349,9 @@ def _rows_of_piece(
             if piece.deliveries is None
             else "the lease of this batch ran out, other readers finished it"
         )
+        first = piece.monotons_at(Range(at, at)).start
         raise LeaseLostError(
-            f"queue {queue.queue_id}: message {first + at} is not in the store (block "
+            f"queue {queue.queue_id}: message {first} is not in the store (block "
             f"{piece.block}, offset {at}): either {why} and the repair deleted it, or data was "
             "lost; the repair's audit tells which"
         )

@@ -392,7 +392,7 @@ def waiting_values(waiting: Waiting) -> Written:
     return {"ranges": str(waiting.monotons)} | handed_out_before(waiting) | rest
 
 
-def token_in(values: Values) -> Value | ServerNow:
+def token_in(values: Values) -> Value | bytes | ServerNow:
     """The token under which these columns put a slot; None if it stays under its own."""
     return values.get("lease")
 

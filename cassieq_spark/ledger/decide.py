@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from cassieq_spark.ledger.identity import Standing, standing_of
 from cassieq_spark.ledger.state import (
@@ -21,17 +22,41 @@ from cassieq_spark.ledger.state import (
     keep_group,
     seek_pin_key,
     seek_pin_values,
+    unique_key,
+    unique_values,
 )
+from cassieq_spark.ledger.unique import Part, Sifted, sift
 from cassieq_spark.model import PendingBlock, Range, SinkBatch, block_time
-from cassieq_spark.store.protocol import CLOCKS_APART, Delete, Insert, Op
+from cassieq_spark.store.protocol import CLOCKS_APART, Delete, DeleteBelow, Insert, Op
+
+
+class UniqueIds(Protocol):
+    """The unique ids that are known of a ledger; see `window.UniqueIds`."""
+
+    def find(self, digest: bytes) -> int | None:
+        """The monoton of the message that has this id; None if there is none."""
+
+    def forget_below(self) -> int | None:
+        """The position below which rows are to be deleted; None: not yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A decision to publish: operations that make blocks visible, and their monotons."""
+    """A decision to publish.
+
+    Attributes:
+        monotons: The monotons of the messages that are published.
+        ops: Operations that make them visible.
+        sifted: The messages, without those that were published already.
+        ids_before: The position of the last row of unique ids before.
+        has_deleted: Whether rows of unique ids are deleted that are over.
+    """
 
     monotons: Range
     ops: tuple[Op, ...]
+    sifted: Sifted
+    ids_before: int | None = None
+    has_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +85,14 @@ class FromTheFuture:
     now: datetime
 
 
-def decide_publish(
+def decide_publish(  # noqa: PLR0913 (what a publish depends on, by name)
     head: LedgerHead,
     pending: Sequence[PendingBlock],
     *,
     batch: SinkBatch | None,
     last: SinkBatch | None,
     now: datetime,
+    ids: UniqueIds | None = None,
 ) -> Publication | AlreadyPublished | Fenced | FromTheFuture:
     """Decide how to give all blocks their monotons at once.
 
@@ -76,6 +102,7 @@ def decide_publish(
         batch: Sink and batch id; None for a write without.
         last: The batch in the sink's row; None if there is no such row.
         now: When the head was read, by the server's clock; see `Rows.sure_now`.
+        ids: The unique ids that are known up to ``head``; None: no message has one.
     """
     if batch and last and standing_of(batch, last) is not Standing.NEW:
         return AlreadyPublished(last)
@@ -87,13 +114,33 @@ def decide_publish(
     until = head.unfenced_until or head.fence
     if ahead := [at for at in begun if now + CLOCKS_APART < at <= until]:
         return FromTheFuture(max(ahead), now)
-    blocks = _block_rows(head, pending)
-    size = head.size + sum(each.size for each in pending)
-    stop = head.next + sum(each.count for each in pending)
-    delayed = any(each.visible is not None for each in pending)
-    advance = advance_next(head, stop, size=size, delayed=delayed, oldest=oldest)
+    sifted = sift(pending, head.next, (lambda _: None) if ids is None else ids.find)
+    parts = sifted.parts
+    size = head.size + sum(each.block.size for each in parts)
+    stop = head.next + sifted.count
+    below = None if ids is None else ids.forget_below()
+    advance = advance_next(
+        head,
+        stop,
+        size=size,
+        delayed=any(each.block.visible is not None for each in parts),
+        oldest=oldest,
+        has_ids=bool(sifted.ids),
+        ids_from=below,
+    )
     claim = [] if batch is None else [claim_batch(batch, last)]
-    return Publication(Range(head.next, stop), (advance, *claim, *blocks))
+    rows = _block_rows(head, parts)
+    if sifted.ids:
+        rows.append(Insert(unique_key(head.next), unique_values(sifted.ids, head.last_ids)))
+    if below is not None:
+        rows.append(DeleteBelow("unique", below))
+    return Publication(
+        Range(head.next, stop),
+        (advance, *claim, *rows),
+        sifted,
+        head.last_ids,
+        has_deleted=below is not None,
+    )
 
 
 def register_group(head: LedgerHead, group: str, starts_at: int) -> tuple[Op, ...]:
@@ -119,11 +166,12 @@ def place_seek_pin(head: LedgerHead, group: Group, position: int) -> tuple[Op, .
     return (keep_group(group), pin, advance_groups_version(head))
 
 
-def _block_rows(head: LedgerHead, pending: Sequence[PendingBlock]) -> list[Op]:
+def _block_rows(head: LedgerHead, parts: Sequence[Part]) -> list[Op]:
     rows: list[Op] = []
     first, size = head.next, head.size
-    for block in pending:
-        stop = first + block.count
-        rows.append(Insert(block_key(first), block_values(block, stop, size)))
-        first, size = stop, size + block.size
+    for part in parts:
+        stop = first + part.count
+        values = block_values(part.block, stop, size, part.kept)
+        rows.append(Insert(block_key(first), values))
+        first, size = stop, size + part.block.size
     return rows

@@ -312,7 +312,7 @@ class Ledger:
             end: Its ``next``, which ``finalised`` has reached.
         """
         trimmed = advance_trimmed(end, finalised=end)
-        kinds = ("block", "sink", "once", "group", "seek_pin")
+        kinds = ("block", "sink", "once", "group", "seek_pin", "unique")
         return self.cas([trimmed, *(DeleteBelow(kind, NO_END) for kind in kinds)])
 
     def _locate(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import NoReturn
 
+from cassieq_spark.arguments import FIRST_INSTANT
 from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import (
     BatchChangedError,
     BatchOrderError,
     ContentionError,
+    InvariantError,
     NotAppliedError,
     OutcomeUnknownError,
     StoreError,
@@ -27,7 +30,15 @@ from cassieq_spark.ledger.decide import (
 from cassieq_spark.ledger.identity import PlanIdentity, Standing, fingerprints_differ, standing_of
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once, TooLate, Used, claim, once_key, used_of
-from cassieq_spark.ledger.state import LedgerStatus, check_open, sink_batch_of, sink_key
+from cassieq_spark.ledger.state import (
+    LedgerStatus,
+    UniqueRow,
+    check_open,
+    sink_batch_of,
+    sink_key,
+)
+from cassieq_spark.ledger.unique import ID_BYTES, MOST_IDS
+from cassieq_spark.ledger.window import Window
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch, name_of
 from cassieq_spark.store.protocol import MOST_OPS
 
@@ -37,8 +48,9 @@ logger = logging.getLogger(__name__)
 ALREADY_PUBLISHED = "publish.already"
 #: A batch was published before with other content, and is skipped all the same.
 CHANGED = "publish.changed"
-#: Most blocks of one publish: each is an operation, and so are the head and the sink.
-MOST_BLOCKS = MOST_OPS - 2
+#: Most blocks of one publish: each is an operation, and so are the head, the sink, and the unique
+#: ids, that is, their row and the deletion of earlier ones.
+MOST_BLOCKS = MOST_OPS - 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +58,49 @@ class Published:
     """A write that is visible.
 
     Attributes:
-        monotons: The monotons of its messages; None if the batch was published before, so that
-            this attempt published nothing.
+        monotons: The monotons of the messages that this attempt has published; None if the batch
+            was published before.
+        repeats: Of the messages that are left out as repeated ones, by their number in the write:
+            the monoton of the message that has their unique id.
     """
 
     monotons: Range | None
+    repeats: Mapping[int, int] = field(default_factory=dict)
+
+    def positions(self, count: int) -> list[int]:
+        """The monoton of each message of the write, which has so many.
+
+        >>> Published(Range(4, 6), {1: 2}).positions(3)
+        [4, 2, 5]
+        """
+        fresh = iter(range(*self._bounds))
+        return [
+            self.repeats[number] if number in self.repeats else next(fresh)
+            for number in range(count)
+        ]
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        return (0, 0) if self.monotons is None else (self.monotons.start, self.monotons.stop)
 
 
-def publish(
+def publish(  # noqa: PLR0913 (what to publish, and how, by name)
     ledger: Ledger,
     pending: Sequence[PendingBlock],
     *,
     batch: SinkBatch | Once | None = None,
     fail_on_changed: bool = True,
     backoff: Backoff | None = None,
+    window: Window | None = None,
 ) -> Published:
     """Give all blocks their monotons at once, which makes their messages visible.
 
     One LWT and one read if nobody else publishes at that moment. An unknown outcome is
     resolved by a serial read (I1, I4).
+
+    A message is left out if one with its unique id was published within the window, or comes
+    before it. It takes no LWT more, and no read if this process has published the others (I12).
+    If all messages are left out, and the batch has no name, there is no LWT.
 
     Args:
         pending: Blocks that are completely written, in the order that their messages are to have.
@@ -73,20 +109,23 @@ def publish(
         fail_on_changed: Whether to raise, rather than log, if the sink has published a batch of
             this number with another fingerprint.
         backoff: Paces the attempts, and is told of lost races.
+        window: The unique ids that were published before; needed if a message has one.
 
     Raises:
         BatchChangedError: Other messages were published under this number, or this name.
         BatchOrderError: The sink has published a later batch.
         ContentionError: Other publishers won again and again.
         NotAppliedError: The blocks may be deleted already, as the fence has passed them or their
-            writer's clock is ahead; or the write took half as long as its name is remembered.
-            Write them again.
+            writer's clock is ahead; or the write took half as long as its name is remembered;
+            or there are too many unique ids within the window. Write them again.
         QueueStateError: There is no such queue, or it was purged or deleted; nothing was applied.
         OutcomeUnknownError: The answer was lost, and no row tells; for example, as the queue was
             purged or deleted meanwhile.
         TooLargeError: There are more than `MOST_BLOCKS` blocks; nothing was applied.
     """
     pending = [each for each in pending if each.count]
+    if window is None and any(each.ids for each in pending):
+        raise InvariantError(f"queue {ledger.queue_id}: unique ids are published without a window")
     if len(pending) > MOST_BLOCKS:
         raise TooLargeError(
             f"queue {ledger.queue_id}: the write has {len(pending)} blocks, and {MOST_BLOCKS} is "
@@ -96,7 +135,8 @@ def publish(
         )
     if not pending:
         return Published(Range(0, 0))
-    return _Publishing(ledger, pending, batch, fail_on_changed, backoff or Backoff()).run()
+    paces = backoff or Backoff()
+    return _Publishing(ledger, pending, batch, fail_on_changed, paces, window).run()
 
 
 _Decision = Publication | AlreadyPublished | Fenced | FromTheFuture | Used | TooLate
@@ -111,7 +151,10 @@ class _Publishing:
     batch: SinkBatch | Once | None
     fail_on_changed: bool
     backoff: Backoff
-    doubtful: list[Range] = field(default_factory=list)
+    window: Window | None = None
+    doubtful: list[Publication] = field(default_factory=list)
+    # When the head was read that the last decision is of, by its server; and by our own clock.
+    _began: tuple[datetime, float] = (FIRST_INSTANT, 0.0)
 
     def run(self) -> Published:
         try:
@@ -121,7 +164,8 @@ class _Publishing:
             if not self.doubtful or self.batch or isinstance(error, OutcomeUnknownError):
                 raise
             raise OutcomeUnknownError(
-                f"queue {self.ledger.queue_id}: the answer to a publish at {self.doubtful[0]} "
+                f"queue {self.ledger.queue_id}: the answer to a publish at "
+                f"{self.doubtful[0].monotons} "
                 f"was lost, so it may be visible, now or later; then: {error}"
             ) from error
 
@@ -163,8 +207,8 @@ class _Publishing:
                         "blocks of the write may have been deleted before: correct the clock "
                         "of the writer, and write again"
                     )
-                case Publication(monotons=monotons) if self._apply(decision):
-                    return Published(monotons)
+                case Publication(monotons=monotons, sifted=sifted) if self._apply(decision):
+                    return Published(monotons, sifted.repeats)
         raise ContentionError(
             f"queue {queue_id}: lost the race to publish again and again; too many small "
             "publishes at once? gather them into larger ones"
@@ -175,7 +219,7 @@ class _Publishing:
         # I1: an earlier attempt that is applied after this read moves `next`.
         decision = self._decide()
         if (found := self._find_doubtful()) is not None:
-            return Published(found)
+            return Published(found.monotons, found.sifted.repeats)
         # Serial reads take long, and others publish meanwhile. Nothing of ours may be applied any
         # more, so a later decision is as good.
         return decision if self.doubtful else self._decide()
@@ -187,36 +231,78 @@ class _Publishing:
         elif batch is not None:
             key = once_key(batch.name)
         # I4: at one moment, so a publish after this read moves `next`, and refuses ours.
+        begun = 0.0 if self.window is None else self.window.ids.clock()
         head, row, now, sure_now = self.ledger.read_head_with(key)
+        ids = None
+        if self.window is not None:
+            ids = self.window.ids
+            ids.catch_up(self.ledger, head, sure_now, self.window.lasts)
+            self._began = (sure_now, begun)
         if not isinstance(batch, Once):
             last = None if row is None else sink_batch_of(row)
-            return decide_publish(head, self.pending, batch=batch, last=last, now=sure_now)
+            return decide_publish(
+                head, self.pending, batch=batch, last=last, now=sure_now, ids=ids
+            )
         if row is not None:
             return used_of(row)
-        decision = decide_publish(head, self.pending, batch=None, last=None, now=sure_now)
+        decision = decide_publish(head, self.pending, batch=None, last=None, now=sure_now, ids=ids)
         if not isinstance(decision, Publication):
             return decision
         return claim(decision, batch, self.pending, now, head.fence)
 
     def _apply(self, decision: Publication) -> bool:
+        if not decision.monotons and self.batch is None:
+            return True  # All of it is there already.
+        self._check_room(decision)
         try:
-            return self.ledger.cas(decision.ops)
+            is_applied = self.ledger.cas(decision.ops)
         except OutcomeUnknownError:
-            self.doubtful.append(decision.monotons)
+            self.doubtful.append(decision)
             return False
+        if is_applied:
+            self._remember(decision)
+        return is_applied
 
-    def _find_doubtful(self) -> Range | None:
+    def _check_room(self, decision: Publication) -> None:
+        """Refuse more unique ids than publishers can have in their memory."""
+        count = len(decision.sifted.ids) // ID_BYTES
+        if self.window is None or len(self.window.ids) + count <= MOST_IDS:
+            return
+        raise NotAppliedError(
+            f"queue {self.ledger.queue_id}: {len(self.window.ids):,} unique ids were published "
+            f"within the last {self.window.lasts}, and {count:,} more are over the limit of "
+            f"{MOST_IDS:,}; nothing was published now. Wait, write smaller batches, shorten the "
+            f"time: cassieq queue alter {name_of(self.ledger.queue_id)} --deduplicate, or make a "
+            "queue with more partitions, each of which has this limit"
+        )
+
+    def _remember(self, decision: Publication) -> None:
+        if self.window is None:
+            return
+        read_at, begun = self._began
+        taken = timedelta(seconds=self.window.ids.clock() - begun)
+        row = UniqueRow(
+            decision.monotons.start,
+            decision.sifted.ids,
+            # Not earlier than by the coordinator's clock, by which others forget it.
+            read_at + taken,
+            decision.ids_before,
+        )
+        self.window.ids.add(row if row.ids else None, has_deleted=decision.has_deleted)
+
+    def _find_doubtful(self) -> Publication | None:
         """Find an attempt that was applied although its answer was lost; by serial reads.
 
         An attempt is not doubtful any more once another publisher has its monotons: it is refused
         whenever it comes, as `next` has passed them.
         """
-        for monotons in tuple(self.doubtful):
+        for attempt in tuple(self.doubtful):
+            monotons, parts = attempt.monotons, attempt.sifted.parts
             block = self.ledger.read_block_at(monotons.start, serial=True)
-            if block is not None and block.block == self.pending[0].block:
-                return monotons
+            if block is not None and parts and block.block == parts[0].block.block:
+                return attempt
             if block is not None:
-                self.doubtful.remove(monotons)
+                self.doubtful.remove(attempt)
                 continue
             head = self.ledger.read_head(serial=True)
             # A name tells instead, unless the queue was purged or deleted with it.

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from cassieq_spark.errors import NEW_CHECKPOINT, InvariantError, QueueStateError
-from cassieq_spark.model import LedgerBlock, PendingBlock, QueueId, Range, SinkBatch, validate_name
+from cassieq_spark.model import (
+    Kept,
+    LedgerBlock,
+    PendingBlock,
+    QueueId,
+    Range,
+    Ranges,
+    SinkBatch,
+    validate_name,
+)
 from cassieq_spark.store.decoded import decoded, demand, demand_counts
 from cassieq_spark.store.protocol import (
     Insert,
@@ -61,6 +71,8 @@ class LedgerHead:
             have been deleted before. None: no fence was lowered.
         size: Bytes of all blocks that were ever published, as stored, those of earlier releases
             left out.
+        last_ids: The position of the last row of unique ids; None: there was none.
+        ids_from: Rows of unique ids below are deleted; reads of them begin here.
     """
 
     next: int
@@ -74,6 +86,8 @@ class LedgerHead:
     trimmed: int = 0
     unfenced_until: datetime | None = None
     size: int = 0
+    last_ids: int | None = None
+    ids_from: int = 0
 
     @property
     def is_closed(self) -> bool:
@@ -85,6 +99,22 @@ class LedgerHead:
         if self.paused:
             return 0
         return self.next if stop is None else min(self.next, stop)
+
+
+class UniqueRow(NamedTuple):
+    """The unique ids of a publish.
+
+    Attributes:
+        position: The monoton of its first message.
+        ids: A digest for each of its messages, as `ledger.unique` has them.
+        published_at: When it was published, by the coordinator's clock.
+        before: The position of the row before this one; None: there was none.
+    """
+
+    position: int
+    ids: bytes
+    published_at: datetime
+    before: int | None
 
 
 class Stored(NamedTuple):
@@ -149,6 +179,11 @@ def block_key(first_monoton: int) -> RowKey:
     return ("block", first_monoton, "")
 
 
+def unique_key(first_monoton: int) -> RowKey:
+    """The row of the unique ids of a publish."""
+    return ("unique", first_monoton, "")
+
+
 @decoded
 def head_of(row: Row) -> LedgerHead:
     """Decode a head row; if an earlier release wrote it, it is open, without delays."""
@@ -176,6 +211,8 @@ def head_of(row: Row) -> LedgerHead:
         values["trimmed"] or 0,
         values["unfenced_until"],
         values["size"] or 0,
+        values["last_ids"],
+        values["ids_from"] or 0,
     )
 
 
@@ -195,14 +232,34 @@ def create_head(status: LedgerStatus, *, paused: bool) -> Op:
     return Insert(HEAD, head, if_absent=True)
 
 
-def advance_next(head: LedgerHead, stop: int, *, size: int, delayed: bool, oldest: datetime) -> Op:
+def advance_next(  # noqa: PLR0913 (what a publish changes, by name)
+    head: LedgerHead,
+    stop: int,
+    *,
+    size: int,
+    delayed: bool,
+    oldest: datetime,
+    has_ids: bool = False,
+    ids_from: int | None = None,
+) -> Op:
     """Move ``next``, if nobody else did, no fence reached ``oldest``, and none was lowered.
 
-    ``size`` is that of all messages up to there.
+    Args:
+        head: The head as read.
+        stop: The new ``next``.
+        size: Bytes of all messages up to there.
+        delayed: Whether a message is delayed.
+        oldest: When the oldest block was begun.
+        has_ids: Whether there is a row of unique ids.
+        ids_from: Rows of unique ids below are deleted; None: no further ones.
     """
     values: dict[str, int] = {"next": stop, "size": size}
     if delayed:
         values["delayed_stop"] = stop
+    if has_ids:
+        values["last_ids"] = head.next
+    if ids_from is not None:
+        values["ids_from"] = ids_from
     unchanged = (
         When("next", "=", head.next),
         When("fence", "<", oldest),
@@ -352,14 +409,44 @@ def seek_pin_values(position: int) -> Values:
 def block_of(row: Row) -> LedgerBlock:
     """Decode a block row; if an earlier release wrote it, the size is 0."""
     values: Any = row
-    demand(row, "block", "published_at")
+    monotons, block, kept = Range(values["position"], values["stop"]), values["block"], None
+    if block is None and values["kept"] is not None:
+        block, kept = _parse_kept(values["kept"])
+        if kept.offsets.count != len(monotons):
+            raise ValueError(f"{kept.offsets.count} messages are kept of {monotons}")
+    demand({"block": block, "published_at": values["published_at"]}, "block", "published_at")
     return LedgerBlock(
-        Range(values["position"], values["stop"]),
-        values["block"],
+        monotons,
+        block,
         values["published_at"],
         values["visible_at"],
         values["size"] or 0,
+        kept=kept,
     )
+
+
+def _parse_kept(text: str) -> tuple[UUID, Kept]:
+    """Read what `block_values` writes of a block without its repeated messages."""
+    block, count, offsets = text.split(" ")
+    kept = Kept(Ranges.parse(offsets), int(count))
+    if not kept.offsets or kept.offsets.hull.stop > kept.count:
+        raise ValueError(f"a block of {count} messages does not have those at {offsets[:60]}")
+    return UUID(block), kept
+
+
+@decoded
+def unique_row_of(row: Row) -> UniqueRow:
+    """Decode a row of unique ids."""
+    values: Any = row
+    demand(row, "ids", "published_at")
+    ids = bytes(values["ids"])
+    return UniqueRow(values["position"], ids, values["published_at"], values["ids_before"])
+
+
+def unique_values(ids: bytes, before: int | None) -> Values:
+    """The columns of a row of unique ids; see `UniqueRow`."""
+    first: Values = {} if before is None else {"ids_before": before}
+    return {"ids": ids, "published_at": ServerNow(), **first}
 
 
 def size_before_of(row: Row) -> int:
@@ -368,14 +455,26 @@ def size_before_of(row: Row) -> int:
     return values["size_before"] or 0
 
 
-def block_values(block: PendingBlock, stop: int, size_before: int) -> Values:
+def block_values(
+    block: PendingBlock, stop: int, size_before: int, kept: Kept | None = None
+) -> Values:
     """The columns of the row of a block whose messages end at ``stop``.
 
-    ``size_before`` is the size of all messages before it.
+    A block without some of its messages has its id elsewhere: earlier releases would deliver the
+    wrong messages, and refuse a row without one.
+
+    Args:
+        block: The block.
+        stop: The end of its monotons.
+        size_before: The size of all messages before it.
+        kept: Which of its messages are published; None: all.
     """
+    where: dict[str, Value | ServerNow] = {"block": block.block}
+    if kept is not None:
+        where = {"kept": f"{block.block} {kept.count} {kept.offsets}"}
     values: dict[str, Value | ServerNow] = {
         "stop": stop,
-        "block": block.block,
+        **where,
         "published_at": ServerNow(),
         "size": block.size,
         "size_before": size_before,

@@ -16,7 +16,9 @@ from cassieq_spark.arguments import A_YEAR, FIRST_INSTANT, LAST_INSTANT
 from cassieq_spark.arrow.chunks import Cutter, check_messages, cut, row_at
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.errors import MessageError, OptionError, SchemaError
+from cassieq_spark.ledger.unique import NO_ID
 from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition
+from cassieq_spark.producer.unique_ids import check_deduplicates, digests_of
 from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
@@ -91,7 +93,8 @@ def checked_rows(
     Raises:
         MessageError: A value does not fit its column.
         OptionError: The messages are to be delayed, in a queue with an order; or both ``visible``
-            and a column say when they are delivered.
+            and a column say when they are delivered; or there is a column of unique ids, and the
+            queue does not deduplicate.
         SchemaError: The columns are not those of the queue, or two of them say when a message is
             delivered.
     """
@@ -111,6 +114,8 @@ def checked_rows(
                     f"the rows have the column {column!r}, which says when each of them is "
                     f"delivered, and {given!r} says it of all: leave out one of them"
                 )
+        if form_of(queue).names.unique_id in rows.schema.names:
+            check_deduplicates(queue)
         yield rows
 
 
@@ -134,10 +139,12 @@ def write_block(
         MessageError: A null value, a reserved header, or a message over the limit.
         StoreError: Cassandra did not take the messages within the time allowed.
     """
-    chunks = _Counted(cut(batches, _cutter(queue, options, takes_reserved=takes_reserved)))
+    ids = _Ids(queue)
+    cutter = _cutter(queue, options, takes_reserved=takes_reserved)
+    chunks = _Counted(cut(ids.noted(batches), cutter))
     block = new_block_id()
     store.write_chunks(queue.queue_id, block, chunks)
-    return PendingBlock(block, chunks.messages, chunks.size)
+    return PendingBlock(block, chunks.messages, chunks.size, ids=ids.digests())
 
 
 def write_blocks(
@@ -294,10 +301,43 @@ class _Counted:
             yield chunk
 
 
+class _Ids:
+    """The unique ids of the messages of a block."""
+
+    def __init__(self, queue: QueueDefinition) -> None:
+        self._queue = queue
+        self._rows = 0
+        self._found: list[tuple[int, bytes | None]] = []
+
+    def note(self, rows: pa.RecordBatch) -> None:
+        """Add those of more messages."""
+        digests = digests_of(self._queue, rows, first_row=self._rows)
+        self._found.append((rows.num_rows, digests))
+        self._rows += rows.num_rows
+
+    def noted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield these batches, and `note` each."""
+        for rows in batches:
+            self.note(rows)
+            yield rows
+
+    def join(self, other: _Ids) -> None:
+        """Add those of the messages that follow."""
+        self._found += other._found
+        self._rows += other._rows
+
+    def digests(self) -> bytes:
+        """One for each message; empty if none has an id."""
+        if all(digests is None for _, digests in self._found):
+            return b""
+        return b"".join(NO_ID * count if it is None else it for count, it in self._found)
+
+
 class _TimedBlock:
     """An open block, for one time of delivery."""
 
     def __init__(self, store: Store, queue: QueueDefinition, options: SinkOptions) -> None:
+        self._ids = _Ids(queue)
         self._store = store
         self._queue_id = queue.queue_id
         self._block = new_block_id()
@@ -309,12 +349,14 @@ class _TimedBlock:
 
     def add(self, messages: pa.RecordBatch) -> None:
         self._held.append(messages)
+        self._ids.note(messages)
 
     def join(self, other: _TimedBlock) -> bool:
         """Take over the messages of another block, unless some of them are written already."""
         if other._is_begun:
             return False
         self._held += other._held
+        self._ids.join(other._ids)
         return True
 
     def write(self) -> None:
@@ -325,7 +367,8 @@ class _TimedBlock:
     def finish(self, visible: datetime | timedelta | None) -> PendingBlock:
         self.write()
         self._write(self._cutter.finish())
-        return PendingBlock(self._block, self._messages, self._size, visible)
+        ids = self._ids.digests()
+        return PendingBlock(self._block, self._messages, self._size, visible, ids)
 
     def _write(self, chunks: Iterable[Chunk]) -> None:
         counted = _Counted(chunks)

@@ -10,6 +10,7 @@ from cassieq_spark.backoff import Backoff
 from cassieq_spark.combining import Caller, Combining, Turn
 from cassieq_spark.errors import InvariantError, NotAppliedError, OutcomeUnknownError
 from cassieq_spark.ledger.publish import MOST_BLOCKS, Published
+from cassieq_spark.ledger.window import UniqueWindows
 from cassieq_spark.model import QueueId, Range, name_of
 from cassieq_spark.producer.publisher import Written, publish_written
 from cassieq_spark.store.protocol import Store
@@ -67,6 +68,7 @@ class GroupCommit:
     def __init__(self, store: Store, commits: Commits | None = None) -> None:
         self._store = store
         self._combining = commits or Commits()
+        self._windows = UniqueWindows()
 
     def publish(self, written: Sequence[Written]) -> Published:
         """Make visible what one thread has written; see `publish_written`.
@@ -98,7 +100,9 @@ class GroupCommit:
 
     def _publish_alone(self, mine: _Commit) -> Published:
         with self._combining.paced(name_of(mine.queue_id)) as backoff:
-            return publish_written(self._store, mine.written, backoff=backoff)
+            return publish_written(
+                self._store, mine.written, backoff=backoff, windows=self._windows
+            )
 
     def _publish(self, group: Sequence[_Commit], backoff: Backoff) -> Published | _Turn:
         """Publish for a group; the outcome of the first thread. The others get theirs."""
@@ -119,6 +123,7 @@ class GroupCommit:
                 self._store,
                 [written for commit in group for written in commit.written],
                 backoff=backoff,
+                windows=self._windows,
             )
         except NotAppliedError:
             if len(group) == 1:
@@ -133,13 +138,18 @@ def _fits(group: Sequence[_Commit], more: _Commit) -> bool:
 
 
 def _divide(published: Published, group: Sequence[_Commit]) -> list[Published]:
-    """The monotons of each thread, which are in the order of the blocks."""
+    """What was published of each thread: monotons are in the order of the blocks."""
     if published.monotons is None:
         raise InvariantError(f"{group[0].queue_id}: a publish without a name published nothing")
-    parts, start = [], published.monotons.start
+    parts, start, first = [], published.monotons.start, 0
     for commit in group:
-        parts.append(Published(Range(start, start + commit.messages)))
-        start += commit.messages
+        numbers = range(first, first + commit.messages)
+        repeats = {
+            number - first: at for number, at in published.repeats.items() if number in numbers
+        }
+        stop = start + commit.messages - len(repeats)
+        parts.append(Published(Range(start, stop), repeats))
+        start, first = stop, numbers.stop
     return parts
 
 

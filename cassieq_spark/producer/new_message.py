@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -20,12 +20,14 @@ from cassieq_spark.arguments import (
     header_pairs,
     shown,
 )
+from cassieq_spark.arrow.chunks import PLAIN
 from cassieq_spark.arrow.framing import STORED
-from cassieq_spark.arrow.typed_chunks import form_of
+from cassieq_spark.arrow.typed_chunks import NAMES, form_of
 from cassieq_spark.arrow.typed_framing import EXTRA
 from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.model import QueueDefinition
+from cassieq_spark.producer.unique_ids import check_deduplicates, check_id
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.from_rows import from_dicts, from_json, parse_json
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
@@ -41,6 +43,16 @@ Value = bytes | str | Mapping[str, Any]
 Visible = datetime | timedelta | None
 
 
+class MessageParts(TypedDict, total=False):
+    """The attributes of a `NewMessage` beside its value."""
+
+    key: bytes | str | None
+    headers: Headers | None
+    delay: timedelta | None
+    visible_at: datetime | None
+    unique_id: bytes | str | None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class NewMessage(Displayed):
     """A message to be put.
@@ -53,6 +65,8 @@ class NewMessage(Displayed):
         headers: Names with values that describe the message.
         delay: How long after publication it is delivered, at the earliest.
         visible_at: When it is delivered, at the earliest; aware; instead of a delay.
+        unique_id: If a message of this id and key was published within the time that the queue
+            says (setting ``deduplicate``), this one counts as the same, and is not published.
     """
 
     value: Value
@@ -60,6 +74,7 @@ class NewMessage(Displayed):
     headers: Headers | None = field(default=None, hash=False)
     delay: timedelta | None = None
     visible_at: datetime | None = None
+    unique_id: bytes | str | None = None
 
     def _view(self) -> ObjectView:
         facts = {
@@ -68,29 +83,23 @@ class NewMessage(Displayed):
             "headers": self.headers,
             "delay": self.delay,
             "visible_at": self.visible_at,
+            "unique_id": self.unique_id,
         }
         return ObjectView("new messages", "", facts)
 
 
-def message_given(
-    value: Value | NewMessage,
-    key: bytes | str | None,
-    headers: Headers | None,
-    delay: timedelta | None,
-    visible_at: datetime | None,
-) -> NewMessage:
+def message_given(value: Value | NewMessage, **given: Unpack[MessageParts]) -> NewMessage:
     """The message of a put, which is given whole, or as a value and what goes with it.
 
     Raises:
         OptionError: It is given whole, and something else with it.
     """
     if not isinstance(value, NewMessage):
-        return NewMessage(value, key, headers, delay, visible_at)
-    others = {"key": key, "headers": headers, "delay": delay, "visible_at": visible_at}
-    given = [name for name, each in others.items() if each is not None]
-    if given:
+        return NewMessage(value, **given)
+    named = [name for name, each in given.items() if each is not None]
+    if named:
         raise OptionError(
-            f"put got a NewMessage and {', '.join(given)} beside it, but a NewMessage has its "
+            f"put got a NewMessage and {', '.join(named)} beside it, but a NewMessage has its "
             "own: set them in the NewMessage, or give put its value instead of it"
         )
     return value
@@ -106,6 +115,7 @@ class CheckedMessage:
         headers: Names with values; None if it has none.
         size: Bytes of all three.
         visible: When it is to be delivered.
+        unique_id: None if it has none.
     """
 
     key: bytes | None
@@ -113,6 +123,7 @@ class CheckedMessage:
     headers: tuple[tuple[str, str | None], ...] | None
     size: int
     visible: Visible = None
+    unique_id: bytes | None = None
 
 
 def check_message(
@@ -128,12 +139,16 @@ def check_message(
         MessageError: Value, key or headers have the wrong type, a header has no name, a text can't
             be encoded as UTF-8, a value does not fit its column, or the message is too large.
         SchemaError: The queue has other columns.
-        OptionError: See `visible_from`.
+        OptionError: See `visible_from`; or it has a unique id, and the queue does not deduplicate.
     """
     new = message if isinstance(message, NewMessage) else NewMessage(message)
     visible = visible_from(new.delay, new.visible_at)
     key = None if new.key is None else bytes_of(new.key, f"the key of {what}")
     headers = None if new.headers is None else header_pairs(new.headers, what) or None
+    unique_id: bytes | None = None
+    if new.unique_id is not None:
+        check_deduplicates(queue)
+        unique_id = check_id(bytes_of(new.unique_id, f"the unique id of {what}"), what)
     value: bytes | pa.RecordBatch
     if queue.schema is None:
         value = bytes_of(new.value, f"the value of {what}")
@@ -148,7 +163,7 @@ def check_message(
             f"{what} is {size} bytes with its key and headers: the limit is "
             f"{LARGEST_MESSAGE}; store it elsewhere and put a reference into the queue"
         )
-    return CheckedMessage(key, value, headers, size, visible)
+    return CheckedMessage(key, value, headers, size, visible, unique_id)
 
 
 def check_all(
@@ -226,17 +241,24 @@ def batches_of(
     messages: Iterable[CheckedMessage], queue: QueueDefinition
 ) -> Iterator[pa.RecordBatch]:
     """Collect messages into Arrow batches of a bounded number of bytes."""
-    batch = _plain_batch if queue.schema is None else _typed_batch
+    batch, name = _plain_batch, PLAIN.names.unique_id
+    if queue.schema is not None:
+        batch, name = _typed_batch, NAMES.unique_id
+
+    def with_ids(held: Sequence[CheckedMessage]) -> pa.RecordBatch:
+        rows, ids = batch(held), [message.unique_id for message in held]
+        return rows.append_column(name, pa.array(ids, pa.binary())) if any(ids) else rows
+
     held: list[CheckedMessage] = []
     size = 0
     for message in messages:
         held.append(message)
         size += message.size
         if len(held) == _BATCH_COUNT or size >= _BATCH_BYTES:
-            yield batch(held)
+            yield with_ids(held)
             held, size = [], 0
     if held:
-        yield batch(held)
+        yield with_ids(held)
 
 
 def _plain_batch(messages: Sequence[CheckedMessage]) -> pa.RecordBatch:

@@ -29,6 +29,7 @@ from cassieq_spark.ledger.publish import (
     skip_published,
 )
 from cassieq_spark.model import (
+    Position,
     Positions,
     QueueDefinition,
     QueueId,
@@ -112,7 +113,7 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
         rows += each.num_rows
         if not each.num_rows:
             continue
-        dealt = dict(deal(each, form.names.key, queue.partitions, without_key=without_key))
+        dealt = dict(deal(each, form.names, queue.partitions, without_key=without_key))
         new = [partition for partition in dealt if partition not in parts]
         parts |= zip(new, in_parallel(begun, new), strict=True)
         for partition, own in dealt.items():
@@ -146,7 +147,7 @@ class _Part(NamedTuple):
 
 def put_messages(
     store: Store, queue: QueueDefinition, messages: Sequence[CheckedMessage], publish: Publish
-) -> list[int | CassieqError]:
+) -> list[Position | CassieqError]:
     """Write and publish messages; those of one partition all at once or not at all.
 
     Messages of one partition and time of delivery keep their order.
@@ -157,20 +158,20 @@ def put_messages(
         publish: Publishes what was written to one partition.
 
     Returns:
-        The monoton of each, in its partition; or why its partition could not publish.
+        Where each is; or why its partition could not publish.
     """
     without_key = partition_without_key(None, queue.partitions)
     by_partition: defaultdict[int, list[int]] = defaultdict(list)
     for index, message in enumerate(messages):
-        key = message.key
+        key = message.unique_id if message.key is None else message.key
         at = without_key if key is None else partition_of_key(key, queue.partitions)
         by_partition[at].append(index)
 
-    def put(partition: int) -> list[int]:
+    def put(partition: int) -> list[Position]:
         own = [messages[index] for index in by_partition[partition]]
         return put_into_partition(store, queue.of_partition(partition), own, publish)
 
-    outcomes: dict[int, int | CassieqError] = {}
+    outcomes: dict[int, Position | CassieqError] = {}
     for partition, found in _outcomes(put, list(by_partition)).items():
         own = by_partition[partition]
         each = [found] * len(own) if isinstance(found, CassieqError) else found

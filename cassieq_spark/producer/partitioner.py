@@ -4,9 +4,9 @@ The partition of a message with a key is MurmurHash3 (x86, 32 bits, seed 0) of t
 key, text as UTF-8, as an unsigned number, modulo the number of partitions. So programs in any
 language and release find the same partition; docs/partitions.md has examples to test against.
 
-The messages without a key of a named batch go to one partition, which follows from the name: a
-replay must find it again, however its rows are distributed over tasks. Those of other writes go to
-a random partition for each task.
+A message without a key goes by its unique id, if it has one. The others of a named batch go to one
+partition, which follows from the name: a replay must find it again, however its rows are
+distributed over tasks. Those of other writes go to a random partition for each task.
 
 Source: Austin Appleby's MurmurHash3, by the package mmh3.
 """
@@ -22,9 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cassieq_spark.arrow.chunks import ColumnNames
 from cassieq_spark.groups.lanes import LANES, NO_LANE
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.model import SinkBatch
+from cassieq_spark.producer.unique_ids import keys_to_go_by
 
 
 def partition_of_key(key: bytes | str, partitions: int) -> int:
@@ -55,7 +57,7 @@ def partition_without_key(batch: SinkBatch | Once | None, partitions: int) -> in
 
 
 def deal(
-    rows: pa.RecordBatch, key: str, partitions: int, *, without_key: int
+    rows: pa.RecordBatch, names: ColumnNames, partitions: int, *, without_key: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Divide rows among partitions; those of one partition keep their order.
 
@@ -64,13 +66,14 @@ def deal(
 
     Args:
         rows: At least one.
-        key: Name of the column with the keys; it may be missing.
-        without_key: The partition of rows whose key is null.
+        names: Names of the columns with keys and unique ids; they may be missing.
+        without_key: The partition of rows with neither.
     """
-    if key not in rows.schema.names:
+    keys = keys_to_go_by(rows, names)
+    if keys is None:
         yield without_key, rows
         return
-    numbers = _partitions_of(rows.column(key), partitions, without_key)
+    numbers = _partitions_of(keys, partitions, without_key)
     if (numbers == numbers[0]).all():
         yield int(numbers[0]), rows
         return

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 from cassieq_spark.arguments import check_count, check_duration
 from cassieq_spark.errors import CassieqError, QueueStateError
-from cassieq_spark.model import QueueDefinition
+from cassieq_spark.model import Position, QueueDefinition
 from cassieq_spark.processes import StaysHere
 from cassieq_spark.producer.blocks import FINEST, MOST_TIMES
 from cassieq_spark.producer.new_message import (
@@ -46,7 +46,7 @@ _IDLE = timedelta(milliseconds=100)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: Gives messages of a queue their monotons; those of one partition all at once or not at all.
-Publish = Callable[[QueueDefinition, Sequence[CheckedMessage]], Sequence[int | CassieqError]]
+Publish = Callable[[QueueDefinition, Sequence[CheckedMessage]], Sequence[Position | CassieqError]]
 
 
 class Producer(StaysHere):
@@ -96,7 +96,7 @@ class Producer(StaysHere):
         self._new_batcher = partial(_Batcher, self._publish, name, linger, max_batch, max_bytes)
         self._batchers: dict[int, _Batcher] = {}
 
-    def put(self, message: Value | NewMessage) -> Future[int]:
+    def put(self, message: Value | NewMessage) -> Future[Position]:
         """Put a message into the next batch; waits while there is no room for it.
 
         The future's callbacks run in the producer's thread and delay its next batch: they must not
@@ -105,11 +105,12 @@ class Producer(StaysHere):
         method of this producer.
 
         Args:
-            message: Its value; or a `NewMessage`, which may have a key, headers and a delay. A
-                time of delivery is rounded up to a second.
+            message: Its value; or a `NewMessage`, which may have a key, headers, a delay and a
+                unique id. A time of delivery is rounded up to a second.
 
         Returns:
-            A future of its monoton, or of the error if its batch could not be published.
+            A future of where it is, a number, its monoton; or of the error if its batch could not
+            be published. If a message of its unique id was there, of where that one is.
 
         Raises:
             MessageError: The queue does not take such a message.
@@ -125,7 +126,7 @@ class Producer(StaysHere):
             checked = _checked(message, queue)
         return self._batcher.add(queue, checked)
 
-    def try_put(self, message: Value | NewMessage) -> Future[int] | None:
+    def try_put(self, message: Value | NewMessage) -> Future[Position] | None:
         """As `put`, but never waits: None if there is no room for the message now.
 
         It checks the message for the queue as it was last read; `put` reads the queue before it
@@ -171,7 +172,7 @@ class Producer(StaysHere):
 
     def _publish(
         self, queue: QueueDefinition, messages: Sequence[CheckedMessage]
-    ) -> Sequence[int | CassieqError]:
+    ) -> Sequence[Position | CassieqError]:
         """Publish messages that were checked for a definition of the queue."""
         is_fresh = time.monotonic() < self._read_at + CACHED_FOR.total_seconds()
         now = self._definition if is_fresh else self._read_anew()
@@ -186,7 +187,7 @@ class Producer(StaysHere):
 
     def _publish_again(
         self, queue: QueueDefinition, messages: Sequence[CheckedMessage]
-    ) -> Sequence[int | CassieqError]:
+    ) -> Sequence[Position | CassieqError]:
         """Publish, into the version that the queue has now, what an earlier one has refused."""
         try:
             return self._publish_into(self._read_anew(), queue, messages)
@@ -195,16 +196,18 @@ class Producer(StaysHere):
 
     def _publish_into(
         self, now: QueueDefinition, queue: QueueDefinition, messages: Sequence[CheckedMessage]
-    ) -> Sequence[int | CassieqError]:
+    ) -> Sequence[Position | CassieqError]:
         if now.version == queue.version:
             # Writers go on with the schema that they began with.
             return self._put(queue, messages)
         has_delays = any(message.visible is not None for message in messages)
-        if now.schema != queue.schema or (has_delays and now.strict_fifo):
+        has_ids = any(message.unique_id is not None for message in messages)
+        is_other = now.schema != queue.schema or (has_delays and now.is_ordered)
+        if is_other or (has_ids and now.deduplicate is None):
             raise QueueStateError(
                 f"queue {self.queue!r} was deleted, and created again with another schema or "
-                f"order, while {len(messages)} messages waited for their publish; they are not "
-                "published: put them again as the new queue takes them"
+                f"order, or without unique ids, while {len(messages)} messages waited for their "
+                "publish; they are not published: put them again as the new queue takes them"
             )
         return self._put(now, messages)
 
@@ -231,13 +234,13 @@ def _rounded(visible: datetime | timedelta) -> datetime | timedelta:
     return -(-visible // FINEST) * FINEST
 
 
-class _Put(Future[int]):
+class _Put(Future[Position]):
     """The monoton of a message, once it is published; until then `cancel` takes it back."""
 
     #: Whether the program asked for the outcome, and so knows of an error.
     asked = False
 
-    def result(self, timeout: float | None = None) -> int:
+    def result(self, timeout: float | None = None) -> Position:
         self.asked = True
         return super().result(timeout)
 
@@ -281,14 +284,14 @@ class _Batcher:
     # The threads that are within a method of this object.
     _inside: set[int] = field(default_factory=set)
 
-    def add(self, queue: QueueDefinition, message: CheckedMessage) -> Future[int]:
+    def add(self, queue: QueueDefinition, message: CheckedMessage) -> Future[Position]:
         with self._entered() as is_nested, self._changed:
             while not (self._closed or self._has_room(message) or is_nested):
                 self._send_off()
                 self._changed.wait()
             return self._added(queue, message)
 
-    def try_add(self, queue: QueueDefinition, message: CheckedMessage) -> Future[int] | None:
+    def try_add(self, queue: QueueDefinition, message: CheckedMessage) -> Future[Position] | None:
         with self._entered(), self._changed:
             if self._closed or self._has_room(message):
                 return self._added(queue, message)
@@ -429,7 +432,7 @@ class _Batcher:
                 extra={"action": CALLBACK_FAILED, "queue": self.queue},
             )
 
-    def _added(self, queue: QueueDefinition, message: CheckedMessage) -> Future[int]:
+    def _added(self, queue: QueueDefinition, message: CheckedMessage) -> Future[Position]:
         """Add a message for which there is room; under the lock."""
         put = _Put()
         if self._closed:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
 
+from cassieq_spark.arrow.chunks import ColumnNames, Form
 from cassieq_spark.arrow.fingerprint import Fingerprint, fingerprint_of
+from cassieq_spark.arrow.framing import used_column
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import InvariantError
@@ -24,9 +27,18 @@ from cassieq_spark.ledger.publish import (
     skip_published,
     skip_used,
 )
-from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Range, SinkBatch
+from cassieq_spark.ledger.window import UniqueWindows, Window
+from cassieq_spark.model import (
+    PendingBlock,
+    Position,
+    QueueDefinition,
+    QueueId,
+    Range,
+    SinkBatch,
+)
 from cassieq_spark.producer.blocks import MOST_TIMES, checked_rows, write_block, write_blocks
 from cassieq_spark.producer.new_message import CheckedMessage, Visible, batches_of
+from cassieq_spark.producer.unique_ids import keys_to_go_by
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
@@ -47,6 +59,7 @@ class Written:
         partitions: How many partitions the queue has.
         is_fresh: Whether no partition had published the batch, or a later one, when the write was
             planned.
+        deduplicate: The window of unique ids that the queue had then.
     """
 
     queue_id: QueueId
@@ -56,6 +69,7 @@ class Written:
     published: SinkBatch | Used | None = None
     partitions: int = 1
     is_fresh: bool = False
+    deduplicate: timedelta | None = None
 
 
 class Attempt:
@@ -87,6 +101,7 @@ class Attempt:
         self._queue_id = queue.queue_id
         self._batch = batch
         self._is_fresh = is_fresh
+        self._deduplicate = queue.deduplicate
         self._fingerprint_of = _fingerprint_of(queue, batch)
         self._fingerprint = Fingerprint()
         self.published: SinkBatch | Used | None = None
@@ -127,6 +142,7 @@ class Attempt:
             self._fingerprint,
             self.published,
             is_fresh=self._is_fresh,
+            deduplicate=self._deduplicate,
         )
 
 
@@ -142,14 +158,24 @@ def _fingerprint_of(
         return None
     form = form_of(queue)
     if PlanIdentity.of(batch.fingerprint) is None:
-        return form.fingerprint
-    return None if queue.partitions == 1 else partial(_fingerprint_of_keys, form.names.key)
+        return partial(_fingerprint_of_content, form)
+    return None if queue.partitions == 1 else partial(_fingerprint_of_keys, form.names)
 
 
-def _fingerprint_of_keys(name: str, rows: pa.RecordBatch) -> Fingerprint:
-    if name not in rows.schema.names:
-        return Fingerprint(rows.num_rows)
-    return fingerprint_of(pa.record_batch({"key": rows.column(name)}))
+def _fingerprint_of_content(form: Form, rows: pa.RecordBatch) -> Fingerprint:
+    found = form.fingerprint(rows)
+    ids = used_column(rows, form.names.unique_id)
+    # By them, messages go to partitions.
+    return found if ids is None else found + fingerprint_of(pa.record_batch({"key": ids}))
+
+
+def _fingerprint_of_keys(names: ColumnNames, rows: pa.RecordBatch) -> Fingerprint:
+    keys = keys_to_go_by(rows, names)
+    return (
+        Fingerprint(rows.num_rows)
+        if keys is None
+        else fingerprint_of(pa.record_batch({"key": keys}))
+    )
 
 
 def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
@@ -200,7 +226,7 @@ def put_into_partition(
     queue: QueueDefinition,
     messages: Sequence[CheckedMessage],
     publish: Callable[[Sequence[Written]], Published],
-) -> list[int]:
+) -> list[Position]:
     """Write and publish messages of one partition, a block for each time of delivery.
 
     Args:
@@ -209,7 +235,7 @@ def put_into_partition(
         publish: Makes them visible.
 
     Returns:
-        The monoton of each message. Messages of one time of delivery keep their order.
+        Where each message is. Messages of one time of delivery keep their order.
     """
     by_time: defaultdict[Visible, list[int]] = defaultdict(list)
     for index, message in enumerate(messages):
@@ -218,12 +244,27 @@ def put_into_partition(
     for visible, indices in by_time.items():
         batches = batches_of([messages[index] for index in indices], queue)
         written.append(write_partition(store, queue, batches, visible=visible))
-    published = publish(written).monotons
-    if published is None:
+    published = publish(written)
+    if published.monotons is None:
         raise InvariantError(f"{queue.queue_id}: a publish without a name published nothing")
     order = [index for indices in by_time.values() for index in indices]
-    monotons = dict(zip(order, range(published.start, published.stop), strict=True))
-    return [monotons[index] for index in range(len(messages))]
+    where = dict(zip(order, positions_in(queue, published, len(messages)), strict=True))
+    return [where[index] for index in range(len(messages))]
+
+
+def positions_in(queue: QueueDefinition, published: Published, count: int) -> list[Position]:
+    """Where the messages of a write are, in order.
+
+    Args:
+        queue: Which queue, or which partition of it.
+        published: What has become visible of the write.
+        count: How many messages it has.
+    """
+    place = partial(Position, partition=queue.partition or 0, version=queue.version)
+    return [
+        place(monoton, is_repeat=number in published.repeats)
+        for number, monoton in enumerate(published.positions(count))
+    ]
 
 
 def publish_written(
@@ -232,6 +273,7 @@ def publish_written(
     *,
     fail_on_changed: bool = True,
     backoff: Backoff | None = None,
+    windows: UniqueWindows | None = None,
 ) -> Published:
     """Publish what the tasks of a write have written to one partition, all of it or nothing.
 
@@ -243,6 +285,7 @@ def publish_written(
         written: What each task has written, all of one batch.
         fail_on_changed: See `ledger.publish.publish`, also for what else is raised.
         backoff: Likewise.
+        windows: The unique ids that this process remembers; None: they are read if there is need.
 
     Raises:
         BatchChangedError: Other messages were published under this number, or this name.
@@ -262,13 +305,28 @@ def publish_written(
         blocks = [block for each in written for block in each.blocks]
         ledger = Ledger(store, queue_id)
         return publish(
-            ledger, blocks, batch=batch, fail_on_changed=fail_on_changed, backoff=backoff
+            ledger,
+            blocks,
+            batch=batch,
+            fail_on_changed=fail_on_changed,
+            backoff=backoff,
+            window=_window_of(written, windows or UniqueWindows()),
         )
     if isinstance(batch, SinkBatch) and isinstance(last, SinkBatch):
         skip_published(queue_id, batch, last, fail_on_changed=fail_on_changed)
     elif isinstance(batch, Once) and isinstance(last, Used):
         skip_used(queue_id, batch, last)
     return Published(None)
+
+
+def _window_of(written: Sequence[Written], windows: UniqueWindows) -> Window | None:
+    """The unique ids that decide what of this is published; None if no message has one."""
+    if not any(block.ids for each in written for block in each.blocks):
+        return None
+    lasts = max((each.deduplicate for each in written if each.deduplicate), default=None)
+    if lasts is None:
+        raise InvariantError(f"{written[0].queue_id}: unique ids were written without a window")
+    return Window(lasts, windows.of(written[0].queue_id))
 
 
 def _only(what: str, found: Collection[_T]) -> _T:

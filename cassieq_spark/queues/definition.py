@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cassieq_spark.arguments import check_flag
 from cassieq_spark.errors import OptionError
-from cassieq_spark.model import OnDead, Order, QueueDefinition, validate_name
+from cassieq_spark.ledger.unique import LONGEST_WINDOW
+from cassieq_spark.model import OnDead, Order, QueueDefinition, UniquePer, validate_name
 from cassieq_spark.schemas.canonical import walk
 from cassieq_spark.schemas.ddl import parse_ddl, schema_of, to_ddl, to_stored
 from cassieq_spark.settings.queue import MOST_PARTITIONS, check_definition
@@ -32,16 +32,26 @@ def validate(queue: QueueDefinition) -> QueueDefinition:
 def validate_settings(queue: QueueDefinition) -> None:
     """Check a definition as `validate`, without its name."""
     check_definition(queue)
-    check_flag("strict_fifo", queue.strict_fifo)
+    check_order(queue.order, queue.partitions)
     if queue.bucket_size % queue.chunk_size:
         raise OptionError(
             f"bucket size {queue.bucket_size} must be a positive multiple of chunk size "
             f"{queue.chunk_size}"
         )
-    if queue.on_dead is OnDead.STOP and not queue.strict_fifo:
+    if queue.on_dead is OnDead.STOP and not queue.is_ordered:
         raise OptionError(
             "a queue without an order cannot stop at a dead message, as the messages behind it do "
             "not depend on it: give order 'key' or 'strict', or leave out on_dead 'stop'"
+        )
+    if queue.deduplicate is not None and queue.deduplicate > LONGEST_WINDOW:
+        raise OptionError(
+            f"deduplicate must be at most {LONGEST_WINDOW.days} day, not {queue.deduplicate}: "
+            "each program that publishes has the unique ids of that time in its memory"
+        )
+    if queue.unique_per is UniquePer.QUEUE and queue.partitions > 1:
+        raise OptionError(
+            "unique ids are those of the whole queue only if it has one partition, and this one "
+            f"has {queue.partitions}: give unique_per 'key', or one partition"
         )
     if queue.dead_letter_queue is not None:
         if not queue.max_deliveries:
@@ -130,7 +140,7 @@ def validate_versions(version: int, retired: int) -> None:
 
 def check_delayable(queue: QueueDefinition) -> None:
     """Raise `OptionError` if messages of this queue can't be delayed."""
-    if queue.strict_fifo:
+    if queue.is_ordered:
         raise OptionError(
             f"queue {queue.name!r} is {_HOW_ORDERED[queue.order]}, so a delayed message would "
             "hold up all later ones: give no delay, or use another queue"

@@ -19,13 +19,11 @@ from cassieq_spark.ledger.state import LedgerHead, LedgerStatus
 from cassieq_spark.model import (
     TYPED_BUCKET_SIZE,
     TYPED_CHUNK_SIZE,
-    Order,
     QueueDefinition,
     id_of,
 )
 from cassieq_spark.queues.definition import (
     Counts,
-    check_order,
     count_of,
     next_versions,
     show_counts,
@@ -40,6 +38,7 @@ from cassieq_spark.queues.record import (
     ledgers_of,
     list_records,
     open_ledgers,
+    order_of_version,
     read_mended,
     read_queue,
     read_record,
@@ -75,17 +74,15 @@ def create_queue(
         ContentionError: No answer, again and again.
     """
     given = check_settings(settings)
-    order, schema = given.pop("order", Order.NONE), ddl_of(given.pop("schema", None))
+    schema = ddl_of(given.pop("schema", None))
     if schema is not None:
         given = {"bucket_size": TYPED_BUCKET_SIZE, "chunk_size": TYPED_CHUNK_SIZE} | given
     wanted = QueueDefinition(
         name,
         _FIRST_VERSION,
-        strict_fifo=order is not Order.NONE,
         schemas=() if schema is None else next_versions((), schema),
         **given,
     )
-    check_order(order, wanted.partitions)
     validate(wanted)
     if wanted.dead_letter_queue is not None:
         _check_free(store, read_record(store, name), wanted)
@@ -109,6 +106,7 @@ def create_queue(
             "status": Status.ACTIVE,
             "created_at": ServerNow(),
             "partitions": show_counts(counts),
+            **order_of_version(wanted, version),
         }
         first: Values = {"retired": 0} if found is None else {}
         return {**settings_of(wanted), **begun, **first}
@@ -300,7 +298,9 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
         # A later version has no message from before this call.
         if known(name, found).version != begun.version or begun.status is Status.PURGING:
             return None
-        return {"version": begun.version + 1, "status": Status.PURGING}
+        version = begun.version + 1
+        by_key = order_of_version(begun.definition, version)
+        return {"version": version, "status": Status.PURGING, **by_key}
 
     return _finish(store, known(name, change(store, name, begin)))
 

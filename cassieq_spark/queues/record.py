@@ -21,6 +21,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import (
+    Order,
     QueueDefinition,
     QueueId,
     id_of,
@@ -335,12 +336,12 @@ def record_of(row: Row) -> QueueRecord:
         name=values["name"],
         version=values["version"],
         created_at=values["created_at"],
-        strict_fifo=bool(values["strict_fifo"]),
         schemas=parse_stored(values["schema_versions"]) if values["schema_versions"] else (),
         **settings_from_columns(values),
     )
     counts = parse_counts(values["partitions"] or "")
-    definition = replace(definition, partitions=count_of(counts, definition.version))
+    partitions = count_of(counts, definition.version)
+    definition = replace(definition, partitions=partitions, order=_order_of(values, partitions))
     validate_settings(definition)
     retired = values["retired"] or 0
     validate_versions(definition.version, retired)
@@ -351,9 +352,26 @@ def settings_of(queue: QueueDefinition) -> Values:
     """The columns of a definition, except name, version and time of creation."""
     return {
         **columns_of_settings(queue),
-        "strict_fifo": queue.strict_fifo,
+        "strict_fifo": queue.is_ordered,
         "schema_versions": to_stored(queue.schemas) if queue.schemas else "",
     }
+
+
+def order_of_version(queue: QueueDefinition, version: int) -> Values:
+    """The column that says that a version of a queue is ordered by key.
+
+    Earlier releases take such a queue with one partition for a strictly ordered one, which keeps
+    the order of each key, too.
+    """
+    return {"by_key": version if queue.order is Order.KEY else 0}
+
+
+def _order_of(values: Any, partitions: int) -> Order:
+    if not values["strict_fifo"]:
+        return Order.NONE
+    # An earlier release that creates the queue anew leaves the column as it was.
+    by_key = partitions > 1 or values["by_key"] == values["version"]
+    return Order.KEY if by_key else Order.STRICT
 
 
 def _mended(store: Store, name: str, row: Any) -> QueueRecord:

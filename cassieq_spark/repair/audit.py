@@ -193,7 +193,7 @@ class _Audit:
             for piece, chunk in self._chunks()
             if fault_of(decoder, chunk) is not None
         ]
-        first = {block.block: block.monotons.start for block in self.scanned.blocks}
+        blocks = {block.block: block for block in self.scanned.blocks}
         bad: dict[UUID, list[Range]] = {}
         for each in suspects:
             if fault := _fault_now(decoder, each):
@@ -213,7 +213,8 @@ class _Audit:
                 offsets = Range(each.start, each.stop) & Range(
                     bucket, bucket + self.queue.bucket_size
                 )
-                bad.setdefault(each.block, []).append(_shifted(offsets, first[each.block]))
+                monotons = blocks[each.block].monotons_at(offsets)
+                bad.setdefault(each.block, []).append(monotons)
         if not bad:
             return []
         # I7: read after the chunks, as no group is owed what is below.
@@ -269,7 +270,7 @@ def _fault_now(decoder: Decoder, suspect: BucketSlice) -> str | None:
 
 def _audit_block(block: LedgerBlock, runs: Sequence[Run], due: Range) -> Iterator[Finding]:
     def within(offsets: Iterable[Range]) -> Ranges:
-        return Ranges.of(*(_shifted(each, block.monotons.start) & due for each in offsets))
+        return Ranges.of(*(block.monotons_at(each) & due for each in offsets))
 
     found = {
         Problem.MISSING: Ranges.of(due) - within(run.covered for run in runs),
@@ -288,7 +289,3 @@ def _doubled(ranges: Iterable[Range], within: Range) -> Ranges:
         doubled.append(Range(each.start, max(each.start, min(each.stop, reached))) & within)
         reached = max(reached, each.stop)
     return Ranges.of(*doubled)
-
-
-def _shifted(offsets: Range, first_monoton: int) -> Range:
-    return Range(first_monoton + offsets.start, first_monoton + offsets.stop)

@@ -286,8 +286,9 @@ def _gone(
 ) -> str:
     whole = []
     for bucket in buckets:
-        first = block.monotons.start + bucket * queue.bucket_size
-        held = Range(first, first + queue.bucket_size) & block.monotons & alive
+        first = bucket * queue.bucket_size
+        stored = Range(first, first + queue.bucket_size)
+        held = block.monotons_at(stored) & block.monotons & alive
         if held == held & finding.monotons:
             whole.append(bucket)
     if not whole:

@@ -176,7 +176,7 @@ def _retire_partition(
     buckets = (
         (block.block, bucket)
         for block in blocks
-        for bucket in buckets_of(Range(0, len(block.monotons)), size)
+        for bucket in buckets_of(Range(0, block.count), size)
     )
     while some := tuple(islice(buckets, _BUCKETS_AT_ONCE)):
         yield DeleteSettled(queue_id, some)

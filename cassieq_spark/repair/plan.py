@@ -148,13 +148,11 @@ def _settled_buckets(
     blocks: Iterable[LedgerBlock], settled: Range, bucket_size: int
 ) -> Iterator[tuple[UUID, int]]:
     for block in blocks:
-        length = len(block.monotons)
         if block.monotons.stop <= settled.stop:
-            buckets = buckets_of(Range(0, length), bucket_size)
+            buckets = buckets_of(Range(0, block.count), bucket_size)
         else:
             before, after = (
-                max(0, end - block.monotons.start) // bucket_size
-                for end in (settled.start, settled.stop)
+                block.offset_of(end) // bucket_size for end in (settled.start, settled.stop)
             )
             buckets = range(before, after)
         yield from ((block.block, bucket) for bucket in buckets)

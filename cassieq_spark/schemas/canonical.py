@@ -47,7 +47,7 @@ SUPPORTED = (
     ", ".join(ATOMIC) + ", decimal(precision,scale), array<...>, map<...,...> and struct<...>"
 )
 #: Columns for writers and readers that no queue may have itself.
-RESERVED = ("_key", "_headers", "_delay", "_visible_at", "_metadata")
+RESERVED = ("_key", "_headers", "_delay", "_visible_at", "_unique_id", "_metadata")
 
 MOST_PRECISION = 38
 #: The most columns, fields, elements, keys and values of a schema together.

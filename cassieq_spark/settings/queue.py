@@ -31,6 +31,7 @@ from cassieq_spark.model import (
     OnDead,
     Order,
     QueueDefinition,
+    UniquePer,
     validate_name,
 )
 from cassieq_spark.settings.kinds import Kind, duration
@@ -64,6 +65,8 @@ class QueueChanges(TypedDict, total=False):
     on_dead: OnDead | str | None
     expire_after: timedelta | None
     keep_settled: timedelta | None
+    deduplicate: timedelta | None
+    unique_per: UniquePer | str | None
     schema: pa.Schema | str | None
 
 
@@ -265,6 +268,22 @@ QUEUE_SETTINGS = (
         without="not kept",
     ),
     QueueSetting(
+        "deduplicate",
+        _INT,
+        "How long after a message was published another one with the same unique id counts as the "
+        "same, and is not published; a day at most.",
+        is_duration=True,
+        without="messages have no unique ids",
+    ),
+    QueueSetting(
+        "unique_per",
+        _STRING,
+        "key: messages with one unique id and different keys are different ones; queue: they are "
+        "the same, in a queue with one partition.",
+        default=UniquePer.KEY,
+        choice=UniquePer,
+    ),
+    QueueSetting(
         "bucket_size",
         _INT,
         "Messages in a partition of Cassandra; a multiple of the chunk size.",
@@ -300,11 +319,12 @@ CHOSEN = tuple(it for it in QUEUE_SETTINGS if not it.is_of_storage)
 
 #: Those that `QueueDefinition` derives from other attributes: these have a form of their own
 #: where a queue is stored or made.
-_DERIVED = {"order", "schema"}
+_DERIVED = {"schema"}
 #: Those that `QueueDefinition` has as they are.
 _DEFINED = tuple(it for it in QUEUE_SETTINGS if it.name not in _DERIVED)
-#: Those whose column in the row of a queue has the plain value; partitions are kept by version.
-_IN_COLUMNS = tuple(it for it in _DEFINED if it.name != "partitions")
+#: Those whose column in the row of a queue has the plain value; partitions and order are kept by
+#: version.
+_IN_COLUMNS = tuple(it for it in _DEFINED if it.name not in {"order", "partitions"})
 #: Those whose column every release has written.
 _ALWAYS_THERE = {"bucket_size", "chunk_size", "lease"}
 
@@ -431,9 +451,8 @@ def settings_from_http(found: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `QueueDefinition`, of what `http_settings` has made."""
     plain = {it: found[it.http_name] for it in QUEUE_SETTINGS}
     given = {it.name: it.parsed(value) for it, value in plain.items() if value is not None}
-    order, schema = given.pop("order"), given.pop("schema", None)
-    schemas = () if schema is None else (schema,)
-    return given | {"strict_fifo": order is not Order.NONE, "schemas": schemas}
+    schema = given.pop("schema", None)
+    return given | {"schemas": () if schema is None else (schema,)}
 
 
 def columns_of_settings(queue: QueueDefinition) -> dict[str, int | str]:

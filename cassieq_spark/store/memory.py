@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from cassieq_spark.model import BucketSlice, Chunk, QueueId, from_millis, to_millis
@@ -37,7 +38,7 @@ _COMPARE: dict[str, Callable[..., bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_PartitionRows = dict[RowKey, dict[str, Value]]
+_PartitionRows = dict[RowKey, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ def _apply(op: Op, rows: _PartitionRows, now: datetime) -> None:
                 del rows[row]
 
 
-def _at(value: Value | ServerNow, now: datetime) -> Value:
+def _at(value: Value | bytes | ServerNow, now: datetime) -> Any:
     instant = now + value.plus if isinstance(value, ServerNow) else value
     return from_millis(to_millis(instant)) if isinstance(instant, datetime) else instant
 

@@ -17,7 +17,8 @@ from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.store.tables import Table
 
 Value = str | int | UUID | datetime | None
-#: A row as read: every column of its table but ``data``, keys included; None where unset.
+#: A row as read: every column of its table but ``data``, keys included; None where unset; bytes
+#: where unique ids are.
 Row = Mapping[str, Value]
 #: The whole clustering key: ``(kind, position, name)`` in ``ledger``,
 #: ``(kind, ordinal, position)`` in ``group_state``, ``()`` in ``queue``, ``(kind, ticket)`` in
@@ -50,8 +51,8 @@ class ServerNow:
     wall: bool = False
 
 
-#: The values that an operation writes, by column.
-Values = Mapping[str, Value | ServerNow]
+#: The values that an operation writes, by column; bytes only of unique ids.
+Values = Mapping[str, Value | bytes | ServerNow]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,10 @@ class FakeClock:
         """This process's clock, which is right."""
         return self.now
 
+    def seconds(self) -> float:
+        """The same as a number."""
+        return self.now.timestamp()
+
     def advance(self, by: timedelta) -> None:
         self.now += by
 

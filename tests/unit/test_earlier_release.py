@@ -64,7 +64,7 @@ def earlier() -> Earlier:
 def test_a_queue_is_what_it_was_and_nothing_more(earlier: Earlier):
     queue, record = read_queue(earlier.store, "q"), read_record(earlier.store, "q")
 
-    assert (queue.strict_fifo, queue.expire_after, queue.bucket_size) == (False, None, 8)
+    assert (queue.order, queue.expire_after, queue.bucket_size) == ("none", None, 8)
     assert record is not None
     assert (record.retired, record.change, record.to_retire) == (0, None, ())
 

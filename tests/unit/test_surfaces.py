@@ -38,7 +38,7 @@ from tests.unit.console.visitor import forms_of, visiting, words_of
 #: The group of queue ``orders`` has stopped in so many of its partitions.
 PARTITIONS, STOPPED = 3, 2
 #: What the settings of a queue are called for people.
-CALLED = {"strict_fifo": "order", "schemas": "schema"}
+CALLED = {"schemas": "schema"}
 SETTINGS = [CALLED.get(it.name, it.name) for it in fields(QueueDefinition)]
 SETTINGS.remove("partition")  # Of a part of a queue.
 FIGURES = [it.name for it in fields(GroupStats)]
@@ -80,6 +80,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
         on_dead="stop",
         expire_after=timedelta(days=14),
         keep_settled=timedelta(days=3),
+        deduplicate=timedelta(minutes=5),
         schema="vendor string",
     )
     client = Client.from_store(store)
@@ -196,7 +197,7 @@ def filled_form(store: MemoryStore) -> dict[str, str]:
         text = visitor.page("/queues/orders/settings")
     (form,) = [each for each in forms_of(text) if each.action.endswith("/change/alter")]
     chosen = re.findall(r"<option selected>(.*?)</option>", text)
-    return form.fields | {"on_dead": ", ".join(chosen)}
+    return form.fields | dict(zip(("on_dead", "unique_per"), chosen, strict=True))
 
 
 def answered(body: Any) -> httpx.Response:
@@ -234,7 +235,8 @@ def in_repl(value: Any) -> str:
 
 
 AGE = {"oldest_age": "oldest_age_seconds"}
-PERIODS = {name: f"{name}_seconds" for name in ("lease", "expire_after", "keep_settled")}
+_PERIODS = ("lease", "expire_after", "keep_settled", "deduplicate")
+PERIODS = {name: f"{name}_seconds" for name in _PERIODS}
 CAMEL = {
     "name": "queueName",
     "bucket_size": "bucketSize",
@@ -246,6 +248,8 @@ CAMEL = {
     "on_dead": "onDead",
     "expire_after": "expireAfterSeconds",
     "keep_settled": "keepSettledSeconds",
+    "deduplicate": "deduplicateSeconds",
+    "unique_per": "uniquePer",
 }
 OF_GROUP_BY_HTTP = {
     "depth": "size",
@@ -391,6 +395,8 @@ DEFINITION_SURFACES = {
             on_dead="At a dead message",
             expire_after="Expire after",
             keep_settled="Keep settled",
+            deduplicate="Deduplicate",
+            unique_per="Unique per",
             schema=r"version before (\w+ \w+)",
             partitions="Partitions",
         ),

@@ -26,7 +26,7 @@ from cassieq_spark.errors import (
     QueueStateError,
 )
 from cassieq_spark.http import TEXT
-from cassieq_spark.model import Positions, QueueDefinition, QueueId, Range, Ranges
+from cassieq_spark.model import Position, Positions, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, QueueStats, group_from_http
 from cassieq_spark.settings.queue import settings_from_http
 
@@ -156,10 +156,18 @@ def field_of(name: str, kind: type[T]) -> Callable[[httpx.Response], T]:
 
 
 @from_gateway
-def monoton_of(answer: httpx.Response) -> int | None:
-    """The position of a message that was put; None if it was put before."""
-    monoton: int | None = answer.json()["monoton"]
-    return monoton
+def position_of(answer: httpx.Response) -> Position | None:
+    """Where a message is that was put; None if it was put before under its idempotency key."""
+    found = answer.json()
+    if found["monoton"] is None:
+        return None
+    # A gateway of an earlier release says the monoton only.
+    return Position(
+        found["monoton"],
+        partition=found.get("partition", 0),
+        version=found.get("version", 1),
+        is_repeat=found.get("repeated", False),
+    )
 
 
 @from_gateway

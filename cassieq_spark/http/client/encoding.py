@@ -68,6 +68,9 @@ def new_message_sent(message: Value | NewMessage, what: str = "the message") -> 
     sent: dict[str, Any] = {"message": text, "encoding": encoding}
     if new.key is not None:
         sent["key"], sent["keyEncoding"] = encoded(new.key, f"the key of {what}")
+    if new.unique_id is not None:
+        text, encoding = encoded(new.unique_id, f"the unique id of {what}")
+        sent |= {"uniqueId": text, "uniqueIdEncoding": encoding}
     if new.headers is not None:
         sent["headers"] = dict(header_pairs(new.headers, what))
     return sent

@@ -43,7 +43,7 @@ from cassieq_spark.http.client.encoding import (
     new_message_sent,
     receipt_of,
 )
-from cassieq_spark.model import Positions, QueueDefinition, Range, validate_name
+from cassieq_spark.model import Position, Positions, QueueDefinition, Range, validate_name
 from cassieq_spark.processes import importing
 from cassieq_spark.producer.new_message import Headers, NewMessage, Value, message_given
 from cassieq_spark.queues.stats import GroupStats, QueueStats
@@ -229,22 +229,25 @@ class HttpQueue:
         headers: Headers | None = None,
         delay: timedelta | None = None,
         visible_at: datetime | None = None,
+        unique_id: bytes | str | None = None,
         idempotency_key: str | None = None,
-    ) -> int | None:
+    ) -> Position | None:
         """Put a message. Puts of many programs share an LWT.
 
         Args:
             value: The body. If the queue has a schema, a dict of its columns, or a JSON object. Or
-                a `NewMessage`, without key, headers and time as arguments.
+                a `NewMessage`, without other arguments.
             key: The key of the message.
             headers: The headers of the message.
             delay: How long after it is published it is delivered, at the earliest.
             visible_at: When it is delivered, at the earliest; aware.
+            unique_id: See `Client.put`.
             idempotency_key: Calls under the same key publish the message once; it then takes an
                 LWT of its own.
 
         Returns:
-            The message's monoton in its partition: it is published and durable. None if it was put
+            Where the message is, a number, its monoton in its partition: it is published and
+            durable. If a message of its unique id was there, where that one is. None if it was put
             before under its idempotency key.
 
         Raises:
@@ -252,14 +255,24 @@ class HttpQueue:
                 outcome is unknown: repeat the put only under an idempotency key.
             HttpStateError: The key was used for other messages; nothing was put.
         """
-        new = message_given(value, key, headers, delay, visible_at)
+        new = message_given(
+            value,
+            key=key,
+            headers=headers,
+            delay=delay,
+            visible_at=visible_at,
+            unique_id=unique_id,
+        )
         query = delay_sent(new.delay, new.visible_at)
         body = body_sent(new.value, "the value of the message")
         sent = headers_sent(new.headers) | idempotency_sent(idempotency_key)
         if new.key is not None:
             query["key"], query["keyEncoding"] = encoded(new.key, "the key of the message")
+        if new.unique_id is not None:
+            what = "the unique id of the message"
+            query["uniqueId"], query["uniqueIdEncoding"] = encoded(new.unique_id, what)
         return self._ask(
-            "POST", "/messages", answers.monoton_of, query=query, headers=sent, content=body
+            "POST", "/messages", answers.position_of, query=query, headers=sent, content=body
         )
 
     def put_many(

@@ -46,8 +46,9 @@ METADATA_FIELDS = [
 TEXTS = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}
 
 _MESSAGES = pa.schema([*METADATA_FIELDS, ("value", pa.binary())])
-_COLUMNS = {"key", "value", "headers"}
-_TYPES = "value and key must be binary or string, headers a map of strings"
+_UNIQUE_ID = "uniqueId"
+_COLUMNS = {"key", "value", "headers", _UNIQUE_ID}
+_TYPES = "value, key and uniqueId must be binary or string, headers a map of strings"
 _VIEWS = {pa.binary_view(), pa.string_view()}
 #: A view is four 32-bit words; the first is its length.
 _WORDS_OF_VIEW = 4
@@ -78,7 +79,7 @@ def read_lines(body: bytes, most: int) -> list[NewMessage]:
 
 
 def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage], int]:
-    """Read messages of an Arrow IPC stream: ``value``, and ``key`` and ``headers`` if given.
+    """Read messages of an Arrow IPC stream: ``value``, and other columns if given.
 
     Buffers may be compressed, and columns may be dictionaries or views. Their decoded size is
     computed before they are decoded, from what the stream declares and from lengths.
@@ -95,21 +96,22 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
     if "headers" in names:
         check_headers(table.column("headers"), most)
     try:
-        casts = {"value": pa.binary(), "key": pa.binary(), "headers": HEADERS}
         columns = {
-            name: without_dictionary(table.column(name), name).cast(casts[name]).to_pylist()
+            name: without_dictionary(table.column(name), name)
+            .cast(HEADERS if name == "headers" else pa.binary())
+            .to_pylist()
             for name in names
         }
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise RefusedError(f"{_TYPES}: {error}") from error
-    keys = columns.get("key", [None] * table.num_rows)
-    headers = columns.get("headers", [None] * table.num_rows)
+    none = [None] * table.num_rows
+    keys, headers, ids = (columns.get(name, none) for name in ("key", "headers", _UNIQUE_ID))
     for row, pairs in enumerate(headers):
         if pairs and len(dict(pairs)) < len(pairs):
             raise RefusedError(f"row {row} (counted from 0) has a header twice")
     messages = [
-        NewMessage(value, key, dict(pairs) if pairs else None)
-        for value, key, pairs in zip(columns["value"], keys, headers, strict=True)
+        NewMessage(value, key, dict(pairs) if pairs else None, unique_id=unique_id)
+        for value, key, pairs, unique_id in zip(columns["value"], keys, headers, ids, strict=True)
     ]
     return messages, size
 
@@ -218,14 +220,19 @@ def _message_of(number: int, line: bytes) -> NewMessage:
     key = None
     if given.key is not None:
         key = decoded(given.key, given.key_encoding, f"the key of line {number}")
-    return NewMessage(value, key, given.headers)
+    unique_id = None
+    if given.unique_id is not None:
+        what = f"uniqueId of line {number}"
+        unique_id = decoded(given.unique_id, given.unique_id_encoding, what)
+    return NewMessage(value, key, given.headers, unique_id=unique_id)
 
 
 def _check_columns(schema: pa.Schema) -> None:
     names = schema.names
     if "value" not in names or not set(names) <= _COLUMNS or len(set(names)) < len(names):
         raise RefusedError(
-            f"a batch has the columns value, key and headers, not {', '.join(names)[:200]}"
+            "a batch has the columns value, key, headers and uniqueId, not "
+            + ", ".join(names)[:200]
         )
     for field in schema:
         if not (is_headers if field.name == "headers" else is_bytes)(field.type):

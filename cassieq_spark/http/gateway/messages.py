@@ -36,6 +36,7 @@ from cassieq_spark.http.gateway.responses import (
     json_object,
     message_as_json,
     message_json,
+    position_json,
     positions_json,
     stored_json,
 )
@@ -53,7 +54,7 @@ from cassieq_spark.http.gateway.schemas import (
 )
 from cassieq_spark.http.gateway.tables import read_table, write_table
 from cassieq_spark.http.serving.errors import RefusedError
-from cassieq_spark.model import Positions, QueueDefinition
+from cassieq_spark.model import Position, QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings.position import POSITION, StartingPosition
 from cassieq_spark.settings.verbs import VERBS, Verb
@@ -70,6 +71,7 @@ _MONOTON = re.compile("[0-9]{1,19}")
 
 _STALE = {409: "The receipt is stale"}
 _OTHER_PUT = {409: "The Idempotency-Key was used for other messages"}
+_PUT_EXAMPLE = {"monoton": 0, "partition": 0, "version": 1, "repeated": False}
 _NO_GROUP = {409: "The group was deleted, or the queue is being purged or deleted"}
 
 
@@ -80,33 +82,34 @@ _NO_GROUP = {409: "The group was deleted, or the queue is being purged or delete
     query=PutParameters,
     body=("text/plain", _BYTES, _JSON),
     answers={
-        200: "The message was put before, under the same Idempotency-Key",
+        200: "The message was put before, under the same Idempotency-Key or unique id",
         201: "The message is published and durable",
         **_OTHER_PUT,
     },
-    examples={200: {"monoton": None}, 201: {"monoton": 0}},
+    examples={200: {**_PUT_EXAMPLE, "repeated": True}, 201: _PUT_EXAMPLE},
 )
 async def put(call: Call) -> Response:
     """Put a message: the body, byte by byte."""
     gateway, queue, query = call.gateway, call.queue, call.query
-    delay, visible_at = seconds(query.initial_invisibility_seconds) or None, query.visible_at
     gateway.storage.check_messages(call.account)
-    key, headers = call.message_key(), call.message_headers()
+    message = NewMessage(
+        call.body,
+        call.message_key(),
+        call.message_headers(),
+        seconds(query.initial_invisibility_seconds) or None,
+        query.visible_at,
+        call.message_id(),
+    )
+    position: Position | None
     if (name := call.idempotency_key()) is None:
-        message = NewMessage(call.body, key, headers, delay, visible_at)
-        monoton = await gateway.producers.put(queue, message)
+        position = await gateway.producers.put(queue, message)
     else:
-        message = NewMessage(call.body, key, headers)
-        monotons = await gateway.client.put_many(
-            queue, [message], delay=delay, visible_at=visible_at, idempotency_key=name
-        )
-        if monotons is None:
-            return JSONResponse({"monoton": None})
-        ranges = monotons.by_partition.values() if isinstance(monotons, Positions) else [monotons]
-        monoton = next(iter(ranges)).start
+        position = await gateway.client.put(queue, message, idempotency_key=name)
+    if position is None or position.is_repeat:
+        return JSONResponse(position_json(position))
     gateway.storage.add_messages(call.account, 1, len(call.body))
     gateway.coalescer.wake(queue)
-    return JSONResponse({"monoton": monoton}, 201)
+    return JSONResponse(position_json(position), 201)
 
 
 @Endpoint(
@@ -223,7 +226,8 @@ async def put_many(call: Call) -> Response:
     gateway.coalescer.wake(queue)
     if monotons is None:
         return JSONResponse({"start": None, "stop": None})
-    gateway.storage.add_messages(call.account, len(messages), len(call.body))
+    if len(monotons):
+        gateway.storage.add_messages(call.account, len(monotons), len(call.body))
     return JSONResponse(positions_json(monotons), 201)
 
 

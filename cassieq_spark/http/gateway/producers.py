@@ -11,6 +11,7 @@ from itertools import islice
 from cassieq_spark.client import AsyncClient, AsyncProducer, NewMessage
 from cassieq_spark.errors import CassieqError, NotFoundError, QueueStateError
 from cassieq_spark.http.serving.errors import too_busy
+from cassieq_spark.model import Position
 
 #: Producers that are kept for the next put; each has a thread while it is put to.
 _MOST_PRODUCERS = 500
@@ -38,8 +39,8 @@ class ProducerPool:
         self._shared: OrderedDict[str, _Shared] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def put(self, queue: str, message: NewMessage) -> int:
-        """Publish a message, and return its monoton.
+    async def put(self, queue: str, message: NewMessage) -> Position:
+        """Publish a message, and return where it is.
 
         Raises:
             RefusedError: 429; a full batch waits while another one is published.

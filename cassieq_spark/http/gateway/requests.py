@@ -158,6 +158,17 @@ class Call:
         key = self.query.key
         return None if key is None else decoded(key, self.query.key_encoding, "key")
 
+    def message_id(self) -> bytes | None:
+        """The unique id of a message that is put alone.
+
+        Raises:
+            RefusedError: 400; the id is not Base64.
+        """
+        given = self.query.unique_id
+        if given is None:
+            return None
+        return decoded(given, self.query.unique_id_encoding, "uniqueId")
+
     def message_headers(self) -> dict[str, str | None] | None:
         """The headers of a message that is put alone; None if there are none.
 

@@ -19,7 +19,7 @@ from cassieq_spark.http.accounts import own_name
 from cassieq_spark.http.gateway.admission import Admission
 from cassieq_spark.http.gateway.pop_receipts import PopReceipts
 from cassieq_spark.http.gateway.schemas import RECEIPT
-from cassieq_spark.model import Order, Positions, QueueDefinition, QueueId, Range
+from cassieq_spark.model import Order, Position, Positions, QueueDefinition, QueueId, Range
 from cassieq_spark.queues.stats import GroupStats, QueueStats, http_figures
 from cassieq_spark.schemas.to_rows import json_of, json_text
 from cassieq_spark.settings.queue import http_settings
@@ -55,6 +55,18 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
         "strictFifo": queue.order is Order.STRICT,
         "id": queue.queue_id,
         "createdAt": _instant(queue.created_at),
+    }
+
+
+def position_json(position: Position | None) -> dict[str, Any]:
+    """Where a message is; None: not known, as it was put before under its idempotency key."""
+    if position is None:
+        return {"monoton": None, "partition": None, "version": None, "repeated": True}
+    return {
+        "monoton": int(position),
+        "partition": position.partition,
+        "version": position.version,
+        "repeated": position.is_repeat,
     }
 
 

@@ -178,6 +178,15 @@ def _within_a_year(at: datetime) -> datetime:
     return at
 
 
+UniqueId = Annotated[
+    str | None,
+    Field(
+        max_length=10_000,
+        description="A message whose id was published within deduplicateSeconds is not published.",
+    ),
+]
+
+
 class PutParameters(Payload):
     """Parameters of putting messages."""
 
@@ -187,6 +196,8 @@ class PutParameters(Payload):
     )
     key: str | None = Field(None, max_length=10_000, description="Key of the message.")
     key_encoding: Encoding = Field("text", description="base64 if the key is not text.")
+    unique_id: UniqueId = None
+    unique_id_encoding: Encoding = Field("text", description="base64 if the id is not text.")
 
 
 class ReceiveParameters(Payload):
@@ -224,6 +235,8 @@ class NewMessageLine(_Contents):
     """A message of a batch, as a line of JSON."""
 
     message: str
+    unique_id: UniqueId = None
+    unique_id_encoding: Encoding = "text"
 
 
 class Update(_Contents):

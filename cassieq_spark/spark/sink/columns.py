@@ -46,12 +46,16 @@ _COLUMNS = {
         "interval 10 seconds as {}",
     ),
     "visible_at": _Column(("timestamp",), "timestamp", "timestamp '2026-12-24 18:00:00Z' as {}"),
+    "unique_id": _Column(_TEXT, "string or binary", "cast(id as string) as {}"),
     "receipt": _Column(("string",), "string", "{}, of a stream with includeReceipts"),
     "operation": _Column(("string",), "string", "'ack' as {}"),
     "seconds": _Column(_WHOLE, "a whole number", "600 as {}"),
     "reason": _Column(("string",), "string", "'no such customer' as {}"),
 }
-_PUBLISHED = {each: _COLUMNS[each] for each in ("value", "key", "headers", "delay", "visible_at")}
+_PUBLISHED = {
+    each: _COLUMNS[each]
+    for each in ("value", "key", "headers", "delay", "visible_at", "unique_id")
+}
 #: The columns that a message has beside those of a queue with a schema.
 _SPECIAL = {f"_{name}": column for name, column in _PUBLISHED.items() if name != "value"}
 #: The columns that an operation needs besides receipts.
@@ -63,7 +67,11 @@ _HAS_RECEIPT = re.compile(r"[<,]receipt:string[,>]")
 
 
 def validate_published(
-    fields: Sequence[tuple[str, str]], *, order: Order = Order.NONE, has_schema: bool = False
+    fields: Sequence[tuple[str, str]],
+    *,
+    order: Order = Order.NONE,
+    has_schema: bool = False,
+    deduplicates: bool = False,
 ) -> None:
     """Check the columns of a DataFrame of messages.
 
@@ -71,7 +79,8 @@ def validate_published(
         fields: Names with types, as Spark's ``simpleString()`` writes them.
         order: The order of the queue; where there is one, nothing can be delayed.
         has_schema: Whether the queue has a schema. Then only the columns that a message has
-            beside those of the schema are checked: key, headers and time.
+            beside those of the schema are checked: key, headers, time and unique id.
+        deduplicates: Whether its messages have unique ids.
 
     Raises:
         SchemaError: ``value`` is missing, or a column is unknown, duplicated, of another type, or
@@ -95,6 +104,12 @@ def validate_published(
         problems.append(
             f"column {given[0]!r}: the queue is {how}, so a delayed message would hold up all "
             "later ones; drop the column, or use another queue"
+        )
+    unique_id = next(name for name in known if name.endswith("unique_id"))
+    if unique_id in dict(fields) and not deduplicates:
+        problems.append(
+            f"column {unique_id!r}: the queue does not deduplicate; drop the column, or let it: "
+            "cassieq queue alter QUEUE --deduplicate 5m"
         )
     if problems:
         raise SchemaError("cannot publish this DataFrame: " + "; ".join(problems))
@@ -148,7 +163,8 @@ def validate_replaced(fields: Sequence[tuple[str, str]], own: Sequence[str]) -> 
         problems.append(
             f"column {source!r} has no receipt: read the stream with the option includeReceipts"
         )
-    special = {name: column for name, column in _SPECIAL.items() if name != "_visible_at"}
+    left_out = {"_visible_at", "_unique_id"}
+    special = {name: column for name, column in _SPECIAL.items() if name not in left_out}
     known = special | ({} if source == METADATA else {source: _COLUMNS["receipt"]})
     taken = [(name, type_) for name, type_ in fields if name == source or is_special(name)]
     given = [(name.lower(), type_) for name, type_ in taken if name != METADATA]

@@ -111,7 +111,12 @@ class _Writing(Shipped):
         queue = self._made_or_read()
         columns = [(field.name, field.dataType.simpleString()) for field in self._schema.fields]
         has_schema = queue.schema is not None
-        validate_published(columns, order=queue.order, has_schema=has_schema)
+        validate_published(
+            columns,
+            order=queue.order,
+            has_schema=has_schema,
+            deduplicates=queue.deduplicate is not None,
+        )
         if queue.schema is not None:
             assign(arrow_schema(self._own()).empty_table(), schema_of(queue.schema))
         return queue

@@ -216,7 +216,7 @@ def _equal(columns: tuple[str, ...]) -> str:
     return " AND ".join(f"{column} = ?" for column in columns)
 
 
-def _term(value: Value | ServerNow) -> tuple[str, Any]:
+def _term(value: Value | bytes | ServerNow) -> tuple[str, Any]:
     match value:
         case ServerNow():
             # Cassandra refuses durations below a millisecond here; the type must be given.

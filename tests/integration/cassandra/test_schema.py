@@ -238,7 +238,7 @@ def test_tables_of_an_earlier_release_are_upgraded_and_their_rows_go_on(
     assert check_schema(fresh).missing == ()
     store = open_store(fresh)
     queue = read_queue(store, "q")
-    assert (queue.strict_fifo, queue.expire_after) == (False, None)
+    assert (queue.order, queue.expire_after) == ("none", None)
     group = ConsumerGroup(Ledger(store, queue.queue_id), "g")
     lease = group.lease(make_request(held=held, stop=12))
     assert (lease.acked, monotons_of(lease.leased)) == (4, [Ranges.parse("4-12")])

@@ -103,7 +103,10 @@ def test_a_message_is_put_got_and_acked_once(orders: Account):
     nothing = next_of(orders)
     acked, again = (settled(orders, "DELETE", got["popReceipt"]) for _ in range(2))
 
-    assert (put.status_code, put.json()) == (201, {"monoton": 0})
+    assert (put.status_code, put.json()) == (
+        201,
+        {"monoton": 0, "partition": 0, "version": 1, "repeated": False},
+    )
     assert (got["message"], got["deliveryCount"], got["messageTag"]) == ("hello", 1, "0")
     assert (nothing.status_code, nothing.content) == (204, b"")
     assert (acked.status_code, acked.content) == (204, b"")

@@ -46,7 +46,7 @@ NOT_BY_HTTP = {
 #: Arguments of `Client` that HTTP has not, and the other way round.
 OTHER_ARGUMENTS = {
     "create": {"queue", "bucket_size", "chunk_size"},
-    "put": {"queue", "idempotency_key"},
+    "put": {"queue"},
     "put_many": {"queue", "txn_app_id", "txn_version"},
     "receive": {"queue", "make_group", "max_bytes"},
     "peek": {"queue", "max_bytes"},

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -328,3 +330,62 @@ def test_a_query_whose_checkpoint_was_restored_from_a_copy_stops_and_loses_nothi
     shutil.rmtree(relay.checkpoint)
     relay.run()
     assert sorted(numbers_of(queue.browse().collect())) == list(range(40))
+
+
+WITH_IDS = "cast(id as string) as value, cast(id % 1000 as string) as unique_id"
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_of_each_unique_id_one_message_is_published_by_whichever_task(
+    queue: QueueOnSpark, partitions: int
+):
+    name = f"{queue.definition.name}.unique"
+    made = create_queue(
+        queue.store,
+        name,
+        deduplicate=timedelta(hours=1),
+        partitions=partitions,
+        bucket_size=512,
+        chunk_size=64,
+    )
+    of_ids = replace(queue, definition=made)
+    numbers = queue.spark.range(3_000, numPartitions=5)
+
+    of_ids.publish(numbers.selectExpr(*WITH_IDS.split(", ")))
+    of_ids.publish(numbers.selectExpr(*WITH_IDS.split(", ")), txnAppId="again", txnVersion="1")
+    again = Client.from_store(queue.store).put(name, "one more", unique_id="17")
+
+    rows = of_ids.browse().collect()
+    assert len(rows) == 1_000
+    assert {int(row.value) % 1_000 for row in rows} == set(range(1_000))
+    assert again.is_repeat
+    (seventeen,) = [row for row in rows if int(row.value) % 1_000 == 17]
+    assert (seventeen.monoton, seventeen.partition) == (again, again.partition)
+
+
+def test_a_query_leaves_out_what_another_one_has_published(queue: QueueOnSpark):
+    Client.from_store(queue.store).alter_queue(
+        queue.definition.name, deduplicate=timedelta(hours=1)
+    )
+    source = replace(queue, definition=create_queue(queue.store, f"{queue.definition.name}.in"))
+    source.publish(queue.numbers(2_000))
+
+    for name in ("one", "two"):
+        source_of = source.stream(name, maxMessagesPerTrigger="700", startingPosition="earliest")
+        query = (
+            source_of.selectExpr("value", "string(value) as unique_id")
+            .writeStream.format("cassieq")
+            .options(**queue.options)
+            .option("checkpointLocation", str(queue.folder / name))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    assert sorted(numbers_of(queue.browse().collect())) == list(range(2_000))
+
+
+def test_unique_ids_are_refused_by_a_queue_that_does_not_deduplicate(queue: QueueOnSpark):
+    with pytest.raises(PySparkException, match="the queue does not deduplicate; drop the column"):
+        queue.publish(queue.numbers(10).selectExpr("value", "value as unique_id"))
+    assert queue.stats().next == 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import cycle
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -21,6 +23,7 @@ from cassieq_spark.errors import BatchChangedError, BatchOrderError, QueueStateE
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.presence import Presence
 from cassieq_spark.groups.state import Settlement
+from cassieq_spark.ledger import window as window_module
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import OnDead, Order, QueueDefinition, Range, Ranges
 from cassieq_spark.producer.new_message import batches_of, check_message
@@ -38,6 +41,8 @@ LEASE = timedelta(seconds=60)
 SECOND = timedelta(seconds=1)
 MINUTES = timedelta(minutes=10)
 NOTHING = timedelta(0)
+#: For how long a unique id is unique.
+UNIQUE_FOR = 2 * LEASE
 #: Longer than any lease, delay, or pause before something is tried again.
 LONG = timedelta(hours=1)
 FIRST = initial_offset(QUEUE, GROUP)
@@ -52,6 +57,7 @@ class History:
         typed: bool,
         partitions: int,
         in_order: bool,
+        strict: bool,
         stops: bool,
         drops: bool,
         max_deliveries: int,
@@ -63,13 +69,14 @@ class History:
         # What a gateway knows is as old as can be, but not from before an alteration.
         self.seconds = 0.0
         self.patch.setattr(exchange_module, "monotonic", lambda: self.seconds)
+        self.patch.setattr(window_module, "time", SimpleNamespace(monotonic=self.clock.seconds))
         for pause in ("LONGEST_PAUSE", "SHORTEST_PAUSE", "RECHECK"):
             self.patch.setattr(idle_backoff, pause, NOTHING)
         self.client = Client.from_store(self.memory)
         self.gateway = InProcess(self.memory).__enter__()
         self.by_http = self.gateway.queue("q")
         self.model = Model(self.memory, self.clock)
-        order = "none" if not in_order else "strict" if partitions == 1 else "key"
+        order = "none" if not in_order else "strict" if strict and partitions == 1 else "key"
         # A reader looks at all partitions at once.
         self.patch.setattr(Presence, "share", lambda _: frozenset(range(partitions)))
         self.columns = ["number bigint not null", "text string"] if typed else []
@@ -83,6 +90,7 @@ class History:
             on_dead="stop" if stops and in_order else "continue",
             expire_after=expire_after,
             keep_settled=keep_settled,
+            deduplicate=UNIQUE_FOR,
             schema=", ".join(self.columns) or None,
         )
         self.client.create_group(QUEUE, GROUP)
@@ -94,17 +102,22 @@ class History:
         #: Idempotency keys that are used, with what was put under them, by who has used them.
         self.keys: dict[tuple[bool, str], list[NewMessage]] = {}
         self.versions: list[list[NewMessage]] = []
+        #: When a message of each key and unique id was published last.
+        self.unique: dict[tuple[Any, Any], datetime] = {}
         #: All that were begun, so that none outlives its history.
         self.readers: list[QueueReader] = []
         self._begin_stream()
 
     # -- putting --------------------------------------------------------------------------------
 
-    def _new(self, keys: Sequence[str | None]) -> list[NewMessage]:
+    def _new(
+        self, keys: Sequence[str | None], ids: Sequence[str | None] = (None,)
+    ) -> list[NewMessage]:
         found = []
-        for key in keys:
+        for key, unique_id in zip(keys, cycle(ids), strict=False):
             headers = {"h": str(self.count)} if self.count % 2 else None
-            found.append(NewMessage(self._value(self.count), key, headers))
+            value = self._value(self.count)
+            found.append(NewMessage(value, key, headers, unique_id=unique_id))
             self.count += 1
         return found
 
@@ -115,22 +128,51 @@ class History:
         texts = {name: f"{name} {number}" for name in names if number % 3}
         return dict.fromkeys(names) | texts | {"number": number}
 
-    def put(self, keys: list[str | None], delay: timedelta, *, by_http: bool) -> None:
-        messages, delay = self._new(keys), self._possible(delay)
-        if by_http:
+    def put(
+        self,
+        keys: list[str | None],
+        ids: list[str | None],
+        delay: timedelta,
+        *,
+        by_http: bool,
+    ) -> None:
+        """What has the unique id of a message that was put a moment ago is not published."""
+        messages, delay = self._new(keys, ids), self._possible(delay)
+        told = (
             self.by_http.put_many(messages, delay=delay)
-        else:
-            self.client.put_many(QUEUE, messages, delay=delay)
-        self._is_put(messages, {"HTTP"} if by_http else set(), delay=delay)
+            if by_http
+            else self.client.put_many(QUEUE, messages, delay=delay)
+        )
+        fresh = self._fresh(messages)
+        assert len(told) == len(fresh)
+        self._is_put(fresh, {"HTTP"} if by_http else set(), delay=delay)
+
+    def _fresh(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
+        fresh = []
+        for each in messages:
+            name = (each.key, each.unique_id)
+            if each.unique_id is not None:
+                at = self.unique.get(name)
+                if at is not None and self.clock.now < at + UNIQUE_FOR:
+                    continue
+                self.unique[name] = self.clock.now
+            fresh.append(each)
+        return fresh
 
     def put_under_a_key(
-        self, keys: list[str], name: str, delay: timedelta, *, by_http: bool
+        self,
+        keys: list[str],
+        ids: list[str | None],
+        name: str,
+        delay: timedelta,
+        *,
+        by_http: bool,
     ) -> None:
         """A put that is repeated with the same messages publishes nothing."""
         repeated, delay = self.keys.get((by_http, name)), self._possible(delay)
         if repeated and not self._fit(repeated):
             return
-        messages = self._new(keys) if repeated is None else repeated
+        messages = self._new(keys, ids) if repeated is None else repeated
         told = (
             self.by_http.put_many(messages, delay=delay, idempotency_key=name)
             if by_http
@@ -139,23 +181,29 @@ class History:
         assert (told is None) is (repeated is not None)
         self.keys[by_http, name] = messages
         features = {"idempotency keys"} | ({"HTTP"} if by_http else set())
-        self._is_put([] if repeated else messages, features, delay=delay)
+        self._is_put([] if repeated else self._fresh(messages), features, delay=delay)
 
     def put_a_version(
-        self, keys: list[str], back: int, delay: timedelta, *, changed: bool
+        self,
+        keys: list[str],
+        ids: list[str | None],
+        back: int,
+        delay: timedelta,
+        *,
+        changed: bool,
     ) -> None:
         """A batch is published once; after a later one, or with other messages, it is refused."""
         at, delay = len(self.versions) - back, self._possible(delay)
         if at < 0:
             return
         is_new = not back
-        messages = self._new(keys) if is_new else self.versions[at]
+        messages = self._new(keys, ids) if is_new else self.versions[at]
         if not self._fit(messages):
             return
         if is_new:
             self.versions.append(messages)
         elif changed:
-            messages = [NewMessage(self._value(self.count), each.key) for each in messages]
+            messages = [replace(each, value=self._value(self.count)) for each in messages]
         expected = BatchOrderError if back == 2 else BatchChangedError if changed else None
         named: Any = {"txn_app_id": "app", "txn_version": at}
         if expected is not None and not is_new:
@@ -164,7 +212,8 @@ class History:
         else:
             told = self.client.put_many(QUEUE, messages, delay=delay, **named)
             assert (told is not None) is is_new
-        self._is_put(messages if is_new else [], {"unique batches"}, delay=delay)
+        fresh = self._fresh(messages) if is_new else []
+        self._is_put(fresh, {"unique batches"}, delay=delay)
 
     def _fit(self, messages: Sequence[NewMessage]) -> bool:
         """Whether the queue has all their columns still."""
@@ -180,7 +229,7 @@ class History:
         places = self.model.publish(
             [content_of(each) for each in messages],
             delay=delay,
-            touched=[features] * len(messages),
+            touched=[features | ({"unique ids"} if it.unique_id else set()) for it in messages],
         )
         self.model.look()
         return places
@@ -450,6 +499,7 @@ class History:
             self.model.features.add("purge")
         self.model.begin_version()
         self.keys.clear()
+        self.unique.clear()
         self.running, self.recorded = {}, {}
         self.model.look()
 

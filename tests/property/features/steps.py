@@ -49,11 +49,13 @@ FATES = [
     "replace",
 ]
 WHICH = Some(range(6), 4)
+IDS = Some(["x", "y", None, None], 4)
 #: What each queue has; those with an order alone may stop at dead messages.
 QUEUE: Mapping[str, Choices] = {
     "typed": EITHER,
     "partitions": [1, 3],
     "in_order": EITHER,
+    "strict": EITHER,
     "stops": EITHER,
     "drops": [False, False, False, False, True],
     "max_deliveries": [3, 2, 6],
@@ -63,15 +65,24 @@ QUEUE: Mapping[str, Choices] = {
 #: By method of `History`: out of how many times, and with which arguments.
 STEPS: Mapping[str, tuple[int, Mapping[str, Choices]]] = {
     "time_passes": (3, {"by": [NOTHING, SECOND, LEASE, LEASE + SECOND, 2 * LEASE, 2 * MINUTES]}),
-    "put": (4, {"keys": Some(["a", "b", "c", None], 4), "delay": DELAYS, "by_http": EITHER}),
+    "put": (
+        4,
+        {
+            "keys": Some(["a", "b", "c", None], 4),
+            "ids": IDS,
+            "delay": DELAYS,
+            "by_http": EITHER,
+        },
+    ),
     "put_under_a_key": (
         2,
-        {"keys": Some("abc", 3), "name": "xy", "delay": DELAYS, "by_http": EITHER},
+        {"keys": Some("abc", 3), "ids": IDS, "name": "xy", "delay": DELAYS, "by_http": EITHER},
     ),
     "put_a_version": (
         2,
         {
             "keys": Some("abc", 3),
+            "ids": IDS,
             "back": [0, 0, 1, 2],
             "changed": [False, False, True],
             "delay": DELAYS,

@@ -102,8 +102,10 @@ STEPS = st.sampled_from(
     [(Step.FINALISE,), (Step.FINALISE,), (Step.FINALISE, Step.FENCE), tuple(Step)]
 )
 
-PUBLISH = st.builds(Publish, COUNTS, DELAYS, BATCHES)
-WRITE_ONLY = st.builds(WriteOnly, COUNTS, DELAYS)
+#: The unique ids of messages, in turn.
+IDS = st.just(()) | st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=4)
+PUBLISH = st.builds(Publish, COUNTS, DELAYS, BATCHES, IDS)
+WRITE_ONLY = st.builds(WriteOnly, COUNTS, DELAYS, IDS)
 PUBLISH_LATE = st.builds(PublishLate, BATCHES)
 TAKE = st.builds(
     Lease,

@@ -34,6 +34,24 @@ class Block:
     visible_at: datetime | None
     size: int
     size_before: int
+    #: Where in the block each message is.
+    offsets: tuple[int, ...]
+
+    def offset_of(self, monoton: int) -> int:
+        """Where in the block this message is."""
+        return self.offsets[monoton - self.start]
+
+
+def _offsets(row: Mapping[str, Any]) -> tuple[UUID, tuple[int, ...]]:
+    """The id of a block, and which of its messages were published."""
+    if row["kept"] is None:
+        return row["block"], tuple(range(row["stop"] - row["position"]))
+    assert row["block"] is None, "earlier releases would deliver the wrong messages"
+    block, count, text = row["kept"].split()
+    ranges = [tuple(map(int, part.split("-"))) for part in text.split(",")]
+    offsets = tuple(at for start, stop in ranges for at in range(start, stop))
+    assert max(offsets) < int(count)
+    return UUID(block), offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +80,8 @@ class LedgerModel:
         fence_is_wrong: Whether a clock that was ahead may have raised the fence, so that somebody
             takes it back.
         unfenced_until: Where the highest one stood that was taken back.
+        ids: The unique ids of the messages of blocks that have some.
+        lasts: For how long a unique id is unique.
         foreign: Told of blocks that nobody declared, with the name of their publication; None if
             there must be none.
     """
@@ -83,6 +103,8 @@ class LedgerModel:
         self.published: dict[int, Block] = {}
         self.sinks: dict[str, SinkBatch] = {}
         self.registered: dict[str, tuple[int, int]] = {}
+        self.ids: dict[UUID, Sequence[str | None]] = {}
+        self.lasts: timedelta | None = None
         self.seek_pins: dict[int, Pinned] = {}
         self.blocks: list[Block] = []
         self._ids: set[UUID] = set()
@@ -148,7 +170,7 @@ class LedgerModel:
         )
         for block in self.blocks:
             for at in range(max(block.start, self.finalised), block.stop):
-                offset = at - block.start
+                offset = block.offset_of(at)
                 count = stored[block.block, offset // bucket_size, offset]
                 assert count == 1, (block, at, count, "I3")
 
@@ -167,13 +189,15 @@ class LedgerModel:
             Block(
                 row["position"],
                 row["stop"],
-                row["block"],
+                block,
                 row["published_at"],
                 row["visible_at"],
                 row["size"],
                 row["size_before"],
+                offsets,
             )
             for row in of_kind(rows, "block")
+            for block, offsets in [_offsets(row)]
         ]
 
     def _check_tiling(self) -> None:
@@ -197,20 +221,19 @@ class LedgerModel:
         self.sinks = sinks
         marks = {row["name"] for row in of_kind(rows, "once")}
         marked, self._marks = marks - self._marks, marks
-        if not new:
-            assert not moved, "I4: a sink moved without its messages"
-            assert not marked, "I4: a name is used without its messages"
+        if not new and not moved and not marked:
             return
-        assert new[0].start == old_next, "I1"
+        assert not new or new[0].start == old_next, "I1"
         for block in new:
             assert block.block not in self._ids, (block, "I1: published twice")
             assert block_time(block.block) > fence, (block, "I10")
             assert block.published_at == self._clock.now
             self._ids.add(block.block)
             self.published |= dict.fromkeys(range(block.start, block.stop), block)
+            self._check_unique(block)
         late = [block.stop for block in new if block.visible_at is not None]
         assert max([0, *late]) <= self.delayed_stop, "a delayed block would be overlooked"
-        if self.foreign is not None:
+        if self.foreign is not None and new:
             (name,) = marked
             self.foreign(new, name)
             return
@@ -238,16 +261,54 @@ class LedgerModel:
         self.uses[once.name].append(self._clock.now)
         self.contents[once.name] = once.fingerprint
 
+    def id_of(self, monoton: int) -> str | None:
+        """The unique id of a message that was published."""
+        block = self.published[monoton]
+        return self.ids[block.block][block.offset_of(monoton)] if block.block in self.ids else None
+
+    def _check_unique(self, block: Block) -> None:
+        """I12: within the window, one message of each unique id is published."""
+        if self.lasts is None or block.block not in self.ids:
+            return
+        for at in range(block.start, block.stop):
+            mine = self.id_of(at)
+            others = [
+                it
+                for it in range(block.start)
+                if mine is not None
+                and self.id_of(it) == mine
+                and self.published[it].published_at > self._clock() - self.lasts
+            ]
+            assert not others, (mine, at, others, "I12: published twice")
+        own = [each for each in map(self.id_of, range(block.start, block.stop)) if each]
+        assert len(own) == len({*own}), "I12: published twice by one publish"
+
     def _are(self, blocks: Sequence[Block], pending: Sequence[PendingBlock]) -> bool:
-        return [(b.block, b.stop - b.start, b.size, b.visible_at) for b in blocks] == [
-            (
-                each.block,
-                each.count,
-                each.size,
-                self._visible_at(each),
-            )
-            for each in pending
-        ]
+        """Whether these are the blocks of a write, but for what is repeated."""
+        found = {each.block: each for each in blocks}
+        if [each.block for each in blocks] != [it.block for it in pending if it.block in found]:
+            return False
+        return all(self._is_of(each, found.get(each.block)) for each in pending)
+
+    def _is_of(self, pending: PendingBlock, block: Block | None) -> bool:
+        offsets = () if block is None else block.offsets
+        left_out = set(range(pending.count)) - {*offsets}
+        if left_out and pending.block not in self.ids:
+            return False
+        for offset in left_out:
+            mine = self.ids[pending.block][offset]
+            # By the earliest clock that the publish may have read.
+            since = block_time(pending.block) - (self.lasts or timedelta(0))
+            known = [
+                at
+                for at, it in self.published.items()
+                if mine is not None and self.id_of(at) == mine and it.published_at > since
+            ]
+            assert known, (pending, offset, mine, "I12: left out, and there is none")
+        if block is None:
+            return True
+        same = (block.size, block.visible_at) == (pending.size, self._visible_at(pending))
+        return same and block.offsets == tuple(sorted(block.offsets))
 
     def _visible_at(self, written: PendingBlock) -> datetime | None:
         if isinstance(written.visible, timedelta):

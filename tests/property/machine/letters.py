@@ -60,4 +60,4 @@ class Letters:
 def value_of(queue: QueueModel, monoton: int) -> str:
     """The value that the message with this monoton was written with."""
     block = queue.ledger.published[monoton]
-    return str(queue.first_values[block.block] + monoton - block.start)
+    return str(queue.first_values[block.block] + block.offset_of(monoton))

@@ -90,7 +90,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.patch = repeatable(world.clock)
         self.readers = Readers(world, GROUPS)
         self.operators = Operators(world)
-        producers = Producers(world, with_delays=not terms.strict)
+        self.producers = producers = Producers(world, with_delays=not terms.strict)
         self.deeds: dict[type, Callable[[Any], None]] = {
             Publish: producers.publish,
             WriteOnly: producers.write_only,
@@ -130,6 +130,10 @@ class QueueMachine(RuleBasedStateMachine):
         self, action: Publish | PublishLate, pause: timedelta, trouble: Trouble | None
     ) -> None:
         self._run(action, pause, trouble)
+
+    @rule(forgets=st.booleans())
+    def another_process_publishes_from_now_on(self, *, forgets: bool) -> None:
+        self.producers.take_turns(forgets=forgets)
 
     @rule(action=WRITE_ONLY, pause=PAUSES)
     def write_and_stall(self, action: WriteOnly, pause: timedelta) -> None:

@@ -16,9 +16,10 @@ from cassieq_spark.errors import (
 from cassieq_spark.ledger.identity import fingerprints_differ
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once
-from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.publish import Published, publish
+from cassieq_spark.ledger.window import UniqueIds, Window
 from cassieq_spark.model import PendingBlock, SinkBatch, block_time
-from tests.property.machine.world import Delay, World
+from tests.property.machine.world import UNIQUE_FOR, Delay, World
 
 #: How long keys are remembered.
 KEY_LIFETIME = timedelta(seconds=6)
@@ -42,6 +43,7 @@ class Publish:
     counts: Sequence[int]
     delays: Sequence[Delay]
     batch: Named
+    ids: Sequence[str | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class WriteOnly:
 
     counts: Sequence[int]
     delays: Sequence[Delay]
+    ids: Sequence[str | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +83,46 @@ class Producers:
         self._world = world
         self._model = world.queue
         self._with_delays = with_delays
+        self._unique, self._other = self._new_window(), self._new_window()
         self._abandoned: list[tuple[Sequence[PendingBlock], datetime]] = []
 
     def publish(self, action: Publish) -> None:
         begun_at = self._world.clock.now
-        self._publish(self._write(action.counts, action.delays), action.batch, begun_at)
+        pending = self._write(action.counts, action.delays, action.ids)
+        self._publish(pending, action.batch, begun_at)
 
     def write_only(self, action: WriteOnly) -> None:
         begun_at = self._world.clock.now
-        self._abandoned.append((self._write(action.counts, action.delays), begun_at))
+        pending = self._write(action.counts, action.delays, action.ids)
+        self._abandoned.append((pending, begun_at))
+
+    def take_turns(self, *, forgets: bool) -> None:
+        """The other of two processes publishes from now on; perhaps it was started anew."""
+        self._unique, self._other = self._other, self._unique
+        if forgets:
+            self._unique = self._new_window()
 
     def publish_late(self, action: PublishLate) -> None:
         if self._abandoned:
             pending, begun_at = self._abandoned.pop(0)
             self._publish(pending, action.batch, begun_at)
 
-    def _write(self, counts: Sequence[int], delays: Sequence[Delay]) -> Sequence[PendingBlock]:
-        return self._world.write(counts, delays if self._with_delays else [None])
+    def _new_window(self) -> Window:
+        return Window(UNIQUE_FOR, UniqueIds(self._world.clock.seconds))
+
+    def _write(
+        self, counts: Sequence[int], delays: Sequence[Delay], ids: Sequence[str | None]
+    ) -> Sequence[PendingBlock]:
+        return self._world.write(counts, delays if self._with_delays else [None], ids)
+
+    def _check_repeats(self, pending: Sequence[PendingBlock], published: Published) -> None:
+        """What is left out has the id of the message that is named instead of it."""
+        ledger = self._model.ledger
+        none = [None] * max(each.count for each in pending)
+        ids = [each for it in pending for each in ledger.ids.get(it.block, none[: it.count])]
+        for number, at in published.repeats.items():
+            assert ids[number] is not None
+            assert ledger.id_of(at) == ids[number], (number, at)
 
     def _publish(self, pending: Sequence[PendingBlock], named: Named, begun_at: datetime) -> None:
         if isinstance(named, Key):
@@ -113,7 +139,8 @@ class Producers:
         ledger.publishing.append(trying)
         try:
             queue_id = self._world.definition.queue_id
-            monotons = publish(Ledger(store, queue_id), pending, batch=once).monotons
+            published = publish(Ledger(store, queue_id), pending, batch=once, window=self._unique)
+            monotons = published.monotons
         except NotAppliedError:
             is_late = self._world.clock.now - once.begun_at > KEY_LIFETIME / 2
             assert is_late or any(map(ledger.refuses, map(block_time, blocks)))
@@ -126,6 +153,7 @@ class Producers:
             assert is_marked or troubles < store.unrest
         else:
             assert monotons is not None or ledger.uses[once.name]
+            self._check_repeats(pending, published)
             if troubles == store.unrest:
                 assert is_marked == (monotons is None), "I4"
                 assert not (is_marked and is_other), "skipped, although it is another put"
@@ -139,7 +167,8 @@ class Producers:
         came_to: Fate | None = None
         try:
             queue_id = self._world.definition.queue_id
-            monotons = publish(Ledger(store, queue_id), pending, batch=batch).monotons
+            published = publish(Ledger(store, queue_id), pending, batch=batch, window=self._unique)
+            monotons = published.monotons
         except NotAppliedError:
             assert any(map(ledger.refuses, map(block_time, blocks)))
             assert not {each.block for each in ledger.published.values()} & set(blocks)
@@ -152,9 +181,10 @@ class Producers:
             came_to = Fate.CHANGED
         else:
             came_to = Fate.REPLAY if monotons is None else Fate.NEW
+            self._check_repeats(pending, published)
             if monotons is not None:
                 found = [at for at, each in ledger.published.items() if each.block in blocks]
-                assert (min(found), max(found) + 1) == (monotons.start, monotons.stop)
+                assert found == list(range(monotons.start, monotons.stop))
         if batch is None:
             assert came_to in {None, Fate.NEW}
         elif came_to is not None and troubles == store.unrest:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import count
+from itertools import count, cycle, islice
 
 import pyarrow as pa
 
@@ -28,6 +28,8 @@ from tests.support.faults import FakeClock
 
 BUCKET = 4
 CHUNK = 2
+#: For how long a unique id is unique.
+UNIQUE_FOR = timedelta(seconds=4)
 #: Deleted rows that a read may come across: in sixty steps some hundred rows may have waited, and
 #: been taken, that were due after one that waits still. Repairs have a limit of their own.
 MOST_TOMBSTONES = 200
@@ -84,10 +86,12 @@ class World:
             order="strict" if terms.strict else "none",
             expire_after=terms.expire_after,
             keep_settled=terms.keep_settled,
+            deduplicate=UNIQUE_FOR,
         )
         self.letters = Letters(self.memory)
         is_copied = self.letters.is_copied if dead_letters else _anything
         self.queue = QueueModel(self.memory, queue, self.clock, terms, is_copied)
+        self.queue.ledger.lasts = UNIQUE_FOR
         self.dead = QueueModel(
             self.memory, dead, self.clock, Terms(timedelta(seconds=60)), _anything
         )
@@ -108,20 +112,38 @@ class World:
         """The queue as its readers know it."""
         return self.queue.queue
 
-    def write(self, counts: Sequence[int], delays: Sequence[Delay]) -> list[PendingBlock]:
-        """Write blocks of so many messages, to be visible after these delays, in turn."""
+    def write(
+        self,
+        counts: Sequence[int],
+        delays: Sequence[Delay],
+        ids: Sequence[str | None] = (),
+    ) -> list[PendingBlock]:
+        """Write blocks of so many messages, to be visible after these delays, in turn.
+
+        The messages have these unique ids, in turn.
+        """
+        left = cycle(ids)
         return [
-            self._write(messages, delays[number % len(delays)])
+            self._write(
+                messages,
+                delays[number % len(delays)],
+                list(islice(left, messages)),
+            )
             for number, messages in enumerate(counts)
         ]
 
-    def _write(self, messages: int, delay: Delay) -> PendingBlock:
+    def _write(self, messages: int, delay: Delay, ids: Sequence[str | None]) -> PendingBlock:
         first = next(self._values)
         values = [str(first), *(str(next(self._values)) for _ in range(messages - 1))]
-        batch = pa.record_batch({"value": pa.array(values)})
+        columns: dict[str, pa.Array] = {"value": pa.array(values)}
+        if ids:
+            columns["unique_id"] = pa.array(ids, pa.string())
+        batch = pa.record_batch(columns)
         options = SinkOptions(queue=self.definition.name)
         written = write_block(self.store, self.definition, [batch], options)
         self.queue.first_values[written.block] = first
+        if written.ids:
+            self.queue.ledger.ids[written.block] = ids
         return replace(written, visible=self._visible(delay))
 
     def _visible(self, delay: Delay) -> datetime | timedelta | None:

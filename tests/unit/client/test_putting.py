@@ -308,7 +308,7 @@ def test_queues_are_made_with_a_dead_letter_queue_unless_told_otherwise():
         (5, None),
         (0, None),
     ]
-    assert (found[2].lease, found[4].strict_fifo) == (5 * SECOND, True)
+    assert (found[2].lease, found[4].order) == (5 * SECOND, "strict")
     assert found[4].expire_after == timedelta(days=1)
     with pytest.raises(OptionError, match="cannot be combined with"):
         client.create_queue("e", dead_letter_queue="x", drop_dead=True)

@@ -19,7 +19,7 @@ from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import QueueDefinition, Ranges
+from cassieq_spark.model import Order, QueueDefinition, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.settings import SinkOptions
@@ -125,7 +125,7 @@ def test_a_replacement_may_come_later(scene: Scene):
 
 
 def test_nothing_is_delayed_in_a_strictly_ordered_queue(scene: Scene):
-    scene.queue = replace_fields(scene.queue, strict_fifo=True)
+    scene.queue = replace_fields(scene.queue, order=Order.STRICT)
 
     with pytest.raises(OptionError, match="strictly ordered"):
         scene.replace([3], delay=SECOND)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -28,7 +29,9 @@ from cassieq_spark.ledger.publish import (
     Published,
     publish,
 )
-from cassieq_spark.ledger.state import LedgerHead
+from cassieq_spark.ledger.state import LedgerHead, UniqueRow
+from cassieq_spark.ledger.unique import ID_BYTES
+from cassieq_spark.ledger.window import UniqueIds
 from cassieq_spark.model import QueueId, Range, SinkBatch
 from cassieq_spark.queues import purge_queue
 from cassieq_spark.store.memory import MemoryStore
@@ -290,9 +293,17 @@ def test_a_write_slower_than_the_fence_is_refused_with_advice(
 
 def test_as_many_blocks_as_one_publish_takes_fill_one_compare_and_set():
     head = LedgerHead(next=0, finalised=0, fence=BEGUN_AT - timedelta(days=1), groups_version=0)
-    pending = make_pending([1]) * MOST_BLOCKS
+    (one,) = make_pending([1])
+    pending = [replace(one, ids=bytes([number]) * ID_BYTES) for number in range(1, 3)]
+    pending += [one] * (MOST_BLOCKS - len(pending))
+    ids = UniqueIds()
+    for at in range(1000):
+        before = at - 1 if at else None
+        ids.add(UniqueRow(at, b"", BEGUN_AT, before), has_deleted=False)
+    ids.catch_up(Ledger(MemoryStore(), QueueId("q@1")), head, BEGUN_AT, timedelta(seconds=0))
+    batch = SinkBatch("s", 0)
 
-    decision = decide_publish(head, pending, batch=SinkBatch("s", 0), last=None, now=BEGUN_AT)
+    decision = decide_publish(head, pending, batch=batch, last=None, now=BEGUN_AT, ids=ids)
 
     assert isinstance(decision, Publication)
     assert len(decision.ops) == MOST_OPS

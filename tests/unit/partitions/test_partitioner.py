@@ -3,6 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from cassieq_spark.arrow.chunks import PLAIN
 from cassieq_spark.ledger.once import once_of_key
 from cassieq_spark.model import SinkBatch
 from cassieq_spark.producer.partitioner import deal, partition_of_key, partition_without_key
@@ -43,7 +44,7 @@ def test_rows_are_dealt_as_each_key_says_and_keep_their_order(type_: pa.DataType
     keys = [None if n % 7 == 0 else str(n % 5) for n in range(100)]
     rows = rows_of(*keys, type_=type_)
 
-    dealt = dict(deal(rows, "key", 8, without_key=3))
+    dealt = dict(deal(rows, PLAIN.names, 8, without_key=3))
 
     assert sum(part.num_rows for part in dealt.values()) == 100
     for partition, part in dealt.items():
@@ -56,7 +57,7 @@ def test_rows_are_dealt_as_each_key_says_and_keep_their_order(type_: pa.DataType
 def test_rows_of_one_partition_are_not_copied():
     rows = rows_of("a", "a", "a")
 
-    ((_, part),) = deal(rows, "key", 8, without_key=0)
+    ((_, part),) = deal(rows, PLAIN.names, 8, without_key=0)
 
     assert part is rows
 
@@ -64,7 +65,7 @@ def test_rows_of_one_partition_are_not_copied():
 def test_without_a_column_of_keys_all_rows_go_together():
     rows = rows_of("a", "b").select(["value"])
 
-    assert list(deal(rows, "key", 8, without_key=5)) == [(5, rows)]
+    assert list(deal(rows, PLAIN.names, 8, without_key=5)) == [(5, rows)]
 
 
 def test_batches_without_keys_go_to_each_partition_in_turn():

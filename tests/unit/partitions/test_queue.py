@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from cassieq_spark import Client
 from cassieq_spark.errors import (
     ExistsError,
     InvariantError,
@@ -94,12 +95,27 @@ def test_only_the_ids_of_its_partitions_are_those_of_a_queue(queue_id: str, foun
     assert (partition and partition.partition) == found
 
 
-def test_the_order_follows_from_the_settings():
-    plain = QueueDefinition("q", 1)
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_queue_ordered_by_key_stays_so_whatever_its_partitions(partitions: int):
+    client = Client.from_store(MemoryStore())
+    client.create_queue("q", partitions=partitions, order="key")
 
-    assert plain.order is Order.NONE
-    assert QueueDefinition("q", 1, strict_fifo=True).order is Order.STRICT
-    assert QueueDefinition("q", 1, strict_fifo=True, partitions=2).order is Order.KEY
+    assert client.queue("q").order is Order.KEY
+    assert client.purge_queue("q").order is Order.KEY
+    assert client.alter_queue("q", max_deliveries=3).order is Order.KEY
+    client.delete_queue("q")
+    assert client.create_queue("q", order="strict").order is Order.STRICT
+
+
+def test_a_queue_that_an_earlier_release_creates_anew_is_strictly_ordered_as_it_says():
+    store = MemoryStore()
+    create_queue(store, "q", order="key")
+    # It knows nothing of the column.
+    store.cas(
+        partition_of_queue("q"), [Update((), {"version": 2}, when=(When("version", "=", 1),))]
+    )
+
+    assert read_queue(store, "q").order is Order.STRICT
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -19,6 +20,7 @@ from cassieq_spark.backoff import Backoff
 from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import Published
+from cassieq_spark.ledger.unique import ID_BYTES
 from cassieq_spark.model import QueueDefinition, QueueId, Range, SinkBatch
 from cassieq_spark.producer import group_commit
 from cassieq_spark.producer.group_commit import GroupCommit, _Commit
@@ -397,3 +399,23 @@ def test_a_child_does_not_wait_for_a_thread_of_its_parent(scene: Scene):
         scene.store.open()
 
     assert monotons([first]) == [Range(0, 2)]
+
+
+def with_ids(scene: Scene, ids: str) -> Written:
+    """A block of messages with these unique ids, each a letter."""
+    (block,) = make_pending([len(ids)])
+    digests = b"".join(each.encode() * ID_BYTES for each in ids)
+    blocks = (replace(block, ids=digests),)
+    return Written(scene.queue.queue_id, blocks=blocks, deduplicate=timedelta(minutes=5))
+
+
+def test_threads_that_share_a_publish_are_told_their_own_repeats(scene: Scene):
+    with scene.busy() as first:
+        waiting = scene.wait_for(*(with_ids(scene, each) for each in ("ab", "cad", "e", "ea")))
+        scene.store.open()
+
+    assert first.result().positions(2) == [0, 1]
+    told = [
+        each.result().positions(count) for each, count in zip(waiting, (2, 3, 1, 2), strict=True)
+    ]
+    assert told == [[2, 3], [4, 2, 5], [6], [6, 2]]

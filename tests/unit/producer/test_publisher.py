@@ -10,7 +10,7 @@ from cassieq_spark.client import Client
 from cassieq_spark.errors import BatchChangedError, BatchOrderError, InvariantError, OptionError
 from cassieq_spark.ledger.once import once_of_key
 from cassieq_spark.ledger.publish import Published
-from cassieq_spark.model import QueueDefinition, Range, SinkBatch
+from cassieq_spark.model import Order, QueueDefinition, Range, SinkBatch
 from cassieq_spark.producer.publisher import Written, publish_written, write_partition
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.stores import CountingStore
@@ -119,7 +119,7 @@ def test_nothing_is_published_for_tasks_without_messages(scene: Scene):
 
 
 def test_a_strictly_ordered_queue_takes_no_delay(scene: Scene):
-    strict = replace(scene.queue, strict_fifo=True)
+    strict = replace(scene.queue, order=Order.STRICT)
 
     with pytest.raises(OptionError, match="strictly ordered"):
         write_partition(scene.store, strict, [batch_of("a")], visible=SECOND)

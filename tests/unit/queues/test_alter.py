@@ -120,5 +120,5 @@ def test_the_settings_of_a_queue_are_read_as_it_was_created(scene: Scene):
     created = create_queue(scene.store, "f", order="strict", expire_after=WEEK)
 
     assert read_queue(scene.store, "f") == created
-    assert (created.strict_fifo, created.expire_after) == (True, WEEK)
-    assert (scene.old.strict_fifo, scene.old.expire_after) == (False, None)
+    assert (created.order, created.expire_after) == ("strict", WEEK)
+    assert (scene.old.order, scene.old.expire_after) == ("none", None)

@@ -95,7 +95,10 @@ def test_names_are_aliases_of_those_that_are_printed(written: str, printed: str)
         ("a sstring", "'sstring', which is no type: supported are boolean, "),
         ("a int, A string", "names must differ in more than case"),
         ("a struct<b:int,B:int>", "struct 'a' has the names 'b', 'B'"),
-        ("_key int", "may not be called _key, _headers, _delay, _visible_at, _metadata"),
+        (
+            "_key int",
+            "may not be called _key, _headers, _delay, _visible_at, _unique_id, _metadata",
+        ),
         ("`` int", "a name of 0 bytes"),
         ("a " + "array<" * 40 + "int" + ">" * 40, "its type has more than 16 levels"),
         (", ".join(f"c{n} int" for n in range(5001)), "at most 5,000 columns"),

@@ -47,7 +47,7 @@ def test_a_new_queue_is_as_its_definition_says_but_for_the_limit_of_deliveries()
 
 
 def test_each_attribute_of_a_definition_is_a_setting_or_no_choice():
-    derived = {"strict_fifo": "order", "schemas": "schema"}
+    derived = {"schemas": "schema"}
     names = {derived.get(it.name, it.name) for it in fields(QueueDefinition)}
 
     assert names - set(BY_NAME) == {"name", "version", "created_at", "partition"}
@@ -65,12 +65,14 @@ def test_zero_takes_away_what_a_queue_may_be_without():
         "dead_letter_queue": None,
         "expire_after": None,
         "keep_settled": None,
+        "deduplicate": None,
     }
     assert http_settings_given(zero) == {
         "maxDeliveryCount": 0,
         "dlqName": "",
         "expireAfterSeconds": 0,
         "keepSettledSeconds": 0,
+        "deduplicateSeconds": 0,
     }
 
 
@@ -145,7 +147,7 @@ def test_what_is_given_by_http_is_what_a_definition_has():
         "lease": HOUR,
         "partitions": 3,
         "on_dead": OnDead.STOP,
-        "strict_fifo": True,
+        "order": Order.KEY,
         "schemas": (),
     }
 

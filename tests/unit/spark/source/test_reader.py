@@ -19,7 +19,7 @@ from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.model import Order, QueueDefinition, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, queue_stats
 from cassieq_spark.spark.source.offsets import decode, initial_offset
 from cassieq_spark.spark.source.partition_reader import (
@@ -155,7 +155,7 @@ def test_in_strict_order_a_reader_on_its_own_reads_the_group_once_too(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(minutes=1))
-    scene.queue = replace(scene.queue, strict_fifo=True)
+    scene.queue = replace(scene.queue, order=Order.STRICT)
     reader, done, costs, found = scene.reader(), FIRST, [], []
     for _ in range(3):
         scene.store.reset()
@@ -173,7 +173,7 @@ def test_in_strict_order_what_others_settle_makes_way_at_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(idle_backoff, "RECHECK", timedelta(minutes=1))
-    scene.queue = replace(scene.queue, strict_fifo=True)
+    scene.queue = replace(scene.queue, order=Order.STRICT)
     other, reader = scene.reader(), scene.reader()
     end = other.next_batch(FIRST, limit=6)
     for _ in range(3):

@@ -1,0 +1,180 @@
+"""Which unique ids were published within a queue's window, as a process remembers them."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+from cassieq_spark.errors import InvariantError
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import LedgerHead, UniqueRow, unique_row_of
+from cassieq_spark.ledger.unique import ID_BYTES, NO_ID
+from cassieq_spark.model import QueueId
+from cassieq_spark.processes import lock_across_forks
+from cassieq_spark.store.protocol import Slice
+
+#: Rows whose window is over are deleted as soon as there are so many.
+_EXPIRED_ROWS = 128
+#: Ids of all windows that a process remembers, unless a single one has more; and windows.
+_MOST_REMEMBERED, _MOST_WINDOWS = 2_000_000, 1_000
+
+
+class UniqueIds:
+    """The unique ids that were published to a ledger within its window.
+
+    Safe to use from several threads. Memory: some 150 bytes for each id.
+
+    Args:
+        clock: This process's clock, in seconds, by which it knows how long a publish took; None:
+            that of the system.
+    """
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self.clock = clock or time.monotonic
+        self._lock = lock_across_forks()
+        self._rows: deque[UniqueRow] = deque()
+        self._monotons: dict[bytes, int] = {}
+        # The position of the last row that is known; and how many are over that are not deleted.
+        self._last: int | None = None
+        self._expired = 0
+
+    def __len__(self) -> int:
+        return len(self._monotons)
+
+    def find(self, digest: bytes) -> int | None:
+        """The monoton of the message that has this id; None if there is none."""
+        return self._monotons.get(digest)
+
+    def catch_up(self, ledger: Ledger, head: LedgerHead, now: datetime, lasts: timedelta) -> None:
+        """Learn what was published up to ``head``, and forget what is older than the window.
+
+        No read if no other process has published unique ids since the last call; else one, which
+        is of the whole window the first time.
+
+        Args:
+            now: The time when ``head`` was read; see `Rows.sure_now`.
+            lasts: The window.
+
+        Raises:
+            InvariantError: Rows are missing.
+        """
+        known = self._last
+        if head.last_ids is not None and (known is None or known < head.last_ids):
+            start = head.ids_from if known is None else max(head.ids_from, known + 1)
+            rows = _read(ledger, start, head)
+            with self._lock:
+                for row in rows:
+                    if self._last is None or row.position > self._last:
+                        self._learn(row)
+        with self._lock:
+            self._forget(now - lasts)
+
+    def forget_below(self) -> int | None:
+        """The position below which the rows of the ledger are to be deleted; None: not yet."""
+        with self._lock:
+            if self._expired < _EXPIRED_ROWS or self._last is None:
+                return None
+            return self._rows[0].position if self._rows else self._last + 1
+
+    def add(self, row: UniqueRow | None, *, has_deleted: bool) -> None:
+        """Learn what this process has published.
+
+        Args:
+            row: The row of unique ids; None if no message had one.
+            has_deleted: Whether it has deleted the rows that are over.
+        """
+        with self._lock:
+            if has_deleted:
+                self._expired = 0
+            # Otherwise the next call of `catch_up` reads it.
+            if row is not None and self._last == row.before:
+                self._learn(row)
+
+    def _learn(self, row: UniqueRow) -> None:
+        self._rows.append(row)
+        self._last = row.position
+        self._monotons.update(_ids_of(row))
+
+    def _forget(self, until: datetime) -> None:
+        while self._rows and self._rows[0].published_at <= until:
+            row = self._rows.popleft()
+            self._expired += 1
+            for digest, monoton in _ids_of(row):
+                # Another message may have had the id since.
+                if self._monotons.get(digest) == monoton:
+                    del self._monotons[digest]
+
+
+class Window(NamedTuple):
+    """How long unique ids are remembered, and which are.
+
+    Attributes:
+        lasts: How long.
+        ids: Which.
+    """
+
+    lasts: timedelta
+    ids: UniqueIds
+
+
+class UniqueWindows:
+    """The unique ids of all ledgers to which a process publishes, within a bound of memory."""
+
+    def __init__(self) -> None:
+        self._lock = lock_across_forks()
+        self._known: OrderedDict[QueueId, UniqueIds] = OrderedDict()
+
+    def of(self, queue_id: QueueId) -> UniqueIds:
+        """The unique ids of a ledger. Those that were not asked for longest are dropped."""
+        with self._lock:
+            found = self._known.setdefault(queue_id, UniqueIds())
+            self._known.move_to_end(queue_id)
+            left = sum(map(len, self._known.values()))
+            while len(self._known) > 1 and (
+                left > _MOST_REMEMBERED or len(self._known) > _MOST_WINDOWS
+            ):
+                left -= len(self._known.popitem(last=False)[1])
+            return found
+
+
+def _ids_of(row: UniqueRow) -> list[tuple[bytes, int]]:
+    """The ids of a row, with the monotons of their messages."""
+    pairs = []
+    for number in range(len(row.ids) // ID_BYTES):
+        digest = row.ids[number * ID_BYTES : (number + 1) * ID_BYTES]
+        if digest != NO_ID:
+            pairs.append((digest, row.position + number))
+    return pairs
+
+
+def _read(ledger: Ledger, start: int, head: LedgerHead) -> Sequence[UniqueRow]:
+    """Read the rows from ``start`` on that ``head`` knows.
+
+    A plain read may miss what ``head`` has shown. Each row names the one before it, so a gap is
+    seen, and all is read once more, serially.
+    """
+    stop = (head.last_ids or 0) + 1
+    which = Slice(kinds=("unique",), start=start, stop=stop)
+    for serial in (False, True):
+        rows = [unique_row_of(row) for row in ledger.read(which, serial=serial).rows]
+        if _is_whole(rows, start, stop):
+            return rows
+    if ledger.read_head(serial=True).ids_from > start:
+        # Deleted since, by a publish that makes this one lose the race: it decides anew.
+        return ()
+    raise InvariantError(
+        f"queue {ledger.queue_id}: rows of unique ids are missing in [{start}, {stop}) (I12)"
+    )
+
+
+def _is_whole(rows: Sequence[UniqueRow], start: int, stop: int) -> bool:
+    """True if each row names the one before it, from ``start`` to the last one before ``stop``."""
+    if not rows or rows[-1].position != stop - 1:
+        return False
+    first = rows[0].before
+    follow = all(row.before == before.position for before, row in pairwise(rows))
+    return follow and (first is None or first < start)

@@ -1,0 +1,87 @@
+"""The unique ids of messages that are written, and where messages go by them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cassieq_spark.arrow.chunks import ColumnNames, row_at
+from cassieq_spark.arrow.framing import used_column
+from cassieq_spark.arrow.typed_chunks import form_of
+from cassieq_spark.errors import MessageError, OptionError
+from cassieq_spark.ledger.unique import NO_ID, digest_of
+from cassieq_spark.model import QueueDefinition
+
+#: The longest unique id, in bytes.
+LONGEST_ID = 1024
+
+
+def check_deduplicates(queue: QueueDefinition) -> None:
+    """Raise `OptionError` if messages of this queue have no unique ids."""
+    if queue.deduplicate is None:
+        raise OptionError(
+            f"queue {queue.name!r} does not deduplicate, so messages can't have unique ids; let "
+            f"it: cassieq queue alter {queue.name} --deduplicate 5m"
+        )
+
+
+def check_id(unique_id: bytes, what: str) -> bytes:
+    """Return a unique id, unless no message may have it.
+
+    Raises:
+        MessageError: It is empty, or too long.
+    """
+    if not 0 < len(unique_id) <= LONGEST_ID:
+        raise MessageError(
+            f"the unique id of {what} has {len(unique_id)} bytes: expected 1 to {LONGEST_ID}"
+        )
+    return unique_id
+
+
+def digests_of(queue: QueueDefinition, rows: pa.RecordBatch, *, first_row: int) -> bytes | None:
+    """The digests of the unique ids of these messages, as `ledger.unique` has them.
+
+    Takes a microsecond a row.
+
+    Args:
+        queue: Which queue, or which partition of it.
+        rows: The messages, as `blocks.write_blocks` takes them.
+        first_row: How to number the first one in an error.
+
+    Returns:
+        None if no message has one.
+
+    Raises:
+        MessageError: An id is empty, or too long.
+    """
+    names = form_of(queue).names
+    column = used_column(rows, names.unique_id)
+    if column is None:
+        return None
+    keys = used_column(rows, names.key)
+    no_keys = [None] * rows.num_rows
+    per, found = queue.unique_per, []
+    values = column.cast(pa.binary()).to_pylist()
+    for number, (value, key) in enumerate(
+        zip(values, no_keys if keys is None else keys.cast(pa.binary()).to_pylist(), strict=True)
+    ):
+        if value is None:
+            found.append(NO_ID)
+        else:
+            check_id(value, row_at(first_row + number))
+            found.append(digest_of(value, key, per))
+    return b"".join(found)
+
+
+def keys_to_go_by(rows: pa.RecordBatch, names: ColumnNames) -> pa.Array | None:
+    """The keys by which messages go to partitions: of those without one, the unique ids.
+
+    So messages that must not both be published go to the same partition.
+
+    Returns:
+        None if no message has either.
+    """
+    keys, ids = (used_column(rows, name) for name in (names.key, names.unique_id))
+    if ids is None or keys is None:
+        return keys if ids is None else ids
+    return pc.coalesce(keys.cast(pa.binary()), ids.cast(pa.binary()))

@@ -1,0 +1,250 @@
+"""What a process remembers of unique ids, and reads of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from uuid import uuid1
+
+import pytest
+
+from cassieq_spark.errors import InvariantError, NotAppliedError
+from cassieq_spark.ledger import publish as publishing
+from cassieq_spark.ledger import window as window_module
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.publish import Published, publish
+from cassieq_spark.ledger.unique import ID_BYTES
+from cassieq_spark.ledger.window import UniqueIds, UniqueWindows, Window
+from cassieq_spark.model import PendingBlock, QueueId
+from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Rows, Slice
+from cassieq_spark.testing.faults import Fault, FaultyStore
+from cassieq_spark.testing.stores import CountingStore, WrappedStore
+from tests.support.faults import FakeClock, make_block_id
+
+QUEUE = QueueId("q@1")
+LASTS = timedelta(minutes=5)
+SECOND = timedelta(seconds=1)
+
+
+class Scene:
+    """A ledger, and processes that publish to it."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.memory = MemoryStore(self.clock)
+        self.store = CountingStore(self.memory)
+        self.ledger = Ledger(self.store, QUEUE)
+        self.ledger.create()
+        self.clock.advance(SECOND)
+
+    def process(self) -> Window:
+        return Window(LASTS, UniqueIds(self.clock.seconds))
+
+    def publish(self, by: Window, ids: str, ledger: Ledger | None = None) -> Published:
+        """Publish messages with these ids, each a letter."""
+        self.clock.advance(timedelta(milliseconds=1))
+        digests = b"".join(each.encode() * ID_BYTES for each in ids)
+        block = PendingBlock(make_block_id(self.clock.now), len(ids), ids=digests)
+        return publish(ledger or self.ledger, [block], window=by)
+
+    def positions(self, by: Window, ids: str) -> list[int]:
+        return self.publish(by, ids).positions(len(ids))
+
+    @property
+    def rows(self) -> int:
+        return len(self.ledger.read(Slice(kinds=("unique",))).rows)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_message_whose_id_another_process_has_published_is_left_out(scene: Scene):
+    one, other = scene.process(), scene.process()
+
+    assert scene.positions(one, "ab") == [0, 1]
+    assert scene.positions(other, "bc") == [1, 2]
+    assert scene.positions(one, "cad") == [2, 0, 3]
+
+
+def test_a_process_that_publishes_alone_reads_the_head_and_nothing_more(scene: Scene):
+    one = scene.process()
+    scene.publish(one, "a")
+    scene.store.reset()
+
+    scene.publish(one, "b")
+
+    assert (scene.store.read_count, scene.store.cas_count) == (1, 1)
+    assert scene.store.serial_read_count == 0
+
+
+def test_what_is_there_already_takes_no_lwt(scene: Scene):
+    one = scene.process()
+    scene.publish(one, "ab")
+    scene.store.reset()
+
+    assert scene.positions(one, "ba") == [1, 0]
+    assert (scene.store.read_count, scene.store.cas_count) == (1, 0)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_an_id_is_forgotten_when_the_window_is_over(scene: Scene, is_new: bool):
+    one = scene.process()
+    scene.publish(one, "a")
+
+    def by() -> Window:
+        return scene.process() if is_new else one
+
+    scene.clock.advance(LASTS - timedelta(milliseconds=2))
+    assert scene.positions(by(), "a") == [0]
+    scene.clock.advance(timedelta(milliseconds=2))
+    assert scene.positions(by(), "a") == [1]
+    assert scene.positions(by(), "a") == [1]
+
+
+def test_an_id_that_was_published_again_outlives_the_first_time(scene: Scene):
+    one = scene.process()
+    scene.publish(one, "ax")
+    scene.clock.advance(LASTS)
+    assert scene.positions(one, "a") == [2]
+    scene.clock.advance(SECOND)
+
+    assert scene.positions(one, "ax") == [2, 3]
+
+
+def test_rows_whose_window_is_over_are_deleted_and_not_read(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(window_module, "_EXPIRED_ROWS", 4)
+    one = scene.process()
+    letters = [chr(ord("a") + number) for number in range(30)]
+    for number in range(3, 30):
+        scene.publish(one, letters[number])
+        # Another process finds what is known still.
+        last = range(max(3, number - 2), number + 1)
+        known = "".join(letters[each] for each in last)
+        assert scene.positions(scene.process(), known) == [each - 3 for each in last]
+        scene.clock.advance(LASTS / 3 - SECOND)
+
+    assert scene.rows <= 3 + 4
+    assert scene.ledger.read_head().ids_from >= 27 - 7
+
+
+class Forgetful(WrappedStore):
+    """Plain reads of unique ids miss the newest row, or all, as those of other replicas may."""
+
+    def __init__(self, store: MemoryStore, keeps: slice, *, serially: bool = False) -> None:
+        super().__init__(store)
+        self.keeps, self.serially = keeps, serially
+
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        found = super().read_rows(partition, which, serial=serial)
+        if which.kinds != ("unique",) or (serial and not self.serially):
+            return found
+        return replace(found, rows=found.rows[self.keeps])
+
+
+@pytest.mark.parametrize("keeps", [slice(0), slice(1), slice(1, None), slice(0, None, 2)], ids=str)
+def test_a_row_that_a_plain_read_misses_is_read_serially(scene: Scene, keeps: slice):
+    one = scene.process()
+    for each in "abcd":
+        scene.publish(one, each)
+    torn = Ledger(Forgetful(scene.memory, keeps), QUEUE)
+
+    assert scene.publish(scene.process(), "abcd", torn).repeats == {0: 0, 1: 1, 2: 2, 3: 3}
+
+
+def test_rows_that_are_gone_are_an_error(scene: Scene):
+    one = scene.process()
+    scene.publish(one, "a")
+    scene.publish(one, "b")
+    torn = Ledger(Forgetful(scene.memory, slice(1), serially=True), QUEUE)
+
+    with pytest.raises(InvariantError, match="rows of unique ids are missing"):
+        scene.publish(scene.process(), "c", torn)
+
+
+class Slow(WrappedStore):
+    """A compare-and-set takes a minute."""
+
+    def __init__(self, store: MemoryStore, clock: FakeClock) -> None:
+        super().__init__(store)
+        self.clock = clock
+
+    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        self.clock.advance(timedelta(minutes=1))
+        return super().cas(partition, ops)
+
+
+def test_an_id_is_known_for_as_long_from_when_the_message_became_visible(scene: Scene):
+    one = scene.process()
+    scene.publish(one, "a", Ledger(Slow(scene.memory, scene.clock), QUEUE))
+
+    scene.clock.advance(LASTS - SECOND)
+
+    assert scene.positions(one, "a") == [0]
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_lost_answer_publishes_each_id_once(scene: Scene, fault: Fault):
+    one = scene.process()
+    scene.publish(one, "x")
+    faulty = FaultyStore(scene.memory)
+    faulty.fault = fault
+
+    told = scene.publish(one, "axb", Ledger(faulty, QUEUE)).positions(3)
+
+    assert told == [1, 0, 2]
+    assert scene.ledger.read_head().next == 3
+    assert scene.positions(one, "ab") == [1, 2]
+    assert scene.positions(scene.process(), "axb") == [1, 0, 2]
+
+
+def test_more_ids_than_a_process_can_remember_are_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(publishing, "MOST_IDS", 3)
+    one = scene.process()
+    scene.publish(one, "ab")
+
+    with pytest.raises(NotAppliedError, match="2 unique ids were published within the last") as it:
+        scene.publish(one, "cd")
+
+    assert it.value.retryable
+    assert scene.positions(one, "bc") == [1, 2]
+
+
+def test_unique_ids_need_a_window(scene: Scene):
+    block = PendingBlock(uuid1(), 1, ids=b"a" * ID_BYTES)
+
+    with pytest.raises(InvariantError, match="without a window"):
+        publish(scene.ledger, [block])
+
+
+def test_the_ids_of_the_queues_that_are_used_least_are_dropped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(window_module, "_MOST_WINDOWS", 2)
+    windows = UniqueWindows()
+    first = [windows.of(QueueId(name)) for name in ("a@1", "b@1")]
+    windows.of(QueueId("a@1"))
+    windows.of(QueueId("c@1"))
+
+    found = [windows.of(QueueId(name)) for name in ("a@1", "b@1")]
+
+    assert found[0] is first[0]
+    assert found[1] is not first[1]
+
+
+def test_the_ids_of_all_queues_together_are_bounded(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(window_module, "_MOST_REMEMBERED", 3)
+    windows = UniqueWindows()
+    large = windows.of(QUEUE)
+    scene.publish(Window(LASTS, large), "abcdef")
+
+    assert windows.of(QUEUE) is large, "a single one may have more"
+    windows.of(QueueId("other@1"))
+    assert windows.of(QUEUE) is not large
