@@ -305,6 +305,8 @@ class QueueDefinition(Displayed):
             consumed; None: none does.
         keep_settled: How long after it became visible a message is kept that every group has
             settled, to be read again; None: it is not kept.
+        delay: How long after its publication a message is delivered, at the earliest, if it says
+            nothing else; None: at once.
         deduplicate: How long after a message was published another one with its unique id is not
             published; None: messages have no unique ids.
         unique_per: Within what a unique id is unique.
@@ -326,6 +328,7 @@ class QueueDefinition(Displayed):
     on_dead: OnDead = OnDead.CONTINUE
     expire_after: timedelta | None = None
     keep_settled: timedelta | None = None
+    delay: timedelta | None = None
     deduplicate: timedelta | None = None
     unique_per: UniquePer = UniquePer.KEY
     schemas: tuple[str, ...] = ()

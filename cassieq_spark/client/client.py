@@ -42,6 +42,7 @@ from cassieq_spark.client.settling import (
 )
 from cassieq_spark.client.together import Together
 from cassieq_spark.consumer.consumer import Consumer, Replacements
+from cassieq_spark.consumer.lane_reader import LaneReaders
 from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.consumer.prefetch import PrefetchBudget
 from cassieq_spark.dead_letters.letters import Filter
@@ -182,6 +183,7 @@ class Client:
         self._turns: Turns = {}
         self._known: KnownGroups = set()
         self._presences = Presences(store)
+        self._lanes = LaneReaders(store)
 
     @overload
     def put(
@@ -513,6 +515,7 @@ class Client:
             self._known,
             self._presences,
             self._together.rounds,
+            self._lanes,
             queue,
             group,
             make_group,

@@ -19,7 +19,7 @@ from cassieq_spark.arrow.rows import metadata_of, rows_of
 from cassieq_spark.backoff import pauses_within
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.idle_backoff import IdleBackoff
-from cassieq_spark.consumer.lane_reader import LaneReader
+from cassieq_spark.consumer.lane_reader import LaneReader, LaneReaders
 from cassieq_spark.consumer.message import Message, StoredMessage, stored_messages
 from cassieq_spark.consumer.prefetch import Prefetch
 from cassieq_spark.errors import (
@@ -86,6 +86,7 @@ class Member:
         known: The groups that the client knows.
         presences: The presences of the client.
         rounds: Shares LWTs among the threads of the client, and those of others.
+        lanes: The lanes of messages that the client has read.
         queue: Name of the queue.
         group: Name of the group.
         make_group: Whether to create a group that does not exist; it begins at the earliest
@@ -100,6 +101,7 @@ class Member:
     known: KnownGroups
     presences: Presences
     rounds: Rounds
+    lanes: LaneReaders
     queue: str
     group: str
     make_group: bool = True
@@ -229,7 +231,7 @@ class Receiver:
         prefetch: The prefetch of the queue, which follows ``queue``; None: messages are read after
             they are leased.
         idle: What an earlier receiver knew about the partition; None: nothing.
-        lanes: What an earlier receiver knew about the lanes of messages; None: nothing.
+        lanes: Reads the lanes of messages; None: that of the client does.
     """
 
     def __init__(
@@ -254,7 +256,7 @@ class Receiver:
             cache_for=CACHED_FOR,
             prefetch=prefetch,
             rounds=member.rounds,
-            lanes=(lanes or LaneReader(member.store, queue)) if queue.has_lanes else None,
+            lanes=(lanes or member.lanes.of(queue, member.group)) if queue.has_lanes else None,
         )
         self._given: Lease | None = None
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from cassieq_spark.arrow.rows import metadata_of, metadata_rows
 from cassieq_spark.fetch.find import Finder
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.lanes import ANY_LANE, Window
 from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.groups.lookahead import first_delayed
+from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import QueueDefinition, Range, Ranges
+from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges
+from cassieq_spark.processes import lock_across_forks
 from cassieq_spark.producer.partitioner import lanes_of_keys
 from cassieq_spark.store.protocol import Store
 
@@ -16,6 +21,8 @@ from cassieq_spark.store.protocol import Store
 LEAST_AHEAD, MOST_AHEAD = 512, 16_384
 #: Bytes, as stored, of the messages that are read for that; one message at least.
 _AHEAD_BYTES = 4 << 20
+#: Partitions and groups of which a client remembers lanes: those that it has used last.
+_MOST_READERS = 256
 
 
 class LaneReader:
@@ -31,19 +38,20 @@ class LaneReader:
         self._finder = Finder(Ledger(store, queue.queue_id))
         self._known = Window(0, ())
 
-    def window(self, pointer: int, request: LeaseRequest) -> Window:
-        """The lanes of the first messages from the pointer on.
+    def window(self, state: GroupState, request: LeaseRequest) -> Window:
+        """The lanes of the first messages from the pointer on, up to one that is delayed.
 
         No read while half of them are known; else one or two, and one for each bucket.
 
         Args:
-            pointer: The first message that the group was never offered.
+            state: The group.
             request: How many messages and bytes are wanted, and up to where there are any.
 
         Raises:
             InvariantError: The ledger has a hole there (I1), or the messages are trimmed.
             LeaseLostError: The messages are not in the store any more.
         """
+        pointer = state.head.pointer
         wanted = MOST_AHEAD if request.max_messages is None else 2 * request.max_messages
         ahead = min(MOST_AHEAD, max(LEAST_AHEAD, wanted))
         known = self._known.lanes[max(0, pointer - self._known.start) :]
@@ -55,9 +63,19 @@ class LaneReader:
             count = self._finder.fitting(more, _AHEAD_BYTES)
             known = (*known, *self._read(Range(more.start, more.start + count)))
         self._known = Window(pointer, known)
+        if pointer < request.delayed_stop and fresh:
+            blocks = self._finder.covering(fresh)
+            # Whatever is behind a delayed message comes after it.
+            end = first_delayed(blocks, state.now, otherwise=fresh.stop)
+            fresh = Range(pointer, max(pointer, end))
+            known = known[: len(fresh)]
         if request.max_bytes is None or not fresh:
-            return self._known
+            return Window(pointer, known)
         return Window(pointer, known, self._finder.fitting(fresh, request.max_bytes))
+
+    def renew(self, queue: QueueDefinition) -> None:
+        """Read by a later definition of the partition."""
+        self._queue = queue
 
     def forget(self) -> None:
         """Forget the lanes that were read."""
@@ -72,6 +90,29 @@ class LaneReader:
             keys = lanes_of_keys(metadata_of(batch, "key"), self._queue.partitions)
             lanes.update(zip(found, keys, strict=True))
         return list(lanes.values())
+
+
+class LaneReaders:
+    """The lane readers of a client, for each partition and group, so that its leases share them.
+
+    The leases of a group come one after the other, whichever threads ask for them; see `Rounds`.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = lock_across_forks()
+        self._readers: OrderedDict[tuple[QueueId, str], LaneReader] = OrderedDict()
+
+    def of(self, queue: QueueDefinition, group: str) -> LaneReader:
+        """The lane reader for a partition and a group."""
+        with self._lock:
+            key = (queue.queue_id, group)
+            reader = self._readers.setdefault(key, LaneReader(self._store, queue))
+            reader.renew(queue)
+            self._readers.move_to_end(key)
+            while len(self._readers) > _MOST_READERS:
+                self._readers.popitem(last=False)
+            return reader
 
 
 def _pass_over(monotons: Range, reason: str) -> None:

@@ -280,7 +280,7 @@ class ConsumerGroup:
         most = None if None in counts else sum(count or 0 for count in counts)
         pointer = state.head.pointer
         try:
-            return ahead(pointer, replace(wants[0].request, max_messages=most))
+            return ahead(state, replace(wants[0].request, max_messages=most))
         except (InvariantError, LeaseLostError):
             # Others may have settled them since the pointer was read: they are trimmed.
             return None if self._read_head().pointer == pointer else _STALE

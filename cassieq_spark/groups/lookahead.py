@@ -77,6 +77,12 @@ def look_ahead(  # noqa: PLR0913 (each is a bound of its own, by name)
     return Lookahead(Ranges.of(*leased), waiting, skipped, at)
 
 
+def first_delayed(blocks: Sequence[LedgerBlock], now: datetime, *, otherwise: int) -> int:
+    """The first monoton that is not to be delivered yet; ``otherwise`` if there is none."""
+    delayed = (it for it in blocks if it.visible_at is not None and it.visible_at > now)
+    return next((block.monotons.start for block in delayed), otherwise)
+
+
 def look_ahead_for(
     state: GroupState,
     request: LeaseRequest,
@@ -87,6 +93,9 @@ def look_ahead_for(
 ) -> Lookahead:
     """The lookahead of a lease; without blocks, if they do not matter for it."""
     pointer = state.head.pointer
+    if request.strict_fifo:
+        # Whatever is behind a delayed message comes after it.
+        stop = min(stop, first_delayed(blocks, state.now, otherwise=stop))
     fresh = Range(pointer, max(pointer, stop))
     if not request.needs_blocks(pointer):
         end = min(fresh.stop, pointer + limit)

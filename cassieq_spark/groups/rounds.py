@@ -49,8 +49,8 @@ _SHORTER = 0.8
 
 #: The first blocks from the pointer on, or why they can't be found.
 Blocks = Sequence[LedgerBlock] | InvariantError
-#: Reads the lanes of the first messages from a pointer on, for a lease.
-LanesAhead = Callable[[int, LeaseRequest], Window]
+#: Reads the lanes of the first messages from the pointer of a group on, for a lease.
+LanesAhead = Callable[[GroupState, LeaseRequest], Window]
 
 
 class Rest(Enum):

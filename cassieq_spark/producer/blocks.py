@@ -144,7 +144,7 @@ def write_block(
     chunks = _Counted(cut(ids.noted(batches), cutter))
     block = new_block_id()
     store.write_chunks(queue.queue_id, block, chunks)
-    return PendingBlock(block, chunks.messages, chunks.size, ids=ids.digests())
+    return PendingBlock(block, chunks.messages, chunks.size, queue.delay, ids.digests())
 
 
 def write_blocks(
@@ -338,6 +338,7 @@ class _TimedBlock:
 
     def __init__(self, store: Store, queue: QueueDefinition, options: SinkOptions) -> None:
         self._ids = _Ids(queue)
+        self._delay = queue.delay
         self._store = store
         self._queue_id = queue.queue_id
         self._block = new_block_id()
@@ -367,7 +368,7 @@ class _TimedBlock:
     def finish(self, visible: datetime | timedelta | None) -> PendingBlock:
         self.write()
         self._write(self._cutter.finish())
-        ids = self._ids.digests()
+        ids, visible = self._ids.digests(), visible or self._delay
         return PendingBlock(self._block, self._messages, self._size, visible, ids)
 
     def _write(self, chunks: Iterable[Chunk]) -> None:

@@ -143,5 +143,6 @@ def check_delayable(queue: QueueDefinition) -> None:
     if queue.is_ordered:
         raise OptionError(
             f"queue {queue.name!r} is {_HOW_ORDERED[queue.order]}, so a delayed message would "
-            "hold up all later ones: give no delay, or use another queue"
+            "hold up all later ones: give no delay, let the queue delay all of its messages "
+            f"(cassieq queue alter {queue.name} --delay), or use another queue"
         )

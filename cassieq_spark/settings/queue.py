@@ -65,6 +65,7 @@ class QueueChanges(TypedDict, total=False):
     on_dead: OnDead | str | None
     expire_after: timedelta | None
     keep_settled: timedelta | None
+    delay: timedelta | None
     deduplicate: timedelta | None
     unique_per: UniquePer | str | None
     schema: pa.Schema | str | None
@@ -266,6 +267,14 @@ QUEUE_SETTINGS = (
         "groups can go back to it.",
         is_duration=True,
         without="not kept",
+    ),
+    QueueSetting(
+        "delay",
+        _INT,
+        "How long after its publication a message is delivered, at the earliest, unless it has a "
+        "time of its own. A queue with an order keeps it.",
+        is_duration=True,
+        without="at once",
     ),
     QueueSetting(
         "deduplicate",

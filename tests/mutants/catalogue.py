@@ -52,6 +52,9 @@ _UNIQUE = (
     "../unit/client/test_unique_ids.py",
 )
 
+#: What tests queues that hold back their messages.
+_DELAYS = ("../unit/client/test_queue_delay.py",)
+
 MUTANTS = (
     # -- unique ids ---------------------------------------------------------------------------
     Mutant(
@@ -205,6 +208,30 @@ MUTANTS = (
         'values["by_key"] == values["version"]',
         'bool(values["by_key"])',
         _PARTITIONS,
+    ),
+    Mutant(
+        "a delayed message of a strict order lets later ones pass",
+        "I11",
+        "groups/lookahead.py",
+        "    if request.strict_fifo:\n",
+        "    if request.strict_fifo and not request.by_receipts:\n",
+        _DELAYS,
+    ),
+    Mutant(
+        "a delayed message of a lane is handed out early",
+        "never early",
+        "consumer/lane_reader.py",
+        "if pointer < request.delayed_stop and fresh:",
+        "if not fresh:",
+        _DELAYS,
+    ),
+    Mutant(
+        "a message that waits for its time alone is delayed by its queue",
+        "never early",
+        "producer/blocks.py",
+        "visible or self._delay",
+        "self._delay or visible",
+        _DELAYS,
     ),
     # -- lanes --------------------------------------------------------------------------------
     Mutant(

@@ -80,6 +80,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
         on_dead="stop",
         expire_after=timedelta(days=14),
         keep_settled=timedelta(days=3),
+        delay=timedelta(seconds=90),
         deduplicate=timedelta(minutes=5),
         schema="vendor string",
     )
@@ -235,7 +236,7 @@ def in_repl(value: Any) -> str:
 
 
 AGE = {"oldest_age": "oldest_age_seconds"}
-_PERIODS = ("lease", "expire_after", "keep_settled", "deduplicate")
+_PERIODS = ("lease", "expire_after", "keep_settled", "delay", "deduplicate")
 PERIODS = {name: f"{name}_seconds" for name in _PERIODS}
 CAMEL = {
     "name": "queueName",
@@ -248,6 +249,7 @@ CAMEL = {
     "on_dead": "onDead",
     "expire_after": "expireAfterSeconds",
     "keep_settled": "keepSettledSeconds",
+    "delay": "delaySeconds",
     "deduplicate": "deduplicateSeconds",
     "unique_per": "uniquePer",
 }
@@ -395,6 +397,7 @@ DEFINITION_SURFACES = {
             on_dead="At a dead message",
             expire_after="Expire after",
             keep_settled="Keep settled",
+            delay="Delay",
             deduplicate="Deduplicate",
             unique_per="Unique per",
             schema=r"version before (\w+ \w+)",

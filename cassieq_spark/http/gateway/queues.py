@@ -446,7 +446,7 @@ def _check_same(
     existing = queue_json(there)
     asked = given.model_dump(mode="json", by_alias=True, include=given.model_fields_set)
     order, columns = settings.get("order", Order.NONE), settings.get("schema")
-    # With one partition, order by key is the same as strict order.
+    # An earlier release has made a strict queue of one that was asked for by key.
     is_ordered_so = there.order is order or (order, there.order) == (Order.KEY, Order.STRICT)
     same = {
         "queueName": True,

@@ -169,11 +169,11 @@ def test_queues_need_no_queue(queue: QueueOnSpark):
 
     definition = queue.definition
     sizes = (definition.bucket_size, definition.chunk_size)
-    order, periods = ("none", "continue"), (None, None)
-    settings = (definition.version, "active", 60, 0, None, 1, *order, *periods, *sizes, None)
+    order, periods, unique = ("none", "continue"), (None, None), (None, None, "key")
+    row = (definition.version, "active", 60, 0, None, 1, *order, *periods, *unique, *sizes, None)
     assert_df_equality(
         mine.drop("created_at"),
-        expected(queue, "queues", (*settings, None)).drop("created_at"),
+        expected(queue, "queues", (*row, None)).drop("created_at"),
     )
     created = mine.selectExpr("cast(created_at as double) as at").first().at
     assert definition.created_at is not None

@@ -63,6 +63,7 @@ class History:
         max_deliveries: int,
         expire_after: timedelta | None,
         keep_settled: timedelta | None,
+        delay: timedelta | None,
     ) -> None:
         self.memory, self.clock = make_clocked_store()
         self.patch = repeatable(self.clock)
@@ -90,6 +91,7 @@ class History:
             on_dead="stop" if stops and in_order else "continue",
             expire_after=expire_after,
             keep_settled=keep_settled,
+            delay=delay,
             deduplicate=UNIQUE_FOR,
             schema=", ".join(self.columns) or None,
         )

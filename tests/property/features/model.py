@@ -160,6 +160,7 @@ class Model:
             in_order: Whether they are in this order in each partition.
         """
         queue = self.queue
+        delay = delay or queue.delay or timedelta(0)
         new: dict[At, StoredMessage] = {}
         for number, part in enumerate(queue.by_partition):
             known = sum(1 for at in self.puts if at[0] == number)

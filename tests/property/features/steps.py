@@ -61,6 +61,7 @@ QUEUE: Mapping[str, Choices] = {
     "max_deliveries": [3, 2, 6],
     "expire_after": LIMITS,
     "keep_settled": LIMITS,
+    "delay": [None, None, 2 * LEASE],
 }
 #: By method of `History`: out of how many times, and with which arguments.
 STEPS: Mapping[str, tuple[int, Mapping[str, Choices]]] = {

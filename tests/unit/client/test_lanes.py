@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -12,15 +12,17 @@ from cassieq_spark import Client, Message, NewMessage
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.backoff import Backoff
 from cassieq_spark.client import LeaseRequest
-from cassieq_spark.consumer.lane_reader import LaneReader
+from cassieq_spark.consumer import lane_reader
+from cassieq_spark.consumer.lane_reader import LaneReader, LaneReaders
 from cassieq_spark.groups import singly
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lanes import Window
 from cassieq_spark.groups.rounds import Leasing
+from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import Range
+from cassieq_spark.model import BucketSlice, Chunk, QueueId, Range
 from cassieq_spark.producer.partitioner import partition_of_key
-from cassieq_spark.queues import read_queue
+from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.store.memory import MemoryStore
@@ -157,9 +159,9 @@ def test_the_threads_of_a_round_see_as_many_messages_as_all_of_them_want(scene: 
     scene.put(A)
     asked: list[int | None] = []
 
-    def ahead(pointer: int, request: LeaseRequest) -> Window:
+    def ahead(state: GroupState, request: LeaseRequest) -> Window:
         asked.append(request.max_messages)
-        return Window(pointer, [7])
+        return Window(state.head.pointer, [7])
 
     wants = LeaseRequest(max_messages=30, strict_fifo=True, by_receipts=True, stop=1)
     scene.group._carry_out_round([Leasing(wants, None, ahead) for _ in range(3)], Backoff())
@@ -293,3 +295,44 @@ def test_messages_without_a_key_go_out_in_any_order():
     second = scene.receive(2)
 
     assert len(first + second) == 3
+
+
+class Watched(CountingStore):
+    """Counts reads of chunks, too."""
+
+    chunk_reads = 0
+
+    def read_chunks(
+        self, queue_id: QueueId, slices: Iterable[BucketSlice]
+    ) -> Iterator[tuple[BucketSlice, Chunk]]:
+        self.chunk_reads += 1
+        return super().read_chunks(queue_id, slices)
+
+
+def test_a_client_reads_the_keys_ahead_once_for_many_receives():
+    store = Watched(MemoryStore())
+    client = Client.from_store(store)
+    client.create_queue("q", order="key")
+    client.put_many("q", [NewMessage(b"x", str(number % 50)) for number in range(400)])
+    found = client.receive("q", "g", max=4)
+    before = store.chunk_reads
+
+    for _ in range(20):
+        found += client.receive("q", "g", max=4)
+
+    assert len(found) == len({each.monoton for each in found}) > 40
+    # One for the messages of each receive.
+    assert store.chunk_reads - before == 20
+
+
+def test_lanes_of_partitions_that_are_used_least_are_forgotten(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lane_reader, "_MOST_READERS", 2)
+    store = MemoryStore()
+    readers = LaneReaders(store)
+    queues = [create_queue(store, name, order="key") for name in "abc"]
+    first = [readers.of(queue, "g") for queue in queues[:2]]
+    readers.of(queues[0], "g")
+    readers.of(queues[2], "g")
+
+    assert readers.of(queues[0], "g") is first[0]
+    assert readers.of(queues[1], "g") is not first[1]

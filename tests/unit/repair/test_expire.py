@@ -111,7 +111,10 @@ def test_what_is_parked_in_a_lane_expires_bit_by_bit(scene: Scene):
     request = make_request(stop=4, max_messages=1, by_receipts=True, strict_fifo=True)
     for _ in range(2):
         again = replace(request, token=uuid4())
-        scene.group.lease(again, ahead=lambda at, _: Window(at, lanes[at:]))
+        scene.group.lease(
+            again,
+            ahead=lambda state, _: Window(state.head.pointer, lanes[state.head.pointer :]),
+        )
     assert scene.outstanding == ["0-1", "1-3", "3-4"]
     scene.clock.advance(EXPIRE_AFTER - HOUR + MOMENT)
 

@@ -65,6 +65,7 @@ def test_zero_takes_away_what_a_queue_may_be_without():
         "dead_letter_queue": None,
         "expire_after": None,
         "keep_settled": None,
+        "delay": None,
         "deduplicate": None,
     }
     assert http_settings_given(zero) == {
@@ -72,6 +73,7 @@ def test_zero_takes_away_what_a_queue_may_be_without():
         "dlqName": "",
         "expireAfterSeconds": 0,
         "keepSettledSeconds": 0,
+        "delaySeconds": 0,
         "deduplicateSeconds": 0,
     }
 

@@ -223,6 +223,7 @@ def test_queues_are_all_of_the_keyspace_or_the_one_asked_for():
         "status": "active",
         "bucket_size": 8,
         "chunk_size": 4,
+        "delay_seconds": None,
         "deduplicate_seconds": None,
         "unique_per": "key",
         "lease_seconds": 60,
