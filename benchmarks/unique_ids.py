@@ -56,9 +56,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--clients", type=int, default=2)
+    parser.add_argument("--way", choices=WAYS, action="append", help="only these")
     given = parser.parse_args()
     with cassandra(nodes=1) as environment:
-        for way in WAYS:
+        for way in given.way or WAYS:
             for ids in (False, True):
                 run(environment.store, f"warm-{way}-{ids}", way, given.clients, ids=ids)
             found: dict[bool, list[Mapping[str, Any]]] = {False: [], True: []}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -33,8 +33,9 @@ from cassieq_spark.store.protocol import CLOCKS_APART, Delete, DeleteBelow, Inse
 class UniqueIds(Protocol):
     """The unique ids that are known of a ledger; see `window.UniqueIds`."""
 
-    def find(self, digest: bytes) -> int | None:
-        """The monoton of the message that has this id; None if there is none."""
+    @property
+    def monotons(self) -> Mapping[bytes, int]:
+        """The monoton of the published message that has an id."""
 
     def forget_below(self) -> int | None:
         """The position below which rows are to be deleted; None: not yet."""
@@ -114,7 +115,7 @@ def decide_publish(  # noqa: PLR0913 (what a publish depends on, by name)
     until = head.unfenced_until or head.fence
     if ahead := [at for at in begun if now + CLOCKS_APART < at <= until]:
         return FromTheFuture(max(ahead), now)
-    sifted = sift(pending, head.next, (lambda _: None) if ids is None else ids.find)
+    sifted = sift(pending, head.next, {} if ids is None else ids.monotons)
     parts = sifted.parts
     size = head.size + sum(each.block.size for each in parts)
     stop = head.next + sifted.count

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead, UniqueRow, unique_row_of
-from cassieq_spark.ledger.unique import ID_BYTES, NO_ID
+from cassieq_spark.ledger.unique import split_ids
 from cassieq_spark.model import QueueId
 from cassieq_spark.processes import lock_across_forks
 from cassieq_spark.store.protocol import Slice
@@ -45,9 +45,13 @@ class UniqueIds:
     def __len__(self) -> int:
         return len(self._monotons)
 
-    def find(self, digest: bytes) -> int | None:
-        """The monoton of the message that has this id; None if there is none."""
-        return self._monotons.get(digest)
+    @property
+    def monotons(self) -> Mapping[bytes, int]:
+        """The monoton of the published message that has an id.
+
+        `NO_ID` has one, too, of which nobody asks.
+        """
+        return self._monotons
 
     def catch_up(self, ledger: Ledger, head: LedgerHead, now: datetime, lasts: timedelta) -> None:
         """Learn what was published up to ``head``, and forget what is older than the window.
@@ -141,14 +145,9 @@ class UniqueWindows:
             return found
 
 
-def _ids_of(row: UniqueRow) -> list[tuple[bytes, int]]:
+def _ids_of(row: UniqueRow) -> Iterable[tuple[bytes, int]]:
     """The ids of a row, with the monotons of their messages."""
-    pairs = []
-    for number in range(len(row.ids) // ID_BYTES):
-        digest = row.ids[number * ID_BYTES : (number + 1) * ID_BYTES]
-        if digest != NO_ID:
-            pairs.append((digest, row.position + number))
-    return pairs
+    return zip(split_ids(row.ids), count(row.position), strict=False)
 
 
 def _read(ledger: Ledger, start: int, head: LedgerHead) -> Sequence[UniqueRow]:

@@ -147,8 +147,10 @@ def check_message(
     headers = None if new.headers is None else header_pairs(new.headers, what) or None
     unique_id: bytes | None = None
     if new.unique_id is not None:
-        check_deduplicates(queue)
-        unique_id = check_id(bytes_of(new.unique_id, f"the unique id of {what}"), what)
+        if queue.deduplicate is None:
+            check_deduplicates(queue)
+        unique_id = bytes_of(new.unique_id, "the unique id of a message")
+        check_id(unique_id, what)
     value: bytes | pa.RecordBatch
     if queue.schema is None:
         value = bytes_of(new.value, f"the value of {what}")

@@ -60,17 +60,16 @@ def digests_of(queue: QueueDefinition, rows: pa.RecordBatch, *, first_row: int) 
         return None
     keys = used_column(rows, names.key)
     no_keys = [None] * rows.num_rows
-    per, found = queue.unique_per, []
-    values = column.cast(pa.binary()).to_pylist()
-    for number, (value, key) in enumerate(
-        zip(values, no_keys if keys is None else keys.cast(pa.binary()).to_pylist(), strict=True)
-    ):
-        if value is None:
-            found.append(NO_ID)
-        else:
-            check_id(value, row_at(first_row + number))
-            found.append(digest_of(value, key, per))
-    return b"".join(found)
+    per, ids = queue.unique_per, column.cast(pa.binary())
+    bounds = pc.min_max(pc.binary_length(ids))
+    values = ids.to_pylist()
+    if not 0 < bounds["min"].as_py() <= bounds["max"].as_py() <= LONGEST_ID:
+        for number, value in enumerate(values):
+            check_id(b"-" if value is None else value, row_at(first_row + number))
+    pairs = zip(
+        values, no_keys if keys is None else keys.cast(pa.binary()).to_pylist(), strict=True
+    )
+    return b"".join(NO_ID if value is None else digest_of(value, key, per) for value, key in pairs)
 
 
 def keys_to_go_by(rows: pa.RecordBatch, names: ColumnNames) -> pa.Array | None:

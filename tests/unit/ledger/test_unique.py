@@ -23,7 +23,7 @@ def known(**monotons: int) -> dict[bytes, int]:
 def test_blocks_without_ids_are_published_whole_and_leave_no_row():
     plain = PendingBlock(UUID(int=1), 3)
 
-    found = sift([plain, plain], 7, known().get)
+    found = sift([plain, plain], 7, known())
 
     assert [part.kept for part in found.parts] == [None, None]
     assert (found.count, found.repeats, found.ids) == (6, {}, b"")
@@ -46,7 +46,7 @@ def test_of_each_id_the_first_message_is_published(
 ):
     pending = block(1, ids)
 
-    found = sift([pending], 10, known(**published).get)
+    found = sift([pending], 10, known(**published))
 
     expected = [None if it is None else Kept(Ranges.parse(it), len(ids)) for it in kept]
     assert [part.kept for part in found.parts] == expected
@@ -55,7 +55,7 @@ def test_of_each_id_the_first_message_is_published(
 
 
 def test_an_id_of_an_earlier_block_of_the_write_is_repeated():
-    found = sift([block(1, "ab"), PendingBlock(UUID(int=2), 2), block(3, "bc")], 0, known().get)
+    found = sift([block(1, "ab"), PendingBlock(UUID(int=2), 2), block(3, "bc")], 0, known())
 
     assert found.repeats == {4: 1}
     assert found.count == 5
