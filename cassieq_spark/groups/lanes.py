@@ -71,7 +71,7 @@ def by_lane(start: int, lanes: Sequence[int]) -> dict[int, Ranges]:
     found: dict[int, list[Range]] = {}
     at = start
     for lane, run in groupby(lanes):
-        stop = at + sum(1 for _ in run)
+        stop = at + len(list(run))
         found.setdefault(lane, []).append(Range(at, stop))
         at = stop
     return {lane: Ranges(tuple(parts)) for lane, parts in found.items()}

@@ -109,7 +109,12 @@ def _parsed(described: bytes, columns: tuple[str, ...]) -> _Index:
             "the rows have metadata of pandas that can't be read: drop it by "
             "table.replace_schema_metadata()"
         ) from error
-    new_names = [kept.get(name, name) for name in columns]
+    # An index comes after all columns; some releases of Arrow call it like one of them.
+    last = {name: place for place, name in enumerate(columns)}
+    is_index = [name in kept and last[name] == place for place, name in enumerate(columns)]
+    new_names = [
+        kept[name] if is_one else name for name, is_one in zip(columns, is_index, strict=True)
+    ]
     named = [(place, name) for place, name in enumerate(new_names) if name is not None]
     return _Index(named, ranges)
 

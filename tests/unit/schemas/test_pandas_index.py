@@ -14,6 +14,7 @@ from cassieq_spark.errors import SchemaError
 from cassieq_spark.schemas.assign import arrow_batches, assign
 from cassieq_spark.schemas.canonical import canonical
 from cassieq_spark.schemas.ddl import parse_ddl, to_ddl
+from cassieq_spark.schemas.pandas_index import plain_batches, plain_schema
 
 FRAME = pd.DataFrame({"a": [1, 2, 3]})
 
@@ -71,6 +72,17 @@ def test_an_index_that_is_called_like_a_column_is_refused(index: pd.Index):
 
     with pytest.raises(SchemaError, match="there are 2 columns 'a'"):
         assign(rows, parse_ddl("a bigint"))
+
+
+def test_a_column_that_some_releases_of_arrow_call_like_the_index_is_a_column():
+    described = {"columns": [{"field_name": "a", "name": None}], "index_columns": ["a"]}
+    schema = pa.schema(
+        [("a", pa.int64()), ("a", pa.int64())], metadata={"pandas": json.dumps(described)}
+    )
+
+    assert plain_schema(schema) == pa.schema([("a", pa.int64())])
+    (found,) = plain_batches([pa.RecordBatch.from_arrays([[1], [5]], schema=schema)])
+    assert found.to_pydict() == {"a": [1]}
 
 
 def test_a_column_that_is_called_as_pandas_calls_an_index_is_a_column():
