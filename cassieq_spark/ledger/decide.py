@@ -132,7 +132,8 @@ def decide_publish(  # noqa: PLR0913 (what a publish depends on, by name)
     claim = [] if batch is None else [claim_batch(batch, last)]
     rows = _block_rows(head, parts)
     if sifted.ids:
-        rows.append(Insert(unique_key(head.next), unique_values(sifted.ids, head.last_ids)))
+        values = unique_values(sifted.ids, parts[0].block.block, head.last_ids)
+        rows.append(Insert(unique_key(head.next), values))
     if below is not None:
         rows.append(DeleteBelow("unique", below))
     return Publication(

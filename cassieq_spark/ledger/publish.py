@@ -39,7 +39,7 @@ from cassieq_spark.ledger.state import (
 )
 from cassieq_spark.ledger.unique import ID_BYTES, MOST_IDS
 from cassieq_spark.ledger.window import Window
-from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch, name_of
+from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch, block_time, name_of
 from cassieq_spark.store.protocol import MOST_OPS
 
 logger = logging.getLogger(__name__)
@@ -280,15 +280,14 @@ class _Publishing:
         if self.window is None:
             return
         read_at, begun = self._began
-        taken = timedelta(seconds=self.window.ids.clock() - begun)
-        row = UniqueRow(
-            decision.monotons.start,
-            decision.sifted.ids,
-            # Not earlier than by the coordinator's clock, by which others forget it.
-            read_at + taken,
-            decision.ids_before,
-        )
-        self.window.ids.add(row if row.ids else None, has_deleted=decision.has_deleted)
+        # Not earlier than by the coordinator's clock, by which others forget it.
+        at = read_at + timedelta(seconds=self.window.ids.clock() - begun)
+        row, ids = None, decision.sifted.ids
+        if ids:
+            begun_at = block_time(decision.sifted.parts[0].block.block)
+            start, before = decision.monotons.start, decision.ids_before
+            row = UniqueRow(start, ids, at, begun_at, before)
+        self.window.ids.add(row, has_deleted=decision.has_deleted)
 
     def _find_doubtful(self) -> Publication | None:
         """Find an attempt that was applied although its answer was lost; by serial reads.

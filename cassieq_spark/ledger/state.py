@@ -18,10 +18,12 @@ from cassieq_spark.model import (
     Range,
     Ranges,
     SinkBatch,
+    block_time,
     validate_name,
 )
 from cassieq_spark.store.decoded import decoded, demand, demand_counts
 from cassieq_spark.store.protocol import (
+    CLOCKS_APART,
     Insert,
     Op,
     Row,
@@ -108,13 +110,20 @@ class UniqueRow(NamedTuple):
         position: The monoton of its first message.
         ids: A digest for each of its messages, as `ledger.unique` has them.
         published_at: When it was published, by the coordinator's clock.
+        begun_at: When its first block was begun, by its writer's clock.
         before: The position of the row before this one; None: there was none.
     """
 
     position: int
     ids: bytes
     published_at: datetime
+    begun_at: datetime
     before: int | None
+
+    def known_since(self, now: datetime) -> datetime:
+        """From when on its ids are known, whichever of the two clocks was wrong by minutes."""
+        earlier, later = sorted((self.published_at, self.begun_at))
+        return later if later <= now + CLOCKS_APART else min(earlier, now)
 
 
 class Stored(NamedTuple):
@@ -438,15 +447,16 @@ def _parse_kept(text: str) -> tuple[UUID, Kept]:
 def unique_row_of(row: Row) -> UniqueRow:
     """Decode a row of unique ids."""
     values: Any = row
-    demand(row, "ids", "published_at")
-    ids = bytes(values["ids"])
-    return UniqueRow(values["position"], ids, values["published_at"], values["ids_before"])
+    demand(row, "ids", "published_at", "block")
+    ids, begun_at = bytes(values["ids"]), block_time(values["block"])
+    position, before = values["position"], values["ids_before"]
+    return UniqueRow(position, ids, values["published_at"], begun_at, before)
 
 
-def unique_values(ids: bytes, before: int | None) -> Values:
-    """The columns of a row of unique ids; see `UniqueRow`."""
+def unique_values(ids: bytes, block: UUID, before: int | None) -> Values:
+    """The columns of a row of unique ids; see `UniqueRow`. ``block`` is the first one."""
     first: Values = {} if before is None else {"ids_before": before}
-    return {"ids": ids, "published_at": ServerNow(), **first}
+    return {"ids": ids, "block": block, "published_at": ServerNow(), **first}
 
 
 def size_before_of(row: Row) -> int:

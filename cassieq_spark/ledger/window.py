@@ -75,7 +75,7 @@ class UniqueIds:
                     if self._last is None or row.position > self._last:
                         self._learn(row)
         with self._lock:
-            self._forget(now - lasts)
+            self._forget(now, lasts)
 
     def forget_below(self) -> int | None:
         """The position below which the rows of the ledger are to be deleted; None: not yet."""
@@ -103,8 +103,8 @@ class UniqueIds:
         self._last = row.position
         self._monotons.update(_ids_of(row))
 
-    def _forget(self, until: datetime) -> None:
-        while self._rows and self._rows[0].published_at <= until:
+    def _forget(self, now: datetime, lasts: timedelta) -> None:
+        while self._rows and self._rows[0].known_since(now) <= now - lasts:
             row = self._rows.popleft()
             self._expired += 1
             for digest, monoton in _ids_of(row):

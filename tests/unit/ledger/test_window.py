@@ -33,7 +33,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.memory = MemoryStore(self.clock)
+        self.memory = MemoryStore(self.clock, here=self.clock.here)
         self.store = CountingStore(self.memory)
         self.ledger = Ledger(self.store, QUEUE)
         self.ledger.create()
@@ -131,6 +131,28 @@ def test_rows_whose_window_is_over_are_deleted_and_not_read(
 
     assert scene.rows <= 3 + 4
     assert scene.ledger.read_head().ids_from >= 27 - 7
+
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize("by", [-DAY, DAY], ids=str)
+@pytest.mark.parametrize("whose", ["server", "writer"])
+def test_one_wrong_clock_changes_nothing(scene: Scene, by: timedelta, whose: str):
+    one = scene.process()
+    if whose == "server":
+        scene.clock.ahead = by
+        scene.publish(one, "a")
+        scene.clock.ahead = timedelta(0)
+    else:
+        block = PendingBlock(make_block_id(scene.clock.now + by), 1, ids=b"a" * ID_BYTES)
+        publish(scene.ledger, [block], window=one)
+
+    scene.clock.advance(LASTS - SECOND)
+    assert scene.positions(scene.process(), "a") == [0]
+    assert scene.positions(one, "a") == [0]
+    scene.clock.advance(2 * SECOND)
+    assert scene.positions(scene.process(), "a") == [1]
 
 
 class Forgetful(WrappedStore):
