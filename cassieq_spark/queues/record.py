@@ -73,6 +73,10 @@ class Status(StrEnum):
     DELETED = "deleted"
 
 
+#: Ends the column ``on_dead`` of a queue that earlier releases must not use: they refuse a row with
+#: a value that they do not know. Otherwise, their readers would lease messages that they can't
+#: read, again and again, until the messages are dead.
+_NOT_FOR_EARLIER = "+unique"
 _GONE = frozenset({Status.DELETING, Status.DELETED})
 
 
@@ -332,6 +336,8 @@ def record_of(row: Row) -> QueueRecord:
         InvariantError: Another program wrote the row, or somebody changed it by hand.
     """
     values: Any = row
+    if values["on_dead"]:
+        values = {**values, "on_dead": values["on_dead"].removesuffix(_NOT_FOR_EARLIER)}
     definition = QueueDefinition(
         name=values["name"],
         version=values["version"],
@@ -350,8 +356,11 @@ def record_of(row: Row) -> QueueRecord:
 
 def settings_of(queue: QueueDefinition) -> Values:
     """The columns of a definition, except name, version and time of creation."""
+    columns = columns_of_settings(queue)
+    if queue.deduplicate is not None:
+        columns["on_dead"] = f"{columns['on_dead']}{_NOT_FOR_EARLIER}"
     return {
-        **columns_of_settings(queue),
+        **columns,
         "strict_fifo": queue.is_ordered,
         "schema_versions": to_stored(queue.schemas) if queue.schemas else "",
     }

@@ -178,6 +178,14 @@ MUTANTS = (
         _UNIQUE,
     ),
     Mutant(
+        "an earlier release uses a queue with unique ids",
+        "I12",
+        "queues/record.py",
+        "columns['on_dead']}{_NOT_FOR_EARLIER}",
+        "columns['on_dead']}",
+        _UNIQUE,
+    ),
+    Mutant(
         "buckets behind what was left out are not deleted",
         "I7",
         "model.py",

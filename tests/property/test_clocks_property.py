@@ -7,7 +7,7 @@ the process is right. Nothing is thrown away early then, and once the clocks are
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import KEY_LIFETIME, Once
 from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.window import UniqueIds, Window
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, fix_clocks
@@ -37,6 +38,8 @@ HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 MONTH = timedelta(days=30)
 LEASE = timedelta(minutes=1)
+WINDOW = timedelta(minutes=3)
+NOTHING = timedelta(0)
 
 
 class World:
@@ -55,10 +58,14 @@ class World:
             keep_settled=DAY,
             max_deliveries=50,
             dead_letter_queue="dead",
+            deduplicate=WINDOW,
         )
         self.group = make_group(self.store, self.queue.queue_id)
         self.published = 0
         self.names: set[str] = set()
+        # A process that goes on, and when a message of each unique id was published last.
+        self.ids = UniqueIds(self.clock.seconds)
+        self.unique: dict[str, datetime] = {}
         self.acked: set[int] = set()
         self.rejected: set[int] = set()
 
@@ -82,6 +89,23 @@ class World:
         assert (done.monotons is None) == (name in self.names), "a key was forgotten"
         self.published += done.monotons is not None
         self.names.add(name)
+
+    def put_unique(self, name: str, *, is_new: bool) -> None:
+        """Publish a message with a unique id, by a process that goes on or a new one."""
+        batch = pa.record_batch({"value": pa.array(["unique"]), "unique_id": pa.array([name])})
+        written = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
+        ids = UniqueIds(self.clock.seconds) if is_new else self.ids
+        ledger = Ledger(self.store, self.queue.queue_id)
+        done = publish(ledger, [written], window=Window(WINDOW, ids))
+        since = self.unique.get(name)
+        if since is not None and self.clock.now < since + WINDOW:
+            assert done.repeats, "an id was forgotten"
+        elif since is None or (self.clock.now > since + WINDOW and self.clock.ahead >= NOTHING):
+            # A server that is behind may not know yet that the time is over.
+            assert not done.repeats, "an id is known for too long"
+        if not done.repeats:
+            self.published += 1
+            self.unique[name] = self.clock.now
 
     def lease(self, limit: int | None = None) -> list[tuple[UUID, list[int]]]:
         head = Ledger(self.store, self.queue.queue_id).read_head()
@@ -143,6 +167,7 @@ PASSES = st.sampled_from([timedelta(0), SECOND, 2 * LEASE])
 STEPS = st.one_of(
     st.tuples(st.just("publish"), st.integers(1, 5)),
     st.tuples(st.just("put once"), st.sampled_from("ab")),
+    st.tuples(st.just("put unique"), st.sampled_from("ab"), st.booleans()),
     st.tuples(
         st.just("consume"),
         st.integers(1, 6),
@@ -176,6 +201,8 @@ def test_whatever_clocks_say_for_a_while_all_of_it_is_delivered_in_the_end(
                     world.publish(count)
                 case ("put once", str(name)):
                     world.put_once(name)
+                case ("put unique", str(name), bool(is_new)):
+                    world.put_unique(name, is_new=is_new)
                 case ("consume", int(limit), str(fate), timedelta() as delay):
                     world.consume(limit, fate, delay)
                 case ("repair", tuple(which)):

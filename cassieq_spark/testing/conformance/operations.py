@@ -138,6 +138,22 @@ class OperationContract:
 
         assert list(rows_by_key(store, ledger)) == [block(5), HEAD]
 
+    def test_bytes_come_back_as_they_were(self, store: Store) -> None:
+        ledger, ids = fresh_ledger(), bytes(range(256)) * 64
+        unique = ("unique", 7, "")
+
+        assert store.cas(
+            ledger,
+            [
+                Insert(unique, {"ids": ids, "ids_before": 3}),
+                Insert(HEAD, {"next": 9, "last_ids": 7}, if_absent=True),
+            ],
+        )
+
+        found: Any = rows_by_key(store, ledger)
+        assert (bytes(found[unique]["ids"]), found[unique]["ids_before"]) == (ids, 3)
+        assert found[HEAD]["last_ids"] == 7
+
     def test_a_compare_and_set_needs_a_condition(self, store: Store) -> None:
         with pytest.raises(ValueError, match="needs a condition"):
             store.cas(fresh_ledger(), [Insert(HEAD, {"next": 0}), DeleteBelow("block", 9)])

@@ -18,7 +18,7 @@ from cassieq_spark.producer import blocks as blocks_module
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import partition_of_ledger
+from cassieq_spark.store.protocol import partition_of_ledger, partition_of_queue
 from cassieq_spark.store.tables import Table
 from tests.support.builders import make_clocked_store
 from tests.support.faults import FakeClock, make_block_id
@@ -359,6 +359,21 @@ def test_dead_letters_are_those_that_were_published():
     # A dead letter has no unique id, so it comes back whatever was published meanwhile.
     found = scene.client.dead_letters("q.dead")
     assert scene.client.redrive(found).redriven == {"q": len(KEPT)}
+
+
+@pytest.mark.parametrize("on_dead", ["continue", "stop"])
+def test_an_earlier_release_refuses_a_queue_with_unique_ids(on_dead: str):
+    scene = Scene(order="key", on_dead=on_dead)
+
+    def column() -> Any:
+        (row,) = scene.memory.read_rows(partition_of_queue("q")).rows
+        return row["on_dead"]
+
+    # It knows no such value.
+    assert column() == f"{on_dead}+unique"
+    assert scene.client.queue("q").on_dead == on_dead
+    scene.client.alter_queue("q", deduplicate=timedelta(0))
+    assert column() == on_dead
 
 
 def test_an_earlier_release_refuses_a_block_without_some_of_its_messages():
