@@ -1,8 +1,8 @@
 """Checks that ledger and group state are linearizable, also while a node is paused.
 
-Threads publish, lease, settle and read on a store that records calls and answers, while the node
-is paused now and then. Every second queue has two partitions, in order by key. The exit code is 1
-if a history has no order.
+Threads publish, also with unique ids, lease, also in lanes, settle and read on a store that
+records calls and answers, while the node is paused now and then. Every second queue has two
+partitions, in order by key. The exit code is 1 if a history has no order.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.errors import BatchOrderError, StoreError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.lanes import Window as Lanes
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import HEAD as GROUP_HEAD
-from cassieq_spark.groups.state import Settlement
+from cassieq_spark.groups.state import GroupState, Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
+from cassieq_spark.ledger.unique import ID_BYTES
+from cassieq_spark.ledger.window import UniqueWindows, Window
 from cassieq_spark.model import (
     DEFAULT_LEASE,
     Order,
@@ -49,6 +52,9 @@ GROUP = "g"
 KEYSPACE = "history"
 #: Shorter than most pauses, so that clients give up; Cassandra itself gives up after half of it.
 REQUEST_TIMEOUT = timedelta(milliseconds=600)
+_UNIQUE = timedelta(seconds=20)
+#: How many leases in order are those of clients.
+_IN_LANES = 0.5
 
 
 def main() -> int:
@@ -148,15 +154,20 @@ def _use(
     store: Store, commits: GroupCommit, queue: QueueDefinition, chosen: Random, calls: int
 ) -> None:
     holds: dict[QueueId, UUID | None] = {}
+    windows = UniqueWindows()
     for number in range(calls):
         queue_id = chosen.choice(queue.by_partition).queue_id
         ledger, held = Ledger(store, queue_id), holds.get(queue_id)
         group = ConsumerGroup(ledger, GROUP)
         # The history has the calls that are lost, late or refused.
         with suppress(StoreError, BatchOrderError):
-            match chosen.randrange(6):
+            match chosen.randrange(7):
                 case 0:
                     publish(ledger, [PendingBlock(new_block_id(), 2)])
+                case 6:
+                    ids = b"".join(bytes([chosen.randrange(1, 200)]) * ID_BYTES for _ in "ab")
+                    block = PendingBlock(new_block_id(), 2, ids=ids)
+                    publish(ledger, [block], window=Window(_UNIQUE, windows.of(queue_id)))
                 case 1:
                     blocks = (PendingBlock(new_block_id(), 2),)
                     commits.publish([Written(queue_id, blocks=blocks)])
@@ -172,7 +183,11 @@ def _use(
                         strict_fifo=queue.order is Order.KEY,
                         stop=ledger.read_head().next,
                     )
-                    holds[queue_id] = group.lease(request).token
+                    ahead = None
+                    if queue.order is Order.KEY and chosen.random() < _IN_LANES:
+                        request = replace(request, held=None, by_receipts=True)
+                        ahead = _lanes_ahead
+                    holds[queue_id] = group.lease(request, ahead=ahead).token
                 case 4 if held is not None:
                     slots = group.read().held_by(held)
                     acked = slots[0].monotons.split(1)[0] if slots else Settlement().acked
@@ -181,6 +196,12 @@ def _use(
                     ledger.read_head(serial=chosen.random() < 0.5)
                     partition = partition_of_group(queue_id, GROUP)
                     store.read_rows(partition, Slice(row=GROUP_HEAD), serial=True)
+
+
+def _lanes_ahead(state: GroupState, request: LeaseRequest) -> Lanes:
+    """The lanes of messages that nobody has written: their monotons tell."""
+    start = state.head.pointer
+    return Lanes(start, [at % 5 for at in range(start, min(request.stop, start + 20))])
 
 
 if __name__ == "__main__":

@@ -119,7 +119,8 @@ def decide_publish(  # noqa: PLR0913 (what a publish depends on, by name)
     parts = sifted.parts
     size = head.size + sum(each.block.size for each in parts)
     stop = head.next + sifted.count
-    below = None if ids is None else ids.forget_below()
+    # With `next`: a publish that misses rows which are deleted now must lose the race.
+    below = None if ids is None or not sifted.count else ids.forget_below()
     advance = advance_next(
         head,
         stop,

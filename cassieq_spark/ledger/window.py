@@ -66,9 +66,8 @@ class UniqueIds:
         Raises:
             InvariantError: Rows are missing.
         """
-        known = self._last
-        if head.last_ids is not None and (known is None or known < head.last_ids):
-            start = head.ids_from if known is None else max(head.ids_from, known + 1)
+        start = head.ids_from if self._last is None else max(head.ids_from, self._last + 1)
+        if head.last_ids is not None and start <= head.last_ids:
             rows = _read(ledger, start, head)
             with self._lock:
                 for row in rows:

@@ -73,9 +73,9 @@ class Status(StrEnum):
     DELETED = "deleted"
 
 
-#: Ends the column ``on_dead`` of a queue that earlier releases must not use: they refuse a row with
-#: a value that they do not know. Otherwise, their readers would lease messages that they can't
-#: read, again and again, until the messages are dead.
+#: Ends the column ``on_dead`` of a queue that earlier releases must not use: they refuse a value
+#: that they do not know. Otherwise, their readers would lease messages that they can't read, until
+#: the messages are dead.
 _NOT_FOR_EARLIER = "+unique"
 _GONE = frozenset({Status.DELETING, Status.DELETED})
 

@@ -61,8 +61,8 @@ MUTANTS = (
         "the ids that others have published are not read",
         "I12",
         "ledger/window.py",
-        "(known is None or known < head.last_ids)",
-        "known is None",
+        "if head.last_ids is not None and start <= head.last_ids:",
+        "if head.last_ids is not None and self._last is None:",
         _UNIQUE,
     ),
     Mutant(
@@ -135,6 +135,14 @@ MUTANTS = (
         "ledger/window.py",
         "return self._rows[0].position if self._rows else self._last + 1",
         "return self._last + 1",
+        _UNIQUE,
+    ),
+    Mutant(
+        "rows of unique ids are deleted by a publish that lets others go on",
+        "I12",
+        "ledger/decide.py",
+        "None if ids is None or not sifted.count else ids.forget_below()",
+        "None if ids is None else ids.forget_below()",
         _UNIQUE,
     ),
     Mutant(

@@ -16,7 +16,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import Published, publish
 from cassieq_spark.ledger.unique import ID_BYTES
 from cassieq_spark.ledger.window import UniqueIds, UniqueWindows, Window
-from cassieq_spark.model import PendingBlock, QueueId
+from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Rows, Slice
 from cassieq_spark.testing.faults import Fault, FaultyStore
@@ -131,6 +131,27 @@ def test_rows_whose_window_is_over_are_deleted_and_not_read(
 
     assert scene.rows <= 3 + 4
     assert scene.ledger.read_head().ids_from >= 27 - 7
+
+
+def test_rows_are_deleted_only_by_what_others_lose_the_race_to(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    one = scene.process()
+    for each in "abcdef":
+        scene.publish(one, each)
+    scene.clock.advance(LASTS)
+    assert scene.positions(scene.process(), "x") == [6]
+    monkeypatch.setattr(window_module, "_EXPIRED_ROWS", 4)
+    # All of it is there: `next` stays, so a publish that is under way goes on.
+    block = PendingBlock(make_block_id(scene.clock.now), 1, ids=b"x" * ID_BYTES)
+    batch = SinkBatch("sink", 0)
+
+    told = publish(scene.ledger, [block], batch=batch, window=scene.process())
+
+    assert (told.monotons, dict(told.repeats)) == (Range(7, 7), {0: 6})
+    assert (scene.rows, scene.ledger.read_head().ids_from) == (7, 0)
+    assert scene.positions(scene.process(), "y") == [7]
+    assert scene.rows == 2
 
 
 DAY = timedelta(days=1)
