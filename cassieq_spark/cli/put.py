@@ -36,7 +36,15 @@ from cassieq_spark.signals import stopped_by_signals
 app = typer.Typer()
 
 #: What a line of JSON may say of a message that is put.
-_TAKEN = {"key", "key_base64", "value", "value_base64", "headers"}
+_TAKEN = {
+    "headers",
+    "key",
+    "key_base64",
+    "unique_id",
+    "unique_id_base64",
+    "value",
+    "value_base64",
+}
 #: What 'receive --json' says besides, of the message that it was.
 _LEFT_OUT = {
     "delivery_count",
@@ -84,6 +92,16 @@ def put(  # noqa: PLR0913 (one per option)
             show_default=False,
         ),
     ] = None,
+    unique_id: Annotated[
+        str | None,
+        typer.Option(
+            "--unique-id",
+            help="Unique id of a single message: if one with this id was put within the time for "
+            "which the queue deduplicates, this one is not put.",
+            metavar="ID",
+            show_default=False,
+        ),
+    ] = None,
     delay: Annotated[
         timedelta, Value(DURATION, "Delay before they are delivered: 10s, 5m.")
     ] = timedelta(0),
@@ -91,7 +109,7 @@ def put(  # noqa: PLR0913 (one per option)
         bool,
         typer.Option(
             "--json-lines",
-            help="Each line is a JSON object: value, optionally key and headers, as "
+            help="Each line is a JSON object: value, optionally key, headers and unique_id, as "
             "'receive --json' and 'peek --json' print them.",
         ),
     ] = False,
@@ -119,8 +137,14 @@ def put(  # noqa: PLR0913 (one per option)
     source = _source(values, file)
     if follow and source is None:
         raise OptionError("--follow is for standard input and files: give - or --file")
+    if unique_id is not None and (source is not None or len(values or ()) != 1):
+        raise OptionError(
+            "--unique-id is for one message: with several, all but the first would be left out; "
+            "give --json-lines, and each line its unique_id"
+        )
     made = _Maker(
         key=None if key is None else os.fsencode(key),
+        unique_id=None if unique_id is None else os.fsencode(unique_id),
         headers=dict(_header(text) for text in header or ()),
         reads_json=json_lines,
     )
@@ -130,12 +154,13 @@ def put(  # noqa: PLR0913 (one per option)
     is_stopped = False
     with client_of(connection) as client:
         if not follow:
-            put.add(client.put_many(queue, made.messages(lines), delay=delay))
+            messages = put.counted(made.messages(lines))
+            put.add(client.put_many(queue, messages, delay=delay))
         else:
             first = 1
             with stopped_by_signals() as stop:
                 for several in batches(source, stop):
-                    messages = made.messages(several, first=first)
+                    messages = put.counted(made.messages(several, first=first))
                     try:
                         put.add(client.put_many(queue, messages, delay=delay))
                     except CassieqError as error:
@@ -156,12 +181,20 @@ class _Put:
 
     def __init__(self, queue: str) -> None:
         self.begun = time.monotonic()
-        self.count = 0
+        self.count = self.repeated = self._given = 0
         self._queue = queue
         self._published: list[Range | Positions] = []
 
+    def counted(self, messages: Iterable[NewMessage]) -> Iterator[NewMessage]:
+        """The same messages, which are published together; count them."""
+        self._given = 0
+        for message in messages:
+            self._given += 1
+            yield message
+
     def add(self, monotons: Range | Positions) -> None:
-        """Count what was published together."""
+        """Count what was published together, and what was there under the same unique ids."""
+        self.repeated += self._given - len(monotons)
         self.count += len(monotons)
         self._published.append(monotons)
 
@@ -170,11 +203,17 @@ class _Put:
         """The same for people."""
         is_one = self.count and len(self._published) == 1
         where = f": monotons {self._published[0]}" if is_one else ""
-        return f"Put {self.count:,} message(s) into queue {self._queue}{where}."
+        rest = f" {self.repeated:,} with the same unique id were there." if self.repeated else ""
+        return f"Put {self.count:,} message(s) into queue {self._queue}{where}.{rest}"
 
     @property
     def values(self) -> dict[str, Any]:
         """The same for programs."""
+        repeated = {"repeated": self.repeated} if self.repeated else {}
+        return self._published_values | repeated
+
+    @property
+    def _published_values(self) -> dict[str, Any]:
         match self._published:
             case [Range() as one]:
                 return {"queue": self._queue, "start": one.start, "stop": one.stop}
@@ -196,11 +235,13 @@ class _Maker:
 
     Attributes:
         key: The key of messages that have none of their own.
+        unique_id: The unique id of the only message, if it has one.
         headers: The headers of all messages; a message's own header of that name goes before.
         reads_json: Whether a line is JSON that says key, value and headers.
     """
 
     key: bytes | None
+    unique_id: bytes | None
     headers: Mapping[str, str]
     reads_json: bool
 
@@ -213,7 +254,7 @@ class _Maker:
         """
         for number, line in enumerate(lines, first):
             if not self.reads_json:
-                yield NewMessage(line, self.key, self.headers)
+                yield NewMessage(line, self.key, self.headers, unique_id=self.unique_id)
             elif line.strip():
                 yield self._read(line, f"line {number}")
 
@@ -236,9 +277,14 @@ class _Maker:
             value = _json_text(value, where)
         key = given.get("key", _decoded(given, "key_base64", where))
         headers = {} if given.get("headers") is None else given["headers"]
-        if not isinstance(key, (str, bytes, type(None))) or not isinstance(headers, dict):
-            raise MessageError(f"{where}: key must be a text, and headers an object of texts")
-        return NewMessage(value, self.key if key is None else key, {**self.headers, **headers})
+        unique_id = given.get("unique_id", _decoded(given, "unique_id_base64", where))
+        texts = all(isinstance(it, (str, bytes, type(None))) for it in (key, unique_id))
+        if not texts or not isinstance(headers, dict):
+            raise MessageError(
+                f"{where}: key and unique_id must be texts, and headers an object of texts"
+            )
+        key = self.key if key is None else key
+        return NewMessage(value, key, {**self.headers, **headers}, unique_id=unique_id)
 
 
 def _source(values: list[str] | None, file: Any) -> Any | None:

@@ -102,6 +102,32 @@ def test_a_line_of_json_says_key_value_and_headers(client: Client):
     ]
 
 
+def test_a_message_with_a_unique_id_is_put_once(client: Client):
+    client.alter_queue("orders", deduplicate=timedelta(minutes=5))
+    words = ("put", "orders", "hello", "--unique-id", "1")
+
+    told = [cassieq(*words).out for _ in range(2)]
+    in_json = json.loads(cassieq(*words, "--json").out)
+    lines = [{"value": "b", "unique_id": "2"}, {"value": "c", "unique_id_base64": "MQ=="}]
+    said = "\n".join(map(json.dumps, lines)).encode()
+    more = cassieq("put", "orders", "--json-lines", "-", said=said).out
+
+    assert told[0] == "Put 1 message(s) into queue orders: monotons [0, 1).\n"
+    assert told[1] == "Put 0 message(s) into queue orders. 1 with the same unique id were there.\n"
+    assert in_json == {"queue": "orders", "start": 1, "stop": 1, "repeated": 1}
+    assert more.startswith("Put 1 message(s)")
+    assert values(client) == [b"hello", b"b"]
+
+
+@pytest.mark.parametrize("words", [("a", "b"), ("-",)])
+def test_a_unique_id_is_that_of_one_message(client: Client, words: tuple[str, ...]):
+    del client
+    ended = cassieq("put", "orders", *words, "--unique-id", "1", said=b"a\n")
+
+    assert ended.code == 2
+    assert "--unique-id is for one message" in ended.err
+
+
 def test_what_peek_and_receive_print_as_json_can_be_put_again(client: Client, store: MemoryStore):
     create_queue(store, "copies")
     client.put("orders", b"\xff\x00", key=b"\xfe", headers={"a": "b"})
@@ -169,7 +195,7 @@ def test_numbers_of_json_keep_their_digits(client: Client, store: MemoryStore):
         ('{"vale": "x"}', "line 2 has unknown names: vale"),
         ("{}", "line 2 has no value"),
         ('{"value": 5}', "line 2 has no value"),
-        ('{"value": "x", "key": 5}', "line 2: key must be a text"),
+        ('{"value": "x", "key": 5}', "line 2: key and unique_id must be texts"),
         ('{"value": "x", "headers": 0}', "headers an object of texts"),
         ('{"value": "x", "headers": ""}', "headers an object of texts"),
         ('{"value": "x", "headers": false}', "headers an object of texts"),
