@@ -373,9 +373,10 @@ class AsyncClient(InThreads[Client]):
         lease: timedelta | None = None,
         make_group: bool = True,
         max_bytes: int | None = None,
+        attempt: str | None = None,
     ) -> list[Message]:
         """Lease messages; see `Client.receive`. If it is cancelled, it releases what it leased."""
-        request = lease_request(max, wait, lease, max_bytes)
+        request = lease_request(max, wait, lease, max_bytes, attempt)
         receiver = await self._receiver(queue, group, make_group=make_group)
         return Listing(await self._look(receiver, partial(receiver.look, request), wait))
 

@@ -402,6 +402,7 @@ class Client:
         lease: timedelta | None = None,
         make_group: bool = True,
         max_bytes: int | None = None,
+        attempt: str | None = None,
     ) -> list[Message]:
         """Lease messages. One LWT for all of them, and some reads; no LWT if there are none.
 
@@ -430,6 +431,10 @@ class Client:
                 reads. Fresh messages are leased up to this size as they are stored. What exceeds
                 it once decompressed is released at once, by one more LWT, and does not count as
                 delivered. None for no limit.
+            attempt: A name for this receive. A receive that is repeated under its name, as its
+                answer was lost, gets the messages that the first one holds still, leased anew and
+                counted once, and no others. Takes two more reads of each partition. The name is
+                known for as long as the lease; give each receive another one.
 
         Returns:
             Messages in the order of their monotons, partition after partition; none if none came
@@ -443,7 +448,7 @@ class Client:
                 only one of several partitions failed, messages of the others are returned
                 instead.
         """
-        request = lease_request(max, wait, lease, max_bytes)
+        request = lease_request(max, wait, lease, max_bytes, attempt)
         with self._calls:
             receiver = self.receiver(queue, group, make_group=make_group)
             return Listing(self._look(receiver, partial(receiver.look, request), wait))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 import cassieq_spark.schemas.to_rows  # noqa: F401 (not first in a thread, beside a fork)
-from cassieq_spark.arguments import A_MOMENT, check_count, check_duration, check_flag
+from cassieq_spark.arguments import A_MOMENT, check_count, check_duration, check_flag, check_text
 from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.arrow.rows import metadata_of, rows_of
 from cassieq_spark.backoff import pauses_within
@@ -65,6 +65,9 @@ Handed = TypeVar("Handed", bound=Sized)
 Turns = dict[tuple[QueueId, str], bool]
 #: Groups that a client has made, or found, in all partitions of a version of a queue.
 KnownGroups = set[tuple[QueueId, str]]
+
+#: Characters of the name of an attempt, which is in each slot that it leases.
+_LONGEST_ATTEMPT = 128
 
 #: A peek left out messages that are unreadable.
 UNSEEN = "peek.unreadable"
@@ -174,11 +177,21 @@ class QueueReceiver(StaysHere):
         self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest, LedgerHead], Handed]
     ) -> list[Handed]:
         try:
-            return self._gather_as_known(request, look)
+            return self._gather_again(request, look) or self._gather_as_known(request, look)
         except SchemaChangedError:
             # While the program waited.
             self._use(read_queue(self._member.store, self._member.queue))
             return self._gather_as_known(request, look)
+
+    def _gather_again(
+        self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest, LedgerHead], Handed]
+    ) -> list[Handed]:
+        """What an earlier receive of the same attempt holds, from all partitions."""
+        if request.attempt is None:
+            return []
+        self._member.ensure_group(self.queue)
+        again = [each for each in self._receivers if each.holds_again(request)]
+        return [look(each, request, each.read_head()) for each in again]
 
     def _gather_as_known(
         self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest, LedgerHead], Handed]
@@ -259,11 +272,22 @@ class Receiver:
             lanes=(lanes or member.lanes.of(queue, member.group)) if queue.has_lanes else None,
         )
         self._given: Lease | None = None
+        # The lease of an earlier receive of the same attempt, for the next look.
+        self._again: Lease | None = None
+
+    def holds_again(self, request: LeaseRequest) -> bool:
+        """True if an earlier receive of this attempt has got messages: the next look has them."""
+        self._again = self._consumer.lease_again(request)
+        return self._again is not None
 
     @property
     def was_misled(self) -> bool:
         """True if the last lease went by a cached state of the group that was outdated."""
         return self._consumer.was_misled
+
+    def read_head(self) -> LedgerHead:
+        """See `Consumer.read_head`."""
+        return self._consumer.read_head()
 
     def news(self) -> LedgerHead | None:
         """The head of the partition, if there may be something to lease. One read.
@@ -334,7 +358,8 @@ class Receiver:
     def _lease_anew(self, request: LeaseRequest, head: LedgerHead) -> Lease:
         self._given = None
         self._consumer.forget()
-        return self.lease(request, head)
+        again, self._again = self._again, None
+        return again or self.lease(request, head)
 
     def _hand_over(self, lease: Lease, take: Callable[[Unreadable], Handed]) -> Handed:
         unreadable, is_read = Unreadable(), False
@@ -425,7 +450,8 @@ class Receiver:
         return list(within(stored, most_bytes))
 
     def _give_back(self, lease: Lease, *, read_failed: bool = False) -> None:
-        if not lease.leased:
+        if not lease.leased or not lease.ops:
+            # There is nothing, or an earlier receive of the same attempt has handed it over.
             return
         monotons = Ranges.union(each.monotons for each in lease.leased)
         back = (
@@ -482,7 +508,11 @@ def own_first(share: Collection[int], partitions: int, *, turn: int) -> list[int
 
 
 def lease_request(
-    limit: int, wait: timedelta, lease: timedelta | None, max_bytes: int | None = None
+    limit: int,
+    wait: timedelta,
+    lease: timedelta | None,
+    max_bytes: int | None = None,
+    attempt: str | None = None,
 ) -> LeaseRequest:
     """What `Client.receive` leases.
 
@@ -495,8 +525,19 @@ def lease_request(
     check_duration("wait", wait)
     if lease is not None:
         check_duration("lease", lease, least=A_MOMENT)
+    if attempt is not None:
+        check_text("attempt", attempt)
+        if not 0 < len(attempt) <= _LONGEST_ATTEMPT:
+            raise OptionError(
+                f"attempt must have 1 to {_LONGEST_ATTEMPT} characters, not {len(attempt)}: give "
+                "each receive a name of its own, such as a uuid"
+            )
     return LeaseRequest(
-        max_messages=limit, lease=lease, max_bytes=max_bytes, max_decoded_bytes=max_bytes
+        max_messages=limit,
+        lease=lease,
+        max_bytes=max_bytes,
+        max_decoded_bytes=max_bytes,
+        attempt=attempt,
     )
 
 

@@ -174,6 +174,11 @@ class Consumer:
         """Let the next poll read ledger and group."""
         self._cache.clear()
 
+    def lease_again(self, request: LeaseRequest) -> Lease | None:
+        """See `ConsumerGroup.lease_again`."""
+        self._cache.clear()
+        return self.group.lease_again(self._of_this_queue(request))
+
     def take_again(self, request: LeaseRequest) -> tuple[LeasedSlot, ...]:
         """Take up a lease of another process; see `ConsumerGroup.take_again`."""
         leased = self.group.take_again(self._of_this_queue(request))

@@ -307,6 +307,28 @@ class ConsumerGroup:
         except OutcomeUnknownError:
             return True
 
+    def lease_again(self, request: LeaseRequest) -> Lease | None:
+        """The lease that an earlier request of the same attempt has got, for as long once more.
+
+        Two reads, and an LWT if there is one. Messages of it that are settled, or were extended by
+        themselves, are not in it any more.
+
+        Args:
+            request: It names the attempt, and how long the lease lasts.
+
+        Returns:
+            None if the attempt holds nothing.
+        """
+        state, name = self.read(), request.attempt or ""
+        mine = [slot for slot in state.slots if slot.is_held_by_attempt(name, state.now)]
+        # Two at the same moment may have got a lease each.
+        slots = [slot for slot in mine if slot.lease == mine[0].lease]
+        leased = tuple(LeasedSlot(it.number, it.monotons, it.deliveries) for it in slots)
+        if not slots or not self.extend(slots[0].lease, leased, by=request.lease or timedelta(0)):
+            return None
+        request = replace(request, token=slots[0].lease)
+        return Lease(request, state, (), leased, state.head.pointer)
+
     def release(self, lease: UUID, leased: Sequence[LeasedSlot]) -> int:
         """Make messages that this process still holds due at once. One LWT, two reads.
 

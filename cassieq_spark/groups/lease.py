@@ -15,6 +15,7 @@ from cassieq_spark.groups.state import (
     Slot,
     Waiting,
     Written,
+    encode_attempt,
     handed_out,
     slot_values,
 )
@@ -51,6 +52,7 @@ class LeaseRequest:
         retry_backoff: How long messages wait that failed once; see `backoff`.
         by_receipts: Whether the messages are settled one by one only, as clients do, and never as
             the batch of ``held``: then the slot is free as soon as all of them are settled.
+        attempt: A name of the request, by which its lease is found again; None: it has none.
         prefer_fresh: Whether fresh messages go before those that are due. Readers alternate, so
             that neither kind starves.
         max_deliveries: Deliveries after which a message is dead; 0 for no limit.
@@ -74,6 +76,7 @@ class LeaseRequest:
     skip_older_than: timedelta | None = None
     retry_backoff: timedelta = timedelta(0)
     by_receipts: bool = False
+    attempt: str | None = None
     prefer_fresh: bool = False
     max_deliveries: int = 0
     strict_fifo: bool = False
@@ -231,4 +234,6 @@ def leased_values(
         due_at=ServerNow(request.lease or timedelta(0)),
         by_receipts=request.by_receipts,
     )
+    if request.attempt is not None:
+        held |= slot_values(attempt=encode_attempt(request.token, request.attempt))
     return held | handed_out(delivery, first_at)

@@ -132,6 +132,8 @@ class Slot:
         by_receipts: Whether the messages are settled one by one only, never as a batch.
         taken_up_by: The last replay that took the slot up, maybe under an earlier lease.
         lanes: The lanes of the messages as text, maybe of more of them; see `lanes_of`.
+        attempt: By which attempt it was leased, as `encode_attempt` writes it, maybe under an
+            earlier lease.
     """
 
     number: int
@@ -145,6 +147,12 @@ class Slot:
     by_receipts: bool = False
     taken_up_by: UUID | None = None
     lanes: str | None = None
+    attempt: str | None = None
+
+    def is_held_by_attempt(self, name: str, now: datetime) -> bool:
+        """True if a receive of this name has leased its messages, and holds some still."""
+        is_alive = bool(self.monotons) and self.due_at > now
+        return is_alive and self.attempt == encode_attempt(self.lease, name)
 
     @property
     def outcomes(self) -> Settlement:
@@ -329,7 +337,7 @@ def _slot_of(row: Row) -> Slot:
     handed_out = (values["deliveries"], values["first_at"], values["last_at"])
     by_receipts = bool(values["by_receipts"])
     rest = (by_receipts, values["taken_up_by"], values["lanes"] or None)
-    return Slot(*where, *handed_out, values["outcomes"], *rest)
+    return Slot(*where, *handed_out, values["outcomes"], *rest, attempt=values["attempt"])
 
 
 @decoded
@@ -359,6 +367,11 @@ def slot_values(**fields: Ranges | Value | ServerNow) -> Written:
         _COLUMNS.get(name, name): str(value) if isinstance(value, Ranges) else value
         for name, value in fields.items()
     }
+
+
+def encode_attempt(lease: UUID, name: str) -> str:
+    """The name of an attempt as text, with the lease that it has got: of no other lease."""
+    return f"{lease} {name}"
 
 
 def emptied(lease: UUID) -> Written:

@@ -55,7 +55,43 @@ _UNIQUE = (
 #: What tests queues that hold back their messages.
 _DELAYS = ("../unit/client/test_queue_delay.py",)
 
+#: What tests receives that are repeated under a name.
+_ATTEMPTS = ("../unit/client/test_attempts.py",)
+
 MUTANTS = (
+    # -- attempts -----------------------------------------------------------------------------
+    Mutant(
+        "an attempt holds what another lease has in its slot",
+        "I6",
+        "groups/state.py",
+        'return f"{lease} {name}"',
+        'return f"{name}"',
+        _ATTEMPTS,
+    ),
+    Mutant(
+        "an attempt holds what has run out",
+        "I6",
+        "groups/state.py",
+        "is_alive = bool(self.monotons) and self.due_at > now",
+        "is_alive = bool(self.monotons)",
+        _ATTEMPTS,
+    ),
+    Mutant(
+        "a repeated receive leaves the lease as it is",
+        "leased anew",
+        "groups/group.py",
+        "by=request.lease or timedelta(0)):",
+        "by=timedelta(0)):",
+        _ATTEMPTS,
+    ),
+    Mutant(
+        "a repeated receive gets others from the first partition",
+        "the same messages",
+        "client/receiver.py",
+        "again = [each for each in self._receivers if each.holds_again(request)]",
+        "again = [each for each in self._receivers[:1] if each.holds_again(request)]",
+        _ATTEMPTS,
+    ),
     # -- unique ids ---------------------------------------------------------------------------
     Mutant(
         "the ids that others have published are not read",

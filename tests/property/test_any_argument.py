@@ -131,6 +131,7 @@ class Scene:
             "on_dead": "continue",
             "idempotency_key": None,
             "keep_settled": 60 * SECOND,
+            "attempt": None,
             "deduplicate": 60 * SECOND,
             "unique_per": "key",
             "unique_id": None,

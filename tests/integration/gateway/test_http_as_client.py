@@ -48,7 +48,8 @@ OTHER_ARGUMENTS = {
     "create": {"queue", "bucket_size", "chunk_size"},
     "put": {"queue"},
     "put_many": {"queue", "txn_app_id", "txn_version"},
-    "receive": {"queue", "make_group", "max_bytes"},
+    # An attempt is for a door that has to repeat receives.
+    "receive": {"queue", "make_group", "max_bytes", "attempt"},
     "peek": {"queue", "max_bytes"},
     "redrive": {"across_accounts"},
     "dead_letters": {"queue"},
