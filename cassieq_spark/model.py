@@ -261,10 +261,10 @@ class Position(int):
     is_repeat: bool
 
     def __new__(
-        cls, monoton: int, *, partition: int = 0, version: int = 1, is_repeat: bool = False
+        cls, monoton: int, partition: int = 0, version: int = 1, *, is_repeat: bool = False
     ) -> Self:
         """Make one of its parts."""
-        made = super().__new__(cls, monoton)
+        made = int.__new__(cls, monoton)
         made.partition, made.version, made.is_repeat = partition, version, is_repeat
         return made
 
@@ -403,11 +403,7 @@ class QueueDefinition(Displayed):
         names = [derived.get(it.name, it.name) for it in fields(self) if it.name != "partition"]
         facts = {name: getattr(self, name) for name in names} | {"name": self.label}
         details = {name: facts.pop(name) for name in ("bucket_size", "chunk_size")}
-        usual = {
-            "partitions": 1,
-            "order": Order.NONE,
-            "on_dead": OnDead.CONTINUE,
-        }
+        usual = {"partitions": 1, "order": Order.NONE, "on_dead": OnDead.CONTINUE}
         if self.deduplicate is None:
             facts.pop("unique_per")
         return ObjectView("queues", "", facts, details, usual)

@@ -22,7 +22,7 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.errors import BatchOrderError, StoreError
 from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.lanes import Window as Lanes
+from cassieq_spark.groups.lanes import Window
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import HEAD as GROUP_HEAD
@@ -30,7 +30,7 @@ from cassieq_spark.groups.state import GroupState, Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.ledger.unique import ID_BYTES
-from cassieq_spark.ledger.window import UniqueWindows, Window
+from cassieq_spark.ledger.window import UniqueWindow, UniqueWindows
 from cassieq_spark.model import (
     DEFAULT_LEASE,
     Order,
@@ -167,7 +167,7 @@ def _use(
                 case 6:
                     ids = b"".join(bytes([chosen.randrange(1, 200)]) * ID_BYTES for _ in "ab")
                     block = PendingBlock(new_block_id(), 2, ids=ids)
-                    publish(ledger, [block], window=Window(_UNIQUE, windows.of(queue_id)))
+                    publish(ledger, [block], window=UniqueWindow(_UNIQUE, windows.of(queue_id)))
                 case 1:
                     blocks = (PendingBlock(new_block_id(), 2),)
                     commits.publish([Written(queue_id, blocks=blocks)])
@@ -198,10 +198,10 @@ def _use(
                     store.read_rows(partition, Slice(row=GROUP_HEAD), serial=True)
 
 
-def _lanes_ahead(state: GroupState, request: LeaseRequest) -> Lanes:
+def _lanes_ahead(state: GroupState, request: LeaseRequest) -> Window:
     """The lanes of messages that nobody has written: their monotons tell."""
     start = state.head.pointer
-    return Lanes(start, [at % 5 for at in range(start, min(request.stop, start + 20))])
+    return Window(start, [at % 5 for at in range(start, min(request.stop, start + 20))])
 
 
 if __name__ == "__main__":

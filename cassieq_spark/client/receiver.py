@@ -177,27 +177,31 @@ class QueueReceiver(StaysHere):
         self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest, LedgerHead], Handed]
     ) -> list[Handed]:
         try:
-            return self._gather_again(request, look) or self._gather_as_known(request, look)
+            return self._gather_as_known(request, look)
         except SchemaChangedError:
             # While the program waited.
             self._use(read_queue(self._member.store, self._member.queue))
             return self._gather_as_known(request, look)
 
-    def _gather_again(
-        self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest, LedgerHead], Handed]
-    ) -> list[Handed]:
-        """What an earlier receive of the same attempt holds, from all partitions."""
-        if request.attempt is None:
-            return []
-        self._member.ensure_group(self.queue)
-        again = [each for each in self._receivers if each.holds_again(request)]
-        return [look(each, request, each.read_head()) for each in again]
-
     def _gather_as_known(
         self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest, LedgerHead], Handed]
     ) -> list[Handed]:
-        self._first += 1
         self._member.ensure_group(self.queue)
+        return self._gather_again(request, look) or self._gather_anew(request, look)
+
+    def _gather_again(
+        self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest, LedgerHead], Handed]
+    ) -> list[Handed]:
+        """Gather the messages that an earlier receive of the attempt holds in all partitions."""
+        if request.attempt is None:
+            return []
+        again = [each for each in self._receivers if each.holds_again(request)]
+        return [look(each, request, each.read_head()) for each in again]
+
+    def _gather_anew(
+        self, request: LeaseRequest, look: Callable[[Receiver, LeaseRequest, LedgerHead], Handed]
+    ) -> list[Handed]:
+        self._first += 1
         share = self._member.presences.share(self.queue, self._member.group)
         gathered: list[Handed] = []
         failed: tuple[QueueId, CassieqError] | None = None

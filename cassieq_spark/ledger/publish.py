@@ -38,7 +38,7 @@ from cassieq_spark.ledger.state import (
     sink_key,
 )
 from cassieq_spark.ledger.unique import ID_BYTES, MOST_IDS
-from cassieq_spark.ledger.window import Window
+from cassieq_spark.ledger.window import UniqueWindow
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch, block_time, name_of
 from cassieq_spark.store.protocol import MOST_OPS
 
@@ -67,22 +67,6 @@ class Published:
     monotons: Range | None
     repeats: Mapping[int, int] = field(default_factory=dict)
 
-    def positions(self, count: int) -> list[int]:
-        """The monoton of each message of the write, which has so many.
-
-        >>> Published(Range(4, 6), {1: 2}).positions(3)
-        [4, 2, 5]
-        """
-        fresh = iter(range(*self._bounds))
-        return [
-            self.repeats[number] if number in self.repeats else next(fresh)
-            for number in range(count)
-        ]
-
-    @property
-    def _bounds(self) -> tuple[int, int]:
-        return (0, 0) if self.monotons is None else (self.monotons.start, self.monotons.stop)
-
 
 def publish(  # noqa: PLR0913 (what to publish, and how, by name)
     ledger: Ledger,
@@ -91,7 +75,7 @@ def publish(  # noqa: PLR0913 (what to publish, and how, by name)
     batch: SinkBatch | Once | None = None,
     fail_on_changed: bool = True,
     backoff: Backoff | None = None,
-    window: Window | None = None,
+    window: UniqueWindow | None = None,
 ) -> Published:
     """Give all blocks their monotons at once, which makes their messages visible.
 
@@ -151,7 +135,7 @@ class _Publishing:
     batch: SinkBatch | Once | None
     fail_on_changed: bool
     backoff: Backoff
-    window: Window | None = None
+    window: UniqueWindow | None = None
     doubtful: list[Publication] = field(default_factory=list)
     # When the head was read that the last decision is of, by its server; and by our own clock.
     _began: tuple[datetime, float] = (FIRST_INSTANT, 0.0)

@@ -22,7 +22,8 @@ from cassieq_spark.model import Kept, PendingBlock, Range, Ranges, UniquePer
 ID_BYTES = 16
 #: What stands for a message without a unique id.
 NO_ID = bytes(ID_BYTES)
-#: Most ids of a window that a ledger has: so many take some 150 MB in each process that publishes.
+#: Most ids within the window of a ledger. Each process that publishes has them in its memory: a
+#: million take some 150 MB.
 MOST_IDS = 1_000_000
 #: The longest window.
 LONGEST_WINDOW = timedelta(days=1)

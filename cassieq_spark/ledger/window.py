@@ -17,7 +17,7 @@ from cassieq_spark.model import QueueId
 from cassieq_spark.processes import lock_across_forks
 from cassieq_spark.store.protocol import Slice
 
-#: Rows whose window is over are deleted as soon as there are so many.
+#: Once this many rows are older than the window, the next publish deletes them.
 _EXPIRED_ROWS = 128
 #: Ids of all windows that a process remembers, unless a single one has more; and windows.
 _MOST_REMEMBERED, _MOST_WINDOWS = 2_000_000, 1_000
@@ -112,7 +112,7 @@ class UniqueIds:
                     del self._monotons[digest]
 
 
-class Window(NamedTuple):
+class UniqueWindow(NamedTuple):
     """How long unique ids are remembered, and which are.
 
     Attributes:
@@ -129,13 +129,20 @@ class UniqueWindows:
 
     def __init__(self) -> None:
         self._lock = lock_across_forks()
-        self._known: OrderedDict[QueueId, UniqueIds] = OrderedDict()
+        self._known: OrderedDict[tuple[QueueId, datetime | None], UniqueIds] = OrderedDict()
 
-    def of(self, queue_id: QueueId) -> UniqueIds:
-        """The unique ids of a ledger. Those that were not asked for longest are dropped."""
+    def of(self, queue_id: QueueId, created_at: datetime | None = None) -> UniqueIds:
+        """The unique ids of a ledger. Those that were not asked for longest are dropped.
+
+        Args:
+            queue_id: Which ledger.
+            created_at: When its queue was created: in a keyspace that was made anew, another queue
+                may have the same id.
+        """
         with self._lock:
-            found = self._known.setdefault(queue_id, UniqueIds())
-            self._known.move_to_end(queue_id)
+            key = (queue_id, created_at)
+            found = self._known.setdefault(key, UniqueIds())
+            self._known.move_to_end(key)
             left = sum(map(len, self._known.values()))
             while len(self._known) > 1 and (
                 left > _MOST_REMEMBERED or len(self._known) > _MOST_WINDOWS

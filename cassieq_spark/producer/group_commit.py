@@ -138,7 +138,7 @@ def _fits(group: Sequence[_Commit], more: _Commit) -> bool:
 
 
 def _divide(published: Published, group: Sequence[_Commit]) -> list[Published]:
-    """What was published of each thread: monotons are in the order of the blocks."""
+    """Divide a publish among its threads, whose blocks it has published one after the other."""
     if published.monotons is None:
         raise InvariantError(f"{group[0].queue_id}: a publish without a name published nothing")
     parts, start, first = [], published.monotons.start, 0

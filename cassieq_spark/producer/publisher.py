@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from cassieq_spark.ledger.publish import (
     skip_published,
     skip_used,
 )
-from cassieq_spark.ledger.window import UniqueWindows, Window
+from cassieq_spark.ledger.window import UniqueWindow, UniqueWindows
 from cassieq_spark.model import (
     PendingBlock,
     Position,
@@ -60,6 +60,7 @@ class Written:
         is_fresh: Whether no partition had published the batch, or a later one, when the write was
             planned.
         deduplicate: The window of unique ids that the queue had then.
+        created_at: When the queue was created.
     """
 
     queue_id: QueueId
@@ -70,6 +71,7 @@ class Written:
     partitions: int = 1
     is_fresh: bool = False
     deduplicate: timedelta | None = None
+    created_at: datetime | None = None
 
 
 class Attempt:
@@ -98,10 +100,9 @@ class Attempt:
         is_fresh: bool = False,
     ) -> None:
         ledger = Ledger(store, queue.queue_id)
-        self._queue_id = queue.queue_id
+        self._queue = queue
         self._batch = batch
         self._is_fresh = is_fresh
-        self._deduplicate = queue.deduplicate
         self._fingerprint_of = _fingerprint_of(queue, batch)
         self._fingerprint = Fingerprint()
         self.published: SinkBatch | Used | None = None
@@ -136,13 +137,14 @@ class Attempt:
     def written(self, blocks: Iterable[PendingBlock] = ()) -> Written:
         """What the task has written; to be called after all rows were counted."""
         return Written(
-            self._queue_id,
+            self._queue.queue_id,
             self._batch,
             tuple(blocks),
             self._fingerprint,
             self.published,
             is_fresh=self._is_fresh,
-            deduplicate=self._deduplicate,
+            deduplicate=self._queue.deduplicate,
+            created_at=self._queue.created_at,
         )
 
 
@@ -253,17 +255,21 @@ def put_into_partition(
 
 
 def positions_in(queue: QueueDefinition, published: Published, count: int) -> list[Position]:
-    """Where the messages of a write are, in order.
+    """The positions of the messages of a write, in order.
 
     Args:
         queue: Which queue, or which partition of it.
         published: What has become visible of the write.
         count: How many messages it has.
     """
-    place = partial(Position, partition=queue.partition or 0, version=queue.version)
+    monotons, repeats = published.monotons or Range(0, 0), published.repeats
+    fresh = iter(range(monotons.start, monotons.stop))
+    where = (queue.partition or 0, queue.version)
     return [
-        place(monoton, is_repeat=number in published.repeats)
-        for number, monoton in enumerate(published.positions(count))
+        Position(repeats[number], *where, is_repeat=True)
+        if number in repeats
+        else Position(next(fresh), *where)
+        for number in range(count)
     ]
 
 
@@ -319,14 +325,14 @@ def publish_written(
     return Published(None)
 
 
-def _window_of(written: Sequence[Written], windows: UniqueWindows) -> Window | None:
+def _window_of(written: Sequence[Written], windows: UniqueWindows) -> UniqueWindow | None:
     """The unique ids that decide what of this is published; None if no message has one."""
     if not any(block.ids for each in written for block in each.blocks):
         return None
     lasts = max((each.deduplicate for each in written if each.deduplicate), default=None)
     if lasts is None:
         raise InvariantError(f"{written[0].queue_id}: unique ids were written without a window")
-    return Window(lasts, windows.of(written[0].queue_id))
+    return UniqueWindow(lasts, windows.of(written[0].queue_id, written[0].created_at))
 
 
 def _only(what: str, found: Collection[_T]) -> _T:

@@ -22,7 +22,7 @@ from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import KEY_LIFETIME, Once
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.ledger.window import UniqueIds, Window
+from cassieq_spark.ledger.window import UniqueIds, UniqueWindow
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.producer.blocks import write_block
 from cassieq_spark.queues import create_queue, fix_clocks
@@ -96,7 +96,7 @@ class World:
         written = write_block(self.store, self.queue, [batch], SinkOptions(queue="q"))
         ids = UniqueIds(self.clock.seconds) if is_new else self.ids
         ledger = Ledger(self.store, self.queue.queue_id)
-        done = publish(ledger, [written], window=Window(WINDOW, ids))
+        done = publish(ledger, [written], window=UniqueWindow(WINDOW, ids))
         since = self.unique.get(name)
         if since is not None and self.clock.now < since + WINDOW:
             assert done.repeats, "an id was forgotten"

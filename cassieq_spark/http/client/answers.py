@@ -157,7 +157,7 @@ def field_of(name: str, kind: type[T]) -> Callable[[httpx.Response], T]:
 
 @from_gateway
 def position_of(answer: httpx.Response) -> Position | None:
-    """Where a message is that was put; None if it was put before under its idempotency key."""
+    """The position of a message that was put; None if its idempotency key was used before."""
     found = answer.json()
     if found["monoton"] is None:
         return None

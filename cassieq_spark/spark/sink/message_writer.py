@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import ClassVar, cast
 
 import pyarrow as pa
@@ -27,16 +27,18 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
 from cassieq_spark.ledger.publish import check_order, skip_published
+from cassieq_spark.ledger.window import UniqueWindows
 from cassieq_spark.model import QueueDefinition, SinkBatch
 from cassieq_spark.producer.blocks import times_of_task
 from cassieq_spark.producer.partitioned import publish_all, read_lasts, write_messages
-from cassieq_spark.producer.publisher import Written
+from cassieq_spark.producer.publisher import Written, publish_written
 from cassieq_spark.queues import read_queue
 from cassieq_spark.schemas.assign import assign
 from cassieq_spark.schemas.canonical import all_nullable, checked
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.files import parse_written_fields
 from cassieq_spark.settings import SinkOptions
+from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.writing import BY_BATCH, PUBLISH
 from cassieq_spark.spark.checkpoint import Plan, read_plan
 from cassieq_spark.spark.shipping import Shipped
@@ -52,6 +54,12 @@ from cassieq_spark.spark.sink.query import (
 )
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
+
+
+@lru_cache
+def _windows_of(connection: ConnectionOptions) -> UniqueWindows:  # noqa: ARG001 (it is the key)
+    """The unique ids that this process remembers: it commits batch after batch of a query."""
+    return UniqueWindows()
 
 
 @dataclass(frozen=True)
@@ -205,10 +213,13 @@ class _Writing(Shipped):
 
     def _publish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         done = [cast("TaskDone", message) for message in messages if message is not None]
+        store, fails = self._store(), self._options.fail_on_changed_batch
+        windows = _windows_of(self._options.connection)
         publish_all(
-            self._store(),
+            store,
             [written for each in done for written in each.written],
-            fail_on_changed=self._options.fail_on_changed_batch,
+            fail_on_changed=fails,
+            publish=partial(publish_written, store, fail_on_changed=fails, windows=windows),
         )
 
 

@@ -100,6 +100,8 @@ class History:
         self.columns_ever = 0
         #: What was received and may be held; what was settled or lost.
         self.received: list[Message] = []
+        #: The number of the last receive by the client, under which it is repeated.
+        self.attempt = 0
         self.spent: list[Message] = []
         #: Idempotency keys that are used, with what was put under them, by who has used them.
         self.keys: dict[tuple[bool, str], list[NewMessage]] = {}
@@ -138,7 +140,7 @@ class History:
         *,
         by_http: bool,
     ) -> None:
-        """What has the unique id of a message that was put a moment ago is not published."""
+        """The queue publishes no message whose unique id was published within the window."""
         messages, delay = self._new(keys, ids), self._possible(delay)
         told = (
             self.by_http.put_many(messages, delay=delay)
@@ -239,14 +241,28 @@ class History:
     # -- receiving and settling -----------------------------------------------------------------
 
     def receive(self, most: int, *, by_http: bool) -> None:
+        """Receive; by the client, under a name."""
+        self.attempt += not by_http
+        self._receive(most, by_http=by_http)
+
+    def receive_again(self, most: int) -> None:
+        """Repeat the last receive of the client."""
+        self._receive(most, by_http=False)
+
+    def _receive(self, most: int, *, by_http: bool) -> None:
+        attempt = str(self.attempt)
         self._tick()
         if by_http:
             found = [self._as_client(each) for each in self.by_http.receive(GROUP, max=most)]
         else:
-            found = self.client.receive(QUEUE, GROUP, max=most)
-        assert len(found) <= most
-        self.model.hand_out(found, [each.receipt for each in found], "HTTP" if by_http else "")
-        self.received += found
+            found = self.client.receive(QUEUE, GROUP, max=most, attempt=attempt)
+        if by_http or not self.model.is_handed_over_again(found, attempt):
+            assert len(found) <= most
+            self.model.hand_out(found, [each.receipt for each in found], "HTTP" if by_http else "")
+            if not by_http:
+                self.model.attempts[attempt] = {each.receipt for each in found}
+        receipts = {each.receipt for each in found}
+        self.received = [each for each in self.received if each.receipt not in receipts] + found
         self.model.look()
 
     def _tick(self) -> None:
@@ -304,6 +320,7 @@ class History:
             put = self.model.puts[at]
             if fate == "extend":
                 self.model.held[at] = (self.model.held[at][0], self.clock.now + by)
+                self.model.extended.add(self.model.held[at][0])
                 put.touched.add("extend")
                 continue
             del self.model.held[at]

@@ -105,6 +105,8 @@ class Model:
         owed: What the group has neither settled nor lost to the dead.
         marked: What is marked dead, and not dead-lettered yet.
         held: Who holds a message, by receipt, and until when at least.
+        attempts: The receipts that each receive with a name has got.
+        extended: Receipts of messages whose lease was extended.
         may_die: Rejected messages.
         waits: Until when a message waits that was released.
         letters: All dead letters, by their monoton; ``open_letters`` are those not redriven.
@@ -126,6 +128,8 @@ class Model:
         self.owed: set[At] = set()
         self.marked: set[At] = set()
         self.held: dict[At, tuple[str, datetime]] = {}
+        self.attempts: dict[str, set[str]] = {}
+        self.extended: set[str] = set()
         self.may_die: set[At] = set()
         self.deliveries: dict[At, int] = {}
         self.waits: dict[At, datetime] = {}
@@ -243,6 +247,33 @@ class Model:
             self.features |= {"schema"} if queue.schemas else set()
             self.features |= {"order by key"} if queue.order is Order.KEY else set()
             self.features |= {"partitions"} if queue.partitions > 1 else set()
+
+    def is_handed_over_again(self, found: Sequence[Message], attempt: str) -> bool:
+        """True if an earlier receive of this attempt holds messages: then these must be found.
+
+        Args:
+            found: The messages that were received now.
+            attempt: The name of the receive.
+        """
+        now, mine = self.clock.now, self.attempts.get(attempt, set())
+        there = {
+            receipt: until
+            for at, (receipt, until) in self.held.items()
+            if at in self.owed and receipt in mine and until >= now
+        }
+        # An extension takes some messages out of the lease of the others.
+        must = {it for it, until in there.items() if until > now and it not in self.extended}
+        told = {each.receipt: each for each in found}
+        if not must and not (told.keys() & there.keys()):
+            return False
+        assert must <= told.keys() <= there.keys(), (attempt, must, told.keys(), there)
+        assert len(told) == len(found), "a message is there twice"
+        for each in found:
+            at = (each.partition, each.monoton)
+            assert self.held[at][0] == each.receipt, (at, "is not the one that is held")
+            assert each.delivery_count == self.deliveries[at], (at, "counts twice")
+            self.held[at] = (each.receipt, now + self.queue.lease)
+        return True
 
     def live(self, chosen: Sequence[Message], stale: Collection[str]) -> list[At]:
         """What of ``chosen`` was held still, given which of their receipts were stale."""

@@ -90,6 +90,7 @@ STEPS: Mapping[str, tuple[int, Mapping[str, Choices]]] = {
         },
     ),
     "receive": (4, {"most": range(1, 7), "by_http": EITHER}),
+    "receive_again": (3, {"most": range(1, 7)}),
     "settle": (6, {"fate": FATES, "which": WHICH, "by": LENGTHS, "by_http": EITHER}),
     "trigger": (4, {"limit": [None, 1, 3]}),
     "record": (4, {"fates": Some(FATES, 3), "which": WHICH, "by": LENGTHS}),

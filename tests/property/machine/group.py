@@ -147,7 +147,7 @@ class GroupModel:
         return place.due + self.terms.pause(place.deliveries) < now
 
     def is_given_back(self, place: Place) -> bool:
-        """Whether its holder gave it back alone, so that it did not fail together with others."""
+        """True if its holder gave it back alone: then it did not fail together with others."""
         rows = [(("waiting", it["ordinal"], it["position"]), it) for it in self._waiting]
         return any(it["by_receipts"] for key, it in rows if key == place.row)
 

@@ -17,7 +17,7 @@ from cassieq_spark.ledger.identity import fingerprints_differ
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once
 from cassieq_spark.ledger.publish import Published, publish
-from cassieq_spark.ledger.window import UniqueIds, Window
+from cassieq_spark.ledger.window import UniqueIds, UniqueWindow
 from cassieq_spark.model import PendingBlock, SinkBatch, block_time
 from tests.property.machine.world import UNIQUE_FOR, Delay, World
 
@@ -107,8 +107,8 @@ class Producers:
             pending, begun_at = self._abandoned.pop(0)
             self._publish(pending, action.batch, begun_at)
 
-    def _new_window(self) -> Window:
-        return Window(UNIQUE_FOR, UniqueIds(self._world.clock.seconds))
+    def _new_window(self) -> UniqueWindow:
+        return UniqueWindow(UNIQUE_FOR, UniqueIds(self._world.clock.seconds))
 
     def _write(
         self, counts: Sequence[int], delays: Sequence[Delay], ids: Sequence[str | None]
@@ -116,7 +116,7 @@ class Producers:
         return self._world.write(counts, delays if self._with_delays else [None], ids)
 
     def _check_repeats(self, pending: Sequence[PendingBlock], published: Published) -> None:
-        """What is left out has the id of the message that is named instead of it."""
+        """A message that is left out has the unique id of the one that is named instead."""
         ledger = self._model.ledger
         none = [None] * max(each.count for each in pending)
         ids = [each for it in pending for each in ledger.ids.get(it.block, none[: it.count])]

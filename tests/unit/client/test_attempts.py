@@ -128,6 +128,22 @@ def test_a_lost_answer_is_asked_for_again(fault: Fault):
     assert sorted(at(again) + at(rest)) == [(0, number) for number in range(20)]
 
 
+def test_a_receiver_that_does_not_know_the_schema_yet_gets_the_same_messages():
+    scene = Scene()
+    scene.client.create_queue("typed", schema="a string")
+    scene.client.create_group("typed", "g")
+    receiver = scene.client.receiver("typed", "g")
+    scene.client.alter_queue("typed", schema="a string, b string")
+    scene.client.put_many("typed", [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}])
+    first = Client.from_store(scene.memory).receive("typed", "g", max=1, attempt="one")
+
+    again = receiver.look(LeaseRequest(max_messages=1, attempt="one"))
+
+    assert [(each.receipt, each.value) for each in again] == [
+        (each.receipt, each.value) for each in first
+    ]
+
+
 def test_a_receive_without_a_name_costs_what_it_did():
     scene = Scene()
     scene.receive(None)

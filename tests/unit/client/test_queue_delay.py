@@ -36,7 +36,7 @@ class Scene:
         return [*self.exchange.round([], LeaseRequest(max_messages=most)).messages]
 
     def values(self, by: str = "client") -> str:
-        """What is received, and acked, one after the other."""
+        """Receive and ack messages, and return their values as one text."""
         found = self.receive(by)
         self.client.ack(*found)
         return "".join(message.value.decode() for message in found)  # type: ignore[union-attr]

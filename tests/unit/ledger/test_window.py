@@ -15,15 +15,17 @@ from cassieq_spark.ledger import window as window_module
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import Published, publish
 from cassieq_spark.ledger.unique import ID_BYTES
-from cassieq_spark.ledger.window import UniqueIds, UniqueWindows, Window
-from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch
+from cassieq_spark.ledger.window import UniqueIds, UniqueWindow, UniqueWindows
+from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Range, SinkBatch
+from cassieq_spark.producer.publisher import positions_in
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Rows, Slice
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.faults import FakeClock, make_block_id
 
-QUEUE = QueueId("q@1")
+DEFINITION = QueueDefinition("q", 1)
+QUEUE = DEFINITION.queue_id
 LASTS = timedelta(minutes=5)
 SECOND = timedelta(seconds=1)
 
@@ -39,18 +41,18 @@ class Scene:
         self.ledger.create()
         self.clock.advance(SECOND)
 
-    def process(self) -> Window:
-        return Window(LASTS, UniqueIds(self.clock.seconds))
+    def process(self) -> UniqueWindow:
+        return UniqueWindow(LASTS, UniqueIds(self.clock.seconds))
 
-    def publish(self, by: Window, ids: str, ledger: Ledger | None = None) -> Published:
+    def publish(self, by: UniqueWindow, ids: str, ledger: Ledger | None = None) -> Published:
         """Publish messages with these ids, each a letter."""
         self.clock.advance(timedelta(milliseconds=1))
         digests = b"".join(each.encode() * ID_BYTES for each in ids)
         block = PendingBlock(make_block_id(self.clock.now), len(ids), ids=digests)
         return publish(ledger or self.ledger, [block], window=by)
 
-    def positions(self, by: Window, ids: str) -> list[int]:
-        return self.publish(by, ids).positions(len(ids))
+    def positions(self, by: UniqueWindow, ids: str) -> list[int]:
+        return list(positions_in(DEFINITION, self.publish(by, ids), len(ids)))
 
     @property
     def rows(self) -> int:
@@ -95,7 +97,7 @@ def test_an_id_is_forgotten_when_the_window_is_over(scene: Scene, is_new: bool):
     one = scene.process()
     scene.publish(one, "a")
 
-    def by() -> Window:
+    def by() -> UniqueWindow:
         return scene.process() if is_new else one
 
     scene.clock.advance(LASTS - timedelta(milliseconds=2))
@@ -240,7 +242,7 @@ def test_a_lost_answer_publishes_each_id_once(scene: Scene, fault: Fault):
     faulty = FaultyStore(scene.memory)
     faulty.fault = fault
 
-    told = scene.publish(one, "axb", Ledger(faulty, QUEUE)).positions(3)
+    told = positions_in(DEFINITION, scene.publish(one, "axb", Ledger(faulty, QUEUE)), 3)
 
     assert told == [1, 0, 2]
     assert scene.ledger.read_head().next == 3
@@ -286,7 +288,7 @@ def test_the_ids_of_all_queues_together_are_bounded(scene: Scene, monkeypatch: p
     monkeypatch.setattr(window_module, "_MOST_REMEMBERED", 3)
     windows = UniqueWindows()
     large = windows.of(QUEUE)
-    scene.publish(Window(LASTS, large), "abcdef")
+    scene.publish(UniqueWindow(LASTS, large), "abcdef")
 
     assert windows.of(QUEUE) is large, "a single one may have more"
     windows.of(QueueId("other@1"))

@@ -25,7 +25,7 @@ from cassieq_spark.model import QueueDefinition, QueueId, Range, SinkBatch
 from cassieq_spark.producer import group_commit
 from cassieq_spark.producer.group_commit import GroupCommit, _Commit
 from cassieq_spark.producer.partitioned import Publish
-from cassieq_spark.producer.publisher import Written, publish_written
+from cassieq_spark.producer.publisher import Written, positions_in, publish_written
 from cassieq_spark.queues import create_queue, purge_queue
 from cassieq_spark.store.protocol import Op, Partition
 from tests.support.builders import BEGUN_AT, make_pending
@@ -414,8 +414,9 @@ def test_threads_that_share_a_publish_are_told_their_own_repeats(scene: Scene):
         waiting = scene.wait_for(*(with_ids(scene, each) for each in ("ab", "cad", "e", "ea")))
         scene.store.open()
 
-    assert first.result().positions(2) == [0, 1]
+    assert positions_in(scene.queue, first.result(), 2) == [0, 1]
     told = [
-        each.result().positions(count) for each, count in zip(waiting, (2, 3, 1, 2), strict=True)
+        positions_in(scene.queue, each.result(), count)
+        for each, count in zip(waiting, (2, 3, 1, 2), strict=True)
     ]
     assert told == [[2, 3], [4, 2, 5], [6], [6, 2]]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,8 +23,9 @@ from cassieq_spark.errors import (
     SchemaError,
 )
 from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Range
-from cassieq_spark.queues import create_queue
+from cassieq_spark.queues import alter_queue, create_queue
 from cassieq_spark.spark.datasource import CassieqDataSource
 from cassieq_spark.spark.sink import message_writer, query
 from cassieq_spark.spark.source.offsets import initial_offset
@@ -163,6 +165,42 @@ def rows(*values: str) -> pa.RecordBatch:
 def keyed(*keys: str) -> pa.RecordBatch:
     values = pa.array([each.encode() for each in keys], pa.binary())
     return pa.record_batch({"key": pa.array(keys, pa.string()), "value": values})
+
+
+WITH_IDS = StructType().add("value", BinaryType()).add("unique_id", StringType())
+
+
+def with_ids(ids: str) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array([b"x"] * len(ids)), "unique_id": pa.array([*ids])})
+
+
+def test_a_process_that_commits_batch_after_batch_reads_its_unique_ids_once(planned_query: Query):
+    alter_queue(planned_query.store, "q", deduplicate=timedelta(minutes=5))
+    cost = []
+    for batch, ids in enumerate(["ab", "bc", "cd"]):
+        planned_query.plan(batch, {"topic": {"0": batch}})
+        done = planned_query.writer(WITH_IDS).write(iter([with_ids(ids)]))
+        planned_query.store.reset()
+        committing(**planned_query.options).commit([done], batch)
+        cost.append((planned_query.store.cas_count, planned_query.store.read_count))
+
+    assert cost == [(1, 1)] * 3
+    assert len(planned_query.values()) == 4
+
+
+def test_the_unique_ids_of_a_keyspace_that_is_gone_are_forgotten(
+    planned_query: Query, monkeypatch: pytest.MonkeyPatch
+):
+    anew = MemoryStore()
+    alter_queue(planned_query.store, "q", deduplicate=timedelta(minutes=5))
+    queue = create_queue(anew, "q", deduplicate=timedelta(minutes=5))
+    planned_query.plan(0)
+    planned_query.run(with_ids("ab"), schema=WITH_IDS)
+    monkeypatch.setattr(message_writer, "open_store", lambda _: anew)
+
+    planned_query.run(with_ids("ba"), schema=WITH_IDS)
+
+    assert Ledger(anew, queue.queue_id).read_head().next == 2
 
 
 def test_a_replay_by_the_same_plan_is_skipped_whatever_its_rows_are(planned_query: Query):
