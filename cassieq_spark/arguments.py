@@ -24,6 +24,8 @@ RESERVED = "cassieq."
 #: How often a message was redriven: the only such header that messages of any queue may have, so
 #: that programs can copy the headers of messages.
 REDRIVES = RESERVED + "redrives"
+#: Characters of the name of an attempt, which is in each slot that it leases.
+LONGEST_ATTEMPT = 128
 #: The largest number that a column of the type ``bigint`` holds.
 MOST = 2**63 - 1
 
@@ -123,6 +125,21 @@ def check_text(name: str, given: object) -> str:
         raise OptionError(f"{name} must be a str, not {shown(given)}")
     _encoded(given, name, OptionError)
     return str.__str__(given)
+
+
+def check_attempt(given: object) -> str:
+    """Return the name of an attempt.
+
+    Raises:
+        OptionError: It is not a text of 1 to 128 characters.
+    """
+    name = check_text("attempt", given)
+    if not 0 < len(name) <= LONGEST_ATTEMPT:
+        raise OptionError(
+            f"attempt must have 1 to {LONGEST_ATTEMPT} characters, not {len(name)}: give each "
+            "receive a name of its own, such as a uuid"
+        )
+    return name
 
 
 def check_many(name: str, given: Iterable[T], expected: str) -> Iterable[T]:

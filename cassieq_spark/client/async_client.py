@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial, wraps
@@ -26,6 +26,8 @@ from cassieq_spark.consumer.message import Message
 from cassieq_spark.consumer.prefetch import PrefetchBudget
 from cassieq_spark.display import Listing
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.model import QueueDefinition
 from cassieq_spark.processes import StaysHere
 from cassieq_spark.producer.producer import (
     DEFAULT_LINGER,
@@ -281,6 +283,39 @@ class AsyncExchange(StaysHere, InThreads[Exchange]):
         return self._exchange
 
 
+class AsyncReceiver(StaysHere, InThreads[QueueReceiver]):
+    """`QueueReceiver` for asyncio; made by `AsyncClient.receiver`. One look at a time."""
+
+    _instead = "send the client, and make a receiver where it is used"
+
+    def __init__(self, threads: Threads, receiver: QueueReceiver) -> None:
+        self._threads = threads
+        self._receiver = receiver
+
+    async def look(self, request: LeaseRequest) -> list[Message]:
+        """Lease and fetch messages; see `QueueReceiver.look`.
+
+        If it is cancelled, it releases what it leased.
+        """
+        look = partial(self._receiver.look, request)
+        return await self._threads.run(look, undo=self._receiver.give_back)
+
+    give_back = in_thread(QueueReceiver.give_back)
+
+    @property
+    def queue(self) -> QueueDefinition:
+        """The queue as it was when the messages of the last look were read."""
+        return self._receiver.queue
+
+    def pauses(self, wait: timedelta) -> Iterator[float]:
+        """See `QueueReceiver.pauses`."""
+        return self._receiver.pauses(wait)
+
+    @property
+    def _blocking(self) -> QueueReceiver:
+        return self._receiver
+
+
 class AsyncClient(InThreads[Client]):
     """`Client` for asyncio: every method is a coroutine that takes and returns the same.
 
@@ -408,6 +443,11 @@ class AsyncClient(InThreads[Client]):
             await asyncio.sleep(pause)
             if self._threads.closed:
                 return handed
+
+    async def receiver(self, queue: str, group: str, *, make_group: bool = True) -> AsyncReceiver:
+        """Make a receiver, which looks once for messages, and does not wait. One read."""
+        made = await self._receiver(queue, group, make_group=make_group)
+        return AsyncReceiver(self._threads, made)
 
     def producer(
         self,

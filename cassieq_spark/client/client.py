@@ -433,9 +433,9 @@ class Client:
                 delivered. None for no limit.
             attempt: A name for this receive. A receive that is repeated under its name, as its
                 answer was lost, gets the messages that the first one holds still, leased anew and
-                counted once, and no others. Takes two more reads of each partition, each time the
-                call looks for messages. The name is known for as long as the lease; give each
-                receive another one.
+                counted once, and no others; the receipts of the first one are stale then. Takes a
+                serial read more of each partition, each time the call looks for messages. The name
+                is known for as long as the lease; give each receive another one.
 
         Returns:
             Messages in the order of their monotons, partition after partition; none if none came

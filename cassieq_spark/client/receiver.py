@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 import cassieq_spark.schemas.to_rows  # noqa: F401 (not first in a thread, beside a fork)
-from cassieq_spark.arguments import A_MOMENT, check_count, check_duration, check_flag, check_text
+from cassieq_spark.arguments import (
+    A_MOMENT,
+    check_attempt,
+    check_count,
+    check_duration,
+    check_flag,
+)
 from cassieq_spark.arrow.receipts import receipt_prefix
 from cassieq_spark.arrow.rows import metadata_of, rows_of
 from cassieq_spark.backoff import pauses_within
@@ -65,9 +71,6 @@ Handed = TypeVar("Handed", bound=Sized)
 Turns = dict[tuple[QueueId, str], bool]
 #: Groups that a client has made, or found, in all partitions of a version of a queue.
 KnownGroups = set[tuple[QueueId, str]]
-
-#: Characters of the name of an attempt, which is in each slot that it leases.
-_LONGEST_ATTEMPT = 128
 
 #: A peek left out messages that are unreadable.
 UNSEEN = "peek.unreadable"
@@ -530,12 +533,7 @@ def lease_request(
     if lease is not None:
         check_duration("lease", lease, least=A_MOMENT)
     if attempt is not None:
-        check_text("attempt", attempt)
-        if not 0 < len(attempt) <= _LONGEST_ATTEMPT:
-            raise OptionError(
-                f"attempt must have 1 to {_LONGEST_ATTEMPT} characters, not {len(attempt)}: give "
-                "each receive a name of its own, such as a uuid"
-            )
+        check_attempt(attempt)
     return LeaseRequest(
         max_messages=limit,
         lease=lease,

@@ -42,6 +42,7 @@ from cassieq_spark.groups.state import (
     Slot,
     Waiting,
     create_state,
+    encode_attempt,
     head_of,
     registration_key,
     registration_of,
@@ -308,26 +309,44 @@ class ConsumerGroup:
             return True
 
     def lease_again(self, request: LeaseRequest) -> Lease | None:
-        """The lease that an earlier request of the same attempt has got, for as long once more.
+        """Lease the messages of an earlier request of the same attempt anew, for as long.
 
-        Two reads, and an LWT if there is one. Messages of it that are settled, or were extended by
-        themselves, are not in it any more.
+        A serial read, which sees also a lease whose answer was lost, and an LWT if there are any.
+        Messages that are settled, or were extended by themselves, are not among them any more.
+        The receipts of the earlier request are stale then: if it fails or is cancelled later, it
+        cannot give back what this one has got.
 
         Args:
             request: It names the attempt, and how long the lease lasts.
 
         Returns:
             None if the attempt holds nothing.
+
+        Raises:
+            ContentionError: Lost to others again and again.
         """
-        state, name = self.read(), request.attempt or ""
-        mine = [slot for slot in state.slots if slot.is_held_by_attempt(name, state.now)]
-        # Two at the same moment may have got a lease each.
-        slots = [slot for slot in mine if slot.lease == mine[0].lease]
-        leased = tuple(LeasedSlot(it.number, it.monotons, it.deliveries) for it in slots)
-        if not slots or not self.extend(slots[0].lease, leased, by=request.lease or timedelta(0)):
-            return None
-        request = replace(request, token=slots[0].lease)
-        return Lease(request, state, (), leased, state.head.pointer)
+        name = request.attempt or ""
+        for _ in attempts():
+            state, token = self._read_slots(serial=True), uuid4()
+            mine = [slot for slot in state.slots if slot.is_held_by_attempt(name, state.now)]
+            # Two at the same moment may have got a lease each.
+            slots = [slot for slot in mine if slot.lease == mine[0].lease]
+            if not slots:
+                return None
+            held = slot_values(
+                lease=token,
+                due_at=ServerNow(request.lease or timedelta(0)),
+                attempt=encode_attempt(token, name),
+            )
+            ops = [
+                Update(slot_key(it.number), held, when=still_held(it.lease, it.deliveries))
+                for it in slots
+            ]
+            if self.carry_out(ops, partial(was_taken_up, token)):
+                leased = tuple(LeasedSlot(it.number, it.monotons, it.deliveries) for it in slots)
+                request = replace(request, token=token)
+                return Lease(request, state, (), leased, state.head.pointer)
+        raise ContentionError(f"{self}: could not take up an earlier receive of the attempt again")
 
     def release(self, lease: UUID, leased: Sequence[LeasedSlot]) -> int:
         """Make messages that this process still holds due at once. One LWT, two reads.

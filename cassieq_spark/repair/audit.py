@@ -54,7 +54,7 @@ def audit_step(context: Context, queue: QueueDefinition, scanned: Scanned | None
     """Audit a queue into its report; there is nothing to apply.
 
     No read if the scan makes nothing suspicious, unless more than that is asked for: to verify the
-    data, one read for each bucket, and all data pass through this process; to explain findings,
+    data, one read per bucket, and all data pass through this process; to explain findings,
     reads of the ledger and its groups.
     """
     if scanned is None:

@@ -117,8 +117,8 @@ class Context:
         checkpoint: Ends the run early.
         outage: Counts failures of queues.
         records: All queues that exist or existed, by name.
-        verify_data: Whether the audit reads and decodes every message, not only keys of chunks.
-        explain: Whether the audit tells what findings mean, and which blocks are in no ledger.
+        verify_data: True if the audit reads and decodes every message, not only keys of chunks.
+        explain: True if the audit tells what findings mean, and which blocks are in no ledger.
         survey: Each queue as it was at the beginning.
         leftover: What a scan has found of versions that nobody needs any more, by name of the
             queue and by version.

@@ -216,7 +216,7 @@ def orphans_of(
         runs: What is stored of a queue, or of several that do not exist.
         published: The blocks in the ledger.
         fence: The fence of the ledger, read before it; None if the queue does not exist.
-        lacks_rows: Whether the ledger has a hole.
+        lacks_rows: True if the ledger has a hole.
     """
     known = set(published)
     counts: dict[tuple[QueueId, UUID], int] = {}

@@ -98,7 +98,7 @@ class Expire:
         """See `RepairAction.apply`.
 
         Raises:
-            ContentionError: Lost to readers again and again.
+            ContentionError: Readers won every attempt.
             InvariantError: The ledger has a hole there (I1).
         """
         expired, is_left = 0, True
@@ -273,7 +273,7 @@ def _read_old_blocks(
 ) -> list[LedgerBlock]:
     """The blocks from the floor on, up to the first that was not published before ``skip_before``.
 
-    Two reads for each 500 blocks. A block of the future does not end it. If the clocks of
+    Two reads per 500 blocks. A block of the future does not end it. If the clocks of
     coordinators differ by less, an older block may come after that first one, and expires later.
     """
     floor = state.floor

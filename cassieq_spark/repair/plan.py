@@ -44,7 +44,7 @@ def plan_finalise(
         blocks: The blocks that begin below the floor or ``finalised`` and are not trimmed.
         floor: Lowest monoton that any group is owed, or the first one that stays for another
             reason; None without groups: finish only what an earlier repair run has left.
-        unconsumed: Whether there is no group, and the messages are too old.
+        unconsumed: True if there is no group, and the messages are too old.
 
     Raises:
         InvariantError: A group is owed less than what is finalised (I7), or the ledger has a hole
@@ -79,7 +79,7 @@ def stays_from(queue: QueueDefinition, now: datetime, *, has_groups: bool) -> da
     Args:
         queue: Which queue.
         now: The time, by a clock that others agree with.
-        has_groups: Whether there are groups; without any, messages expire by their age alone.
+        has_groups: True if there are groups; without any, messages expire by their age alone.
     """
     periods = [queue.keep_settled, None if has_groups else queue.expire_after]
     return min((now - period for period in periods if period is not None), default=None)

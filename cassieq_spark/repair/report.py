@@ -122,7 +122,7 @@ class Report:
 
     Attributes:
         steps: The steps, in order.
-        dry_run: Whether it only planned.
+        dry_run: True if it only planned.
         queues: What it did in each queue, by `QueueDefinition.label`.
         left_out: How many queues exist that the run was not asked to repair.
         foreign: How many blocks there are of queues that do not exist, by queue id; left alone.

@@ -113,8 +113,8 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
         steps: Which steps, in any order.
         dry_run: Plan only. `clean` then uses the fence as it is.
         write_timeout: The longest that a write may take from its first block to its publication.
-        verify_data: Whether the audit reads and decodes every message, not only keys of chunks.
-        explain: Whether the audit tells what findings mean, and which blocks are in no ledger.
+        verify_data: True if the audit reads and decodes every message, not only keys of chunks.
+        explain: True if the audit tells what findings mean, and which blocks are in no ledger.
         watch: Called before each part of the work.
         checkpoint: Asked before each part and each action; ends the run early. None: never.
 

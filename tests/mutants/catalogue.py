@@ -80,8 +80,16 @@ MUTANTS = (
         "a repeated receive leaves the lease as it is",
         "leased anew",
         "groups/group.py",
-        "by=request.lease or timedelta(0)):",
-        "by=timedelta(0)):",
+        "due_at=ServerNow(request.lease or timedelta(0)),\n                attempt=",
+        "due_at=ServerNow(timedelta(0)),\n                attempt=",
+        _ATTEMPTS,
+    ),
+    Mutant(
+        "a repeated receive shares its token with the first one",
+        "taken away late",
+        "groups/group.py",
+        "                lease=token,\n                due_at",
+        "                lease=(token := slots[0].lease),\n                due_at",
         _ATTEMPTS,
     ),
     Mutant(

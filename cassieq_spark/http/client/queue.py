@@ -15,6 +15,7 @@ import httpx
 from cassieq_spark.arguments import (
     A_MOMENT,
     AT_ONCE,
+    check_attempt,
     check_count,
     check_duration,
     check_flag,
@@ -318,6 +319,7 @@ class HttpQueue:
         max: int = 1,  # noqa: A002 (the word that a user looks for)
         wait: timedelta = AT_ONCE,
         lease: timedelta | None = None,
+        attempt: str | None = None,
     ) -> list[Message]:
         """Lease messages; see `Client.receive`.
 
@@ -326,6 +328,8 @@ class HttpQueue:
             max: Most messages.
             wait: How long to wait for the first message.
             lease: How long they are leased; None: as long as the queue says.
+            attempt: A name for this receive: repeated under it, as its answer was lost, it gets
+                the messages that the first one holds. Takes an LWT of its own.
 
         Returns:
             Messages in the order of their monotons; none if none came in time.
@@ -340,6 +344,8 @@ class HttpQueue:
         if lease is not None:
             check_duration("lease", lease, least=A_MOMENT)
             query["invisibilityTimeSeconds"] = lease.total_seconds()
+        if attempt is not None:
+            query["attempt"] = check_attempt(attempt)
         parse = answers.messages_of(self._queue, group)
         return self._ask("POST", "/messages/receive", parse, query=query, wait=query["wait"])
 

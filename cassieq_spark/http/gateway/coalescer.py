@@ -24,7 +24,7 @@ from cassieq_spark.client import (
     Message,
     PrefetchBudget,
 )
-from cassieq_spark.client.async_client import AsyncExchange
+from cassieq_spark.client.async_client import AsyncExchange, AsyncReceiver
 from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.client.receiver import FIRST_PAUSE, longest_pause
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
@@ -56,13 +56,17 @@ class Received(list[Message]):
     Attributes:
         queue: The queue as it was when they were read, so with their columns; None if there are
             no messages.
+        receiver: The receiver that has leased them, under a name; None: a round has.
     """
 
     def __init__(
-        self, messages: Iterable[Message] = (), queue: QueueDefinition | None = None
+        self,
+        messages: Iterable[Message] = (),
+        queue: QueueDefinition | None = None,
+        receiver: AsyncReceiver | None = None,
     ) -> None:
         super().__init__(messages)
-        self.queue = queue
+        self.queue, self.receiver = queue, receiver
 
 
 def _new_future() -> asyncio.Future[Received]:
@@ -370,7 +374,7 @@ class Coalescer:
         # By account, while its groups are kept.
         self._own_ahead: WeakValueDictionary[str, PrefetchBudget] = WeakValueDictionary()
         self._returns: set[asyncio.Task[None]] = set()
-        self._stopped = False
+        self._stopped = asyncio.Event()
 
     async def receive(  # noqa: PLR0913 (what to receive, and how, by name)
         self,
@@ -388,7 +392,7 @@ class Coalescer:
         ``lease`` is None, the queue says how long they are leased, but not longer than
         ``longest``.
         """
-        patience = 0.0 if self._stopped else wait.total_seconds()
+        patience = 0.0 if self._stopped.is_set() else wait.total_seconds()
         receive = _Receive(most, lease, longest, asyncio.get_running_loop().time() + patience)
         self._rounds(queue, group).receive(receive)
         try:
@@ -397,6 +401,40 @@ class Coalescer:
             if receive.future.done() and not receive.future.cancelled():
                 self.give_back(receive.future.result())
             raise
+
+    async def receive_named(  # noqa: PLR0913 (what to receive, and how, by name)
+        self,
+        attempt: str,
+        queue: str,
+        group: str,
+        *,
+        most: int,
+        lease: timedelta | None,
+        wait: timedelta,
+        longest: timedelta | None = None,
+    ) -> Received:
+        """Lease messages under the name of an attempt; see `receive` and `AsyncClient.receive`.
+
+        It shares no round, so it takes an LWT of its own.
+        """
+        make_group = group == DEFAULT_GROUP
+        receiver = await self._client.receiver(queue, group, make_group=make_group)
+        request = LeaseRequest(
+            max_messages=most,
+            lease=lease,
+            longest_lease=longest,
+            max_bytes=self._most_bytes if most > _FEW else None,
+            max_decoded_bytes=self._most_bytes,
+            attempt=attempt,
+        )
+        pauses = receiver.pauses(wait)
+        while True:
+            messages = await receiver.look(request)
+            pause = None if messages else next(pauses, None)
+            if pause is None or self._stopped.is_set():
+                return Received(messages, receiver.queue, receiver)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), pause)
 
     async def ack(self, queue: str, group: str, receipts: Sequence[Receipt]) -> list[bool]:
         """Ack messages; return for each whether its receipt was good, so that it is settled now.
@@ -415,7 +453,7 @@ class Coalescer:
 
     def stop(self) -> None:
         """Let no request wait any more."""
-        self._stopped = True
+        self._stopped.set()
         for group in self._every_group():
             group.end_waits()
 
@@ -471,8 +509,10 @@ class Coalescer:
 
     async def _give_back_now(self, messages: Sequence[Message]) -> None:
         queue, group = messages[0].queue, messages[0].group
+        receiver = messages.receiver if isinstance(messages, Received) else None
+        by = receiver or self._rounds(queue, group).exchange
         try:
-            await self._rounds(queue, group).exchange.give_back(messages)
+            await by.give_back(messages)
         except CassieqError as error:
             logger.warning(
                 "queue %s: messages that no request got are delivered again when their lease "

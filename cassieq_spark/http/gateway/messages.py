@@ -390,9 +390,10 @@ async def _leased(call: Call, most: int) -> Received:
         raise RefusedError(
             f"wait is {query.wait:g} s: the limit is {_shown(limit)}; send another request then"
         )
-    receive, name = gateway.coalescer.receive, call.queue
+    coalescer, attempt = gateway.coalescer, query.attempt
+    receive = coalescer.receive if attempt is None else partial(coalescer.receive_named, attempt)
     receiving = partial(
-        receive, name, query.group, most=most, lease=lease, longest=longest, wait=wait
+        receive, call.queue, query.group, most=most, lease=lease, longest=longest, wait=wait
     )
     if not wait:
         return await receiving()

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from cassieq_spark.arguments import A_YEAR, check_instant
+from cassieq_spark.arguments import A_YEAR, LONGEST_ATTEMPT, check_instant
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts.account import NAME_PATTERN, QUEUE_PATTERN
 from cassieq_spark.model import Order
@@ -208,6 +208,12 @@ class ReceiveParameters(Payload):
     )
     group: Group = DEFAULT_GROUP
     wait: Seconds = Field(0, description="Seconds to wait for a message.")
+    attempt: str | None = Field(
+        None,
+        min_length=1,
+        max_length=LONGEST_ATTEMPT,
+        description="A name; repeated under it, a receive gets the messages of the first one.",
+    )
 
 
 class ReceiveManyParameters(ReceiveParameters):

@@ -48,8 +48,7 @@ OTHER_ARGUMENTS = {
     "create": {"queue", "bucket_size", "chunk_size"},
     "put": {"queue"},
     "put_many": {"queue", "txn_app_id", "txn_version"},
-    # An attempt is for a door that has to repeat receives.
-    "receive": {"queue", "make_group", "max_bytes", "attempt"},
+    "receive": {"queue", "make_group", "max_bytes"},
     "peek": {"queue", "max_bytes"},
     "redrive": {"across_accounts"},
     "dead_letters": {"queue"},
@@ -171,6 +170,22 @@ def test_of_a_paused_queue_nobody_receives_until_it_is_resumed(orders: Any):
     assert (orders.resume(), orders.resume()) == (True, False)
     received = orders.receive("default", max=9)
     assert [each.value for each in received] == [b"a", b"b"]
+
+
+def test_a_receive_that_is_repeated_under_its_name_gets_the_same_messages(orders: Any):
+    orders.create(drop_dead=True)
+    orders.put_many(["a", "b", "c"])
+
+    first = orders.receive("default", max=2, attempt="one")
+    again = orders.receive("default", max=2, attempt="one")
+
+    assert [each.value for each in again] == [each.value for each in first] == [b"a", b"b"]
+    assert {each.delivery_count for each in again} == {1}
+    assert [each.value for each in orders.receive("default", max=9)] == [b"c"]
+    assert orders.ack(*first) == [each.receipt for each in first]
+    assert orders.ack(*again) == []
+    with pytest.raises(OptionError, match="1 to 128 characters, not 129"):
+        orders.receive("default", attempt="x" * 129)
 
 
 def test_messages_with_keys_and_headers_are_put_and_looked_at(orders: Any):

@@ -260,7 +260,9 @@ class History:
             assert len(found) <= most
             self.model.hand_out(found, [each.receipt for each in found], "HTTP" if by_http else "")
             if not by_http:
-                self.model.attempts[attempt] = {each.receipt for each in found}
+                self.model.attempts[attempt] = {
+                    (each.partition, each.monoton): {each.receipt} for each in found
+                }
         receipts = {each.receipt for each in found}
         self.received = [each for each in self.received if each.receipt not in receipts] + found
         self.model.look()

@@ -105,7 +105,7 @@ class Model:
         owed: What the group has neither settled nor lost to the dead.
         marked: What is marked dead, and not dead-lettered yet.
         held: Who holds a message, by receipt, and until when at least.
-        attempts: The receipts that each receive with a name has got.
+        attempts: The messages that each receive with a name has got, with all of their receipts.
         extended: Receipts of messages whose lease was extended.
         may_die: Rejected messages.
         waits: Until when a message waits that was released.
@@ -128,7 +128,7 @@ class Model:
         self.owed: set[At] = set()
         self.marked: set[At] = set()
         self.held: dict[At, tuple[str, datetime]] = {}
-        self.attempts: dict[str, set[str]] = {}
+        self.attempts: dict[str, dict[At, set[str]]] = {}
         self.extended: set[str] = set()
         self.may_die: set[At] = set()
         self.deliveries: dict[At, int] = {}
@@ -255,24 +255,28 @@ class Model:
             found: The messages that were received now.
             attempt: The name of the receive.
         """
-        now, mine = self.clock.now, self.attempts.get(attempt, set())
+        now, mine = self.clock.now, self.attempts.get(attempt, {})
         there = {
-            receipt: until
+            at: receipt
             for at, (receipt, until) in self.held.items()
-            if at in self.owed and receipt in mine and until >= now
+            if at in self.owed and at in mine and receipt in mine[at] and until >= now
         }
         # An extension takes some messages out of the lease of the others.
-        must = {it for it, until in there.items() if until > now and it not in self.extended}
-        told = {each.receipt: each for each in found}
+        must = {
+            at
+            for at, receipt in there.items()
+            if self.held[at][1] > now and receipt not in self.extended
+        }
+        told = {(each.partition, each.monoton): each for each in found}
         if not must and not (told.keys() & there.keys()):
             return False
         assert must <= told.keys() <= there.keys(), (attempt, must, told.keys(), there)
         assert len(told) == len(found), "a message is there twice"
-        for each in found:
-            at = (each.partition, each.monoton)
-            assert self.held[at][0] == each.receipt, (at, "is not the one that is held")
+        for at, each in told.items():
             assert each.delivery_count == self.deliveries[at], (at, "counts twice")
+            assert each.receipt not in mine[at], (at, "is not leased anew")
             self.held[at] = (each.receipt, now + self.queue.lease)
+            mine[at].add(each.receipt)
         return True
 
     def live(self, chosen: Sequence[Message], stale: Collection[str]) -> list[At]:

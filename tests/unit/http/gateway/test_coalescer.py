@@ -277,6 +277,41 @@ def test_the_end_lets_nobody_wait(store: CountingStore):
     asyncio.run(program())
 
 
+def test_the_end_lets_no_receive_with_a_name_wait(store: CountingStore):
+    async def program() -> None:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, LINGER)
+            waiting = asyncio.create_task(
+                coalescer.receive_named("one", "q", "g", most=1, lease=HOUR, wait=HOUR)
+            )
+            await asyncio.sleep(0)
+            coalescer.stop()
+
+            assert await asyncio.wait_for(waiting, PATIENCE) == []
+            await coalescer.close()
+
+    asyncio.run(program())
+
+
+def test_a_receive_with_a_name_waits_for_a_message(store: CountingStore, sync: Client):
+    async def program() -> list[Message]:
+        async with AsyncClient.from_store(store) as client:
+            coalescer = Coalescer(client, 1000, LINGER)
+            waiting = asyncio.create_task(
+                coalescer.receive_named("one", "q", "g", most=1, lease=HOUR, wait=HOUR)
+            )
+            await asyncio.to_thread(sync.put, "q", "a")
+            first = await asyncio.wait_for(waiting, PATIENCE)
+            again = await coalescer.receive_named("one", "q", "g", most=1, lease=None, wait=NOW)
+            await coalescer.close()
+            return [*first, *again]
+
+    first, again = asyncio.run(program())
+
+    assert (first.monoton, first.delivery_count) == (again.monoton, again.delivery_count) == (0, 1)
+    assert sync.ack(first, again) == [first.receipt]
+
+
 def test_a_round_leases_no_more_than_its_limit(store: CountingStore, sync: Client):
     sync.put_many("q", map(str, range(10)))
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pyarrow as pa
@@ -120,7 +121,7 @@ def test_of_a_column_that_was_dropped_no_request_dies(store: MemoryStore, trips:
     assert [(row["vendor"], row["count"]) for row in found] == [(each, 1) for each in "abcdef"]
 
 
-@pytest.mark.parametrize("way", ["next", "receive", "lines"])
+@pytest.mark.parametrize("way", ["next", "receive", "lines", "named"])
 def test_what_left_in_no_answer_as_it_failed_does_not_count(
     store: MemoryStore, trips: Client, monkeypatch: pytest.MonkeyPatch, way: str
 ):
@@ -139,7 +140,7 @@ def test_what_left_in_no_answer_as_it_failed_does_not_count(
     assert rows(asyncio.run(program())) == [{"vendor": "a", "card": 1, "count": 1}]
 
 
-@pytest.mark.parametrize("way", ["next", "receive", "lines"])
+@pytest.mark.parametrize("way", ["next", "receive", "lines", "named"])
 def test_what_a_client_was_to_get_that_has_disconnected_does_not_count(
     store: MemoryStore, trips: Client, way: str
 ):
@@ -158,5 +159,7 @@ def test_what_a_client_was_to_get_that_has_disconnected_does_not_count(
 async def ask(asked: httpx.AsyncClient, way: str) -> httpx.Response:
     if way == "next":
         return await asked.get("next")
+    if way == "named":
+        return await asked.post("receive", params={"attempt": str(uuid4())})
     accept = {"Accept": "application/x-ndjson"} if way == "lines" else {}
     return await asked.post("receive", headers=accept)
