@@ -359,3 +359,18 @@ ADDRESS: Kind[Address] = Kind(
 )
 #: Pause between two readings of figures.
 EVERY: Kind[timedelta] = duration(timedelta(days=1))
+
+
+def name_and_value(flag: str, text: str) -> tuple[str, str]:
+    """The name and the value that an option gives as one text.
+
+    >>> name_and_value("--header", "source=web=1")
+    ('source', 'web=1')
+
+    Raises:
+        OptionError: It gives no name, or no value.
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise OptionError(f"{flag} must be NAME=VALUE, not {text!r}")
+    return name, value

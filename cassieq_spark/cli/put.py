@@ -24,7 +24,14 @@ from cassieq_spark.cli.inlet import (
     standard_input,
 )
 from cassieq_spark.cli.messages import DURATION, client_of
-from cassieq_spark.cli.options import MESSAGES_PANEL, AsJson, QueueName, Value, command
+from cassieq_spark.cli.options import (
+    MESSAGES_PANEL,
+    AsJson,
+    QueueName,
+    Value,
+    command,
+    name_and_value,
+)
 from cassieq_spark.cli.output import INTERRUPTED, tell, tell_rate
 from cassieq_spark.client import NewMessage
 from cassieq_spark.errors import CassieqError, MessageError, OptionError
@@ -145,7 +152,7 @@ def put(  # noqa: PLR0913 (one per option)
     made = _Maker(
         key=None if key is None else os.fsencode(key),
         unique_id=None if unique_id is None else os.fsencode(unique_id),
-        headers=dict(_header(text) for text in header or ()),
+        headers=dict(name_and_value("--header", text) for text in header or ()),
         reads_json=json_lines,
     )
     # As the shell gave them, whatever their encoding.
@@ -331,10 +338,3 @@ def _json_text(value: dict[str, Any], where: str) -> str:
         return written(value)
     except RecursionError as error:
         raise MessageError(f"{where}: its value is nested too deeply") from error
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise OptionError(f"--header must be NAME=VALUE, not {text!r}")
-    return name, value

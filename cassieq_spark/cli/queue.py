@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from cassieq_spark.cli.options import AsJson, QueueName, Value, Yes, command, make_app
+from cassieq_spark.cli.options import (
+    AsJson,
+    QueueName,
+    Value,
+    Yes,
+    command,
+    make_app,
+    name_and_value,
+)
 from cassieq_spark.cli.output import (
     ask,
     definition_json,
@@ -27,6 +35,7 @@ from cassieq_spark.errors import NEW_CHECKPOINT, InvariantError, NotFoundError, 
 from cassieq_spark.queues import (
     QueueRecord,
     Status,
+    attributes_of,
     is_paused,
     known,
     read_mended,
@@ -128,7 +137,7 @@ def show(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = Fa
         record = known(name, read_record(store, name))
         paused = is_paused(store, name) if record.status is Status.ACTIVE else None
     if as_json:
-        print_json(_record(record) | {"paused": paused})
+        print_json(_record(record) | {"paused": paused, "attributes": attributes_of(record)})
         return
     queue = record.definition
     print_record(
@@ -139,6 +148,7 @@ def show(name: QueueName, *, connection: ConnectionOptions, as_json: AsJson = Fa
             ("paused", paused),
             ("created", queue.created_at),
             *((it.label, it.shown(getattr(queue, it.name))) for it in QUEUE_SETTINGS),
+            *((f"attribute {key}", value) for key, value in attributes_of(record).items()),
         ]
     )
 
@@ -199,6 +209,41 @@ def alter(
         definition_json(altered),
         as_json=as_json,
     )
+
+
+@command(app)
+def attributes(
+    name: QueueName,
+    *,
+    connection: ConnectionOptions,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Set this one; may be repeated."),
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Remove this one; may be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show or set the attributes of a queue: facts about the queue, which mean nothing to it.
+
+    A purge keeps attributes; a deletion does not.
+
+    Examples:
+        cassieq queue attributes orders --set team=payments --set tier=1
+        cassieq queue attributes orders --remove tier
+    """
+    changes: dict[str, str | None] = dict.fromkeys(remove or ())
+    changes |= dict(name_and_value("--set", each) for each in given or ())
+    with closing(open_store(connection)) as store:
+        client = Client.from_store(store)
+        found = client.set_attributes(name, changes) if changes else client.attributes(name)
+    if as_json:
+        print_json(found)
+    elif found:
+        print_record(list(found.items()))
+    else:
+        echo(f"Queue {name} has no attributes.")
 
 
 @command(app)

@@ -378,6 +378,8 @@ class AsyncClient(InThreads[Client]):
     alter_queue = in_thread(Client.alter_queue)
     pause_queue = in_thread(Client.pause_queue)
     resume_queue = in_thread(Client.resume_queue)
+    attributes = in_thread(Client.attributes)
+    set_attributes = in_thread(Client.set_attributes)
     fix_clocks = in_thread(Client.fix_clocks)
     queue = in_thread(Client.queue)
     queues = in_thread(Client.queues)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, Self, Unpack, overload
@@ -106,9 +106,11 @@ from cassieq_spark.queues import (
     open_ledgers,
     pause_queue,
     purge_queue,
+    read_attributes,
     read_names,
     read_queue,
     resume_queue,
+    set_attributes,
 )
 from cassieq_spark.queues.stats import GroupStats, QueueStats, read_stats
 from cassieq_spark.schemas.assign import arrow_batches
@@ -775,6 +777,35 @@ class Client:
         """
         with self._calls:
             return resume_queue(self._store, validate_name("queue", queue))
+
+    def attributes(self, queue: str) -> dict[str, str]:
+        """Read the attributes of a queue, which programs set, such as its team. One read.
+
+        Raises:
+            QueueStateError: There is no such queue.
+        """
+        with self._calls:
+            return read_attributes(self._store, queue)
+
+    def set_attributes(self, queue: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Set attributes of a queue; those that are not named stay. One LWT and two serial reads.
+
+        They mean nothing to this package. A purge keeps them; a deletion does not.
+
+        Args:
+            queue: Name of the queue.
+            changes: The new values by name; None removes an attribute. Names have at most 200
+                characters. A queue has at most 200 attributes, of 64 KiB together.
+
+        Returns:
+            All attributes of the queue.
+
+        Raises:
+            OptionError: A name or a value is not valid, or there would be too many.
+            QueueStateError: There is no such queue.
+        """
+        with self._calls:
+            return set_attributes(self._store, validate_name("queue", queue), changes)
 
     def fix_clocks(
         self, queue: str, *, longest: timedelta | None = None, dry_run: bool = False

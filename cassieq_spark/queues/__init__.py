@@ -21,6 +21,7 @@ completes the row. So a command that breaks off is completed by repeating it, or
 
 from __future__ import annotations
 
+from cassieq_spark.queues.attributes import attributes_of, read_attributes, set_attributes
 from cassieq_spark.queues.clocks import ClockRepair, fix_clocks
 from cassieq_spark.queues.definition import check_delayable
 from cassieq_spark.queues.lifecycle import (
@@ -60,6 +61,7 @@ __all__ = [
     "Records",
     "Status",
     "alter_queue",
+    "attributes_of",
     "check_delayable",
     "close_versions",
     "create_queue",
@@ -74,10 +76,12 @@ __all__ = [
     "open_ledgers",
     "pause_queue",
     "purge_queue",
+    "read_attributes",
     "read_mended",
     "read_names",
     "read_queue",
     "read_record",
     "read_records",
     "resume_queue",
+    "set_attributes",
 ]

@@ -105,6 +105,7 @@ def create_queue(
             "version": version,
             "status": Status.ACTIVE,
             "created_at": ServerNow(),
+            "attributes": "",
             "partitions": show_counts(counts),
             **order_of_version(wanted, version),
         }

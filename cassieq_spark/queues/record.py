@@ -90,6 +90,7 @@ class QueueRecord:
         retired: The versions up to this one are retired: only the heads of their ledgers are left.
         change: Token of the last change; None if an earlier release made it.
         counts: How many partitions each version has.
+        attributes: What `attributes_of` reads.
     """
 
     definition: QueueDefinition
@@ -97,6 +98,7 @@ class QueueRecord:
     retired: int
     change: UUID | None
     counts: Counts = ()
+    attributes: str = ""
 
     @property
     def name(self) -> str:
@@ -181,12 +183,17 @@ def read_queue(store: Store, name: str) -> QueueDefinition:
         OptionError: The name is not valid.
         QueueStateError: There is no active queue of that name.
     """
+    return read_active(store, name).definition
+
+
+def read_active(store: Store, name: str) -> QueueRecord:
+    """Read the row of an active queue; see `read_queue`."""
     validate_name("queue", name)
     record = read_record(store, name)
     if record is None or record.is_gone:
         # A program that lost the race to create it knows of it by now; a plain read may not.
         record = read_record(store, name, serial=True)
-    return active(name, record).definition
+    return active(name, record)
 
 
 def open_ledgers(store: Store, name: str) -> list[Ledger]:
@@ -351,7 +358,14 @@ def record_of(row: Row) -> QueueRecord:
     validate_settings(definition)
     retired = values["retired"] or 0
     validate_versions(definition.version, retired)
-    return QueueRecord(definition, Status(values["status"]), retired, values["change"], counts)
+    return QueueRecord(
+        definition,
+        Status(values["status"]),
+        retired,
+        values["change"],
+        counts,
+        values["attributes"] or "",
+    )
 
 
 def settings_of(queue: QueueDefinition) -> Values:

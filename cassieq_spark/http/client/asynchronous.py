@@ -93,6 +93,8 @@ class AsyncHttpQueue:
 
     create = _awaited(HttpQueue.create)
     alter = _awaited(HttpQueue.alter)
+    attributes = _awaited(HttpQueue.attributes)
+    set_attributes = _awaited(HttpQueue.set_attributes)
     pause = _awaited(HttpQueue.pause)
     resume = _awaited(HttpQueue.resume)
     definition = _awaited(HttpQueue.definition)

@@ -47,6 +47,7 @@ from cassieq_spark.http.client.encoding import (
 from cassieq_spark.model import Position, Positions, QueueDefinition, Range, validate_name
 from cassieq_spark.processes import importing
 from cassieq_spark.producer.new_message import Headers, NewMessage, Value, message_given
+from cassieq_spark.queues.attributes import check_changes
 from cassieq_spark.queues.stats import GroupStats, QueueStats
 from cassieq_spark.schemas.ddl import ddl_of
 from cassieq_spark.settings.position import StartingPosition, check_position, show_position
@@ -187,6 +188,17 @@ class HttpQueue:
         if check_flag("drop_dead", drop_dead):
             sent["dropDead"] = True
         return self._ask("PATCH", "", answers.definition_of, content=json_of(sent))
+
+    def attributes(self) -> dict[str, str]:
+        """The attributes of the queue; see `Client.attributes`."""
+        return self._ask("GET", "/attributes", answers.field_of("attributes", dict))
+
+    def set_attributes(self, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Set attributes of the queue; None removes one. See `Client.set_attributes`."""
+        check_changes(changes)
+        parse = answers.field_of("attributes", dict)
+        sent = json_of({"attributes": dict(changes)})
+        return self._ask("PATCH", "/attributes", parse, content=sent)
 
     def pause(self) -> bool:
         """Let nobody receive messages; False: it was paused. See `Client.pause_queue`."""

@@ -27,6 +27,7 @@ from cassieq_spark.http.gateway.responses import (
     stopped_json,
 )
 from cassieq_spark.http.gateway.schemas import (
+    Attributes,
     CreateParameters,
     DeadLetterParameters,
     DeadLetterSelection,
@@ -48,6 +49,7 @@ from cassieq_spark.model import Order, QueueDefinition, Ranges, account_of
 from cassieq_spark.schemas.canonical import walk
 from cassieq_spark.schemas.ddl import parse_ddl, to_ddl
 
+_ATTRIBUTES = {"attributes": {"team": "payments"}}
 _DEAD = {
     "queueId": "acme:orders.dead@1",
     "originQueue": "acme:orders",
@@ -143,6 +145,29 @@ async def create_queue(call: Call) -> Response:
 async def get_queue(call: Call) -> Response:
     """Show how a queue is defined."""
     return JSONResponse(queue_json(await call.gateway.client.queue(call.queue)))
+
+
+@_showing(QUEUE + "/attributes", "All attributes", _ATTRIBUTES)
+async def get_attributes(call: Call) -> Response:
+    """Show the attributes of a queue, which programs have set."""
+    return JSONResponse({"attributes": await call.gateway.client.attributes(call.queue)})
+
+
+@Endpoint(
+    "PATCH",
+    QUEUE + "/attributes",
+    Right.DELETE_QUEUE,
+    body=Attributes,
+    answers={200: "All attributes as they are now"},
+    examples={200: _ATTRIBUTES},
+    example=_ATTRIBUTES,
+)
+async def set_attributes(call: Call) -> Response:
+    """Set attributes of a queue, or remove those that are null; the others stay."""
+    given = call.json(Attributes).attributes
+    with _in_steps():
+        found = await call.gateway.client.set_attributes(call.queue, given)
+    return JSONResponse({"attributes": found})
 
 
 @_showing(QUEUE + "/statistics", "Counts", STATS_EXAMPLE)

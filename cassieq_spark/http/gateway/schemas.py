@@ -76,6 +76,14 @@ class Nothing(Payload):
     """No parameters."""
 
 
+class Attributes(Payload):
+    """Attributes of a queue."""
+
+    attributes: dict[str, str | None] = Field(
+        description="Values by name; null removes an attribute, and those not named stay."
+    )
+
+
 class CreateParameters(Payload):
     """Parameters of creating a queue."""
 

@@ -201,6 +201,21 @@ def test_a_queue_that_does_not_exist_is_named(queue_command: Command, command: s
         queue_command(command, "nobody", *arguments.get(command, []))
 
 
+def test_attributes_are_shown_set_and_removed(queue_command: Command, queue: QueueDefinition):
+    told = queue_command("attributes", queue.name).stdout
+    set_now = queue_command(
+        "attributes", queue.name, "--set", "team=a=b", "--set", "tier=1", "--json"
+    ).stdout
+    left = queue_command("attributes", queue.name, "--remove", "tier").stdout
+    shown = json.loads(queue_command("show", queue.name, "--json").stdout)
+
+    assert told == f"Queue {queue.name} has no attributes.\n"
+    assert json.loads(set_now) == {"team": "a=b", "tier": "1"}
+    assert left.split() == ["team", "a=b"]
+    assert shown["attributes"] == {"team": "a=b"}
+    assert "a=b" in queue_command("show", queue.name).stdout
+
+
 def test_what_a_clock_that_was_ahead_has_done_is_undone(
     queue_command: Command, queue: QueueDefinition, cassandra_store: Store
 ):

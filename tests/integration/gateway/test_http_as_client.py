@@ -149,6 +149,19 @@ def test_settings_are_altered_and_those_that_are_left_out_stay(orders: Any):
     assert orders.alter(drop_dead=True).dead_letter_queue is None
 
 
+def test_attributes_are_set_and_removed_one_by_one(orders: Any):
+    orders.create(drop_dead=True)
+
+    assert orders.attributes() == {}
+    assert orders.set_attributes({"team": "payments", "tier": "1"}) == orders.attributes()
+    assert orders.set_attributes({"tier": None, "é": ""}) == {"team": "payments", "é": ""}
+    with pytest.raises(CassieqError, match="200 attributes of 65536 bytes together"):
+        orders.set_attributes({"large": "x" * 65_537})
+    with pytest.raises(OptionError, match="1 to 200 characters, not 0"):
+        orders.set_attributes({"": "x"})
+    assert orders.attributes() == {"team": "payments", "é": ""}
+
+
 def test_columns_are_added(orders: Any):
     orders.create(drop_dead=True, schema="id bigint")
     orders.put({"id": 1})
