@@ -116,6 +116,7 @@ class Scene:
             "ahead": PrefetchBudget(),
             "drop_columns": True,
             "bucket_size": 64,
+            "changes": {"team": "payments"},
             "by": SECOND,
             "chunk_size": 8,
             "dead_letter_queue": "d",
