@@ -26,9 +26,8 @@ def has_more_members(text: bytes, most: int) -> bool:
     """
     if may_have_members(text) <= most:
         return False
-    members = texts = end = 0
-    for match in _JSON_TEXT.finditer(text):
-        texts += 1
+    members = end = 0
+    for texts, match in enumerate(_JSON_TEXT.finditer(text), 1):
         members += _members(text, end, match.start())
         end = match.end()
         # Each member has two texts at the most.

@@ -54,7 +54,7 @@ def shown(value: object) -> str:
     return str(value)[:_LONGEST_SHOWN]
 
 
-class SqsError(CassieqError):  # noqa: N818 (as are those below, by AWS's names)
+class SqsError(CassieqError):
     """A request is refused, or failed.
 
     Attributes:

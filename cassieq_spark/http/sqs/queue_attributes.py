@@ -99,7 +99,7 @@ SETTABLE: Mapping[str, QueueAttribute] = {
     POLICY: QueueAttribute(clears=True),
     REDRIVE: QueueAttribute(clears=True),
     REDRIVE_ALLOW: QueueAttribute(clears=True),
-    # Messages are encrypted at rest as Cassandra's operator chooses; kept for programs that set it.
+    # Kept for programs that set it; Cassandra's operator chooses how data at rest are encrypted.
     "SqsManagedSseEnabled": QueueAttribute(default=_FALSE, choices=_BOOL),
     FIFO: QueueAttribute(choices=_BOOL, of_fifo=True),
     BY_CONTENT: QueueAttribute(default=_FALSE, choices=_BOOL, of_fifo=True),

@@ -1,7 +1,8 @@
 """Signature Version 4: who signed a request, by its headers or by a presigned URL.
 
-Two steps, as the key is read between them, and the body arrives after the headers: `claim_of`
-reads what a request claims, and checks all that needs no key; `Claim.check` computes the signature.
+There are two steps, as the key is read between them, and the body arrives after the headers:
+`claim_of` reads what a request claims, and checks all that needs no key; `Claim.check` computes
+the signature.
 
 An unknown key costs the same work as a known one, and the signature is compared in constant time.
 """
@@ -53,7 +54,7 @@ _SECONDS = re.compile(r"[0-9]{1,6}")
 _LONGEST_FIELD = 4_000
 _MOST_HEADERS = 200
 #: In place of the secret of an unknown key.
-_NO_SECRET = "none"
+_NO_SECRET = "none"  # noqa: S105 (it opens nothing)
 
 
 @dataclass(frozen=True, slots=True)
