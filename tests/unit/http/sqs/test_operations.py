@@ -227,7 +227,10 @@ def test_answers_say_what_time_it_is(name, client, door):
     send(client, name, EXAMPLES[name][0])
 
     # Clients whose clock is wrong sign again by it.
-    assert abs(parsedate_to_datetime(door.answers[0].headers["Date"]) - door.claims[0].at).seconds < 60
+    assert (
+        abs(parsedate_to_datetime(door.answers[0].headers["Date"]) - door.claims[0].at).seconds
+        < 60
+    )
 
 
 @pytest.mark.parametrize(
@@ -262,7 +265,11 @@ def test_the_client_of_aws_knows_the_error(kind, protocol, client, door, service
         client.delete_queue(QueueUrl=URL)
 
     found = caught.value.response
-    text = door.answer.message if protocol == "json" else door.answer.query_message.replace("\x07", "\ufffd")
+    text = (
+        door.answer.message
+        if protocol == "json"
+        else door.answer.query_message.replace("\x07", "\ufffd")
+    )
     assert found["Error"]["Code"] == kind.code
     assert found["Error"]["Message"] == text
     assert found["Error"]["Type"] == ("Sender" if kind.status < 500 else "Receiver")
