@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
@@ -62,7 +62,7 @@ class _Many(NamedTuple):
     value: str = ""
 
 
-#: Lists and maps of inputs and outputs. `_entries` are those of batches.
+#: Lists and maps of inputs and outputs, but for the entries of batches.
 _MANY = {
     "AWSAccountIds": _Many("AWSAccountId"),
     "Actions": _Many("ActionName"),
@@ -87,6 +87,11 @@ _MEMBERS = {
     many.name: (member, many)
     for member, many in _MANY.items()
     if member not in {"Failed", "Messages", "QueueUrls", "Results", "queueUrls"}
+}
+#: As botocore sends an empty list, by the name of the member and with an empty text.
+_EMPTY: Mapping[str, Callable[[], Any]] = {
+    "Entries": list,
+    **{member: dict if many.key else list for member, many in _MANY.items()},
 }
 _ESCAPED = {"\r": "&#xD;"}
 #: What is between the parts of a signature in a query, and no parameter of an operation.
@@ -180,14 +185,14 @@ def _structure(tree: _Node, members: Mapping[str, tuple[str, _Many]]) -> dict[st
     values: dict[str, Any] = {}
     for name, node in tree.items():
         found = members.get(name)
-        if found is None:
+        if not node and name in _EMPTY:
+            values[name] = _EMPTY[name]()
+        elif found is None:
             values[name] = _integer(name, node) if name in _INTEGERS else node
-            continue
-        member, many = found
-        if many.key:
-            values[member] = dict(_entry(each, many, members) for each in _ordered(name, node))
+        elif found[1].key:
+            values[found[0]] = dict(_entry(it, found[1], members) for it in _ordered(name, node))
         else:
-            values[member] = [_value(each, members) for each in _ordered(name, node)]
+            values[found[0]] = [_value(each, members) for each in _ordered(name, node)]
     return values
 
 
