@@ -34,6 +34,7 @@ _AMAZON = ("aws.", "amazon.")
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 _ALL = {"All", ".*", "*"}
 _PREFIX = ".*"
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class Attribute(NamedTuple):
@@ -205,7 +206,7 @@ def to_headers(attributes: Attributes, extras: Extras) -> dict[str, str]:
     }
     given = {name: value for name, value in held.items() if value is not None}
     if given:
-        headers[RESERVED] = json.dumps(given, separators=(",", ":"))
+        headers[RESERVED] = _ENCODER.encode(given)
     return headers
 
 
