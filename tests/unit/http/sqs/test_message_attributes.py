@@ -63,7 +63,7 @@ def test_bodies_have_the_digest_of_their_utf_8():
         ([".*"], set(ALL), "4c360f3fdafd970e05fae2f149d997f5"),
         (["Hello", "General"], {"Hello", "General"}, "fca026605781cb4126a1e9044df24232"),
         (["Foo", "Hello"], {"Hello"}, "a311262e065454b75da111d535b8dacd"),
-        (["Hel.*"], {"Hello", "Help.Me"}, "83fee93c1bcd8b9a5a923ffacdc636c7"),
+        (["He.*"], {"Hello", "Help.Me"}, "83fee93c1bcd8b9a5a923ffacdc636c7"),
         (["Foo", "Help"], set(), None),
         (["AWS."], set(), None),
         ([], set(), None),

@@ -334,7 +334,7 @@ def test_the_scope_is_of_the_day_of_the_request():
         (b"AWS4-HMAC-SHA256", b"AWS4-HMAC-SHA1"),
         (b"AWS4-HMAC-SHA256", b"AWS4-ECDSA-P256-SHA256"),
         (b", Signature=", b", Signature=0"),
-        (b", Signature=", b", Signatur="),
+        (b", Signature=", b", Sign="),
         (b"host;x-amz-date", b"x-amz-date;host"),
         (b"host;x-amz-date", b"host;host;x-amz-date"),
         (b"host;x-amz-date", b"Host;x-amz-date"),
