@@ -18,11 +18,11 @@ from cassieq_spark.http.gateway.requests import (
     MOST_MEMBERS,
     check_members,
     decoded,
-    may_have_members,
     problems,
 )
 from cassieq_spark.http.gateway.responses import body_of, json_object, message_json
 from cassieq_spark.http.gateway.schemas import NewMessageLine
+from cassieq_spark.http.members import may_have_members
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.schemas.convert import without_dictionary
 from cassieq_spark.schemas.pandas_index import plain_batches, plain_schema

@@ -1,0 +1,129 @@
+"""Contents of messages that are sent: what a message consists of, checked, and its digests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cassieq_spark.http.sqs.errors import (
+    InvalidMessageContents,
+    InvalidParameterValue,
+    MissingRequiredParameter,
+)
+from cassieq_spark.http.sqs.message_attributes import (
+    Attribute,
+    Attributes,
+    Extras,
+    digest_of,
+    md5_of,
+    size_of,
+    to_headers,
+)
+from cassieq_spark.http.sqs.outputs import Sent
+from cassieq_spark.http.sqs.texts import is_xml
+
+_NOT_OF_TYPE = "The request include parameter that is not valid for this queue type."
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A message to be sent, which is valid but for the rules of its queue; see `check_for`.
+
+    Attributes:
+        body: The body; not empty.
+        attributes: Attributes by name.
+        trace: The trace header, if it is given.
+        delay: Seconds until the delivery; None: as the queue says.
+        group: The message group id.
+        deduplication_id: The deduplication id.
+    """
+
+    body: bytes
+    attributes: Attributes
+    trace: Attribute | None = None
+    delay: int | None = None
+    group: str | None = None
+    deduplication_id: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that count against the limit of a message."""
+        return len(self.body) + size_of(self.attributes)
+
+    def headers(self, sender: str) -> dict[str, str]:
+        """The headers of the message, for the queue."""
+        trace = None if self.trace is None else self.trace.data.decode(errors="replace")
+        extras = Extras(sender=sender, trace=trace, deduplication_id=self.deduplication_id)
+        return to_headers(self.attributes, extras)
+
+    def answer(self, message_id: str, sequence_number: str | None = None) -> Sent:
+        """The answer to the request that sent the message."""
+        answer: Sent = {"MessageId": message_id, "MD5OfMessageBody": md5_of(self.body)}
+        if (digest := digest_of(self.attributes)) is not None:
+            answer["MD5OfMessageAttributes"] = digest
+        if self.trace is not None:
+            system = digest_of({TRACE: self.trace})
+            answer["MD5OfMessageSystemAttributes"] = str(system)
+        if sequence_number is not None:
+            answer["SequenceNumber"] = sequence_number
+        return answer
+
+    def check_size(self, most: int) -> None:
+        """Check the size against the limit of the queue.
+
+        Raises:
+            InvalidParameterValue: The message is larger.
+        """
+        if self.size > most:
+            raise InvalidParameterValue(
+                "One or more parameters are invalid. Reason: Message must be shorter than "
+                f"{most} bytes."
+            )
+
+    def check_for(self, *, is_fifo: bool, by_content: bool, in_batch: bool) -> None:
+        """Check the message against the type of its queue.
+
+        Args:
+            is_fifo: True for a FIFO queue.
+            by_content: True if the queue deduplicates by content.
+            in_batch: True for an entry of a batch; AWS refuses then the batch, by another error.
+
+        Raises:
+            MissingRequiredParameter: A message of a FIFO queue has no group.
+            InvalidParameterValue: Another parameter is missing, or not for this type.
+        """
+        if not is_fifo:
+            if self.deduplication_id is not None:
+                raise InvalidParameterValue.of(
+                    self.deduplication_id,
+                    "MessageDeduplicationId",
+                    "The request includes a parameter that is not valid for this queue type.",
+                )
+            return
+        if self.group is None:
+            missing = MissingRequiredParameter.of("MessageGroupId")
+            raise InvalidParameterValue(missing.message) if in_batch else missing
+        if self.delay:
+            raise InvalidParameterValue.of(self.delay, "DelaySeconds", _NOT_OF_TYPE)
+        if self.deduplication_id is None and not by_content:
+            raise InvalidParameterValue(
+                "The queue should either have ContentBasedDeduplication enabled or "
+                "MessageDeduplicationId provided explicitly"
+            )
+
+
+#: The only attribute of the system that a message can be sent with.
+TRACE = "AWSTraceHeader"
+
+
+def body_of(text: str) -> bytes:
+    """The body of a message.
+
+    Raises:
+        MissingRequiredParameter: The text is empty.
+        InvalidMessageContents: XML 1.0 does not have one of its characters.
+    """
+    if not text:
+        raise MissingRequiredParameter.of("MessageBody")
+    if not is_xml(text):
+        raise InvalidMessageContents
+    return text.encode()

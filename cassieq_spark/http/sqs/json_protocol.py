@@ -1,0 +1,90 @@
+"""AWS JSON 1.0: the operation in the header ``X-Amz-Target``, input and output as JSON."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import Any
+
+from pydantic import ValidationError
+
+from cassieq_spark.http.members import has_more_members
+from cassieq_spark.http.sqs.errors import (
+    MalformedBody,
+    MissingAction,
+    RequestTooLarge,
+    SqsError,
+    UnknownOperation,
+)
+from cassieq_spark.http.sqs.inputs import error_of
+from cassieq_spark.http.sqs.operations import Call, Operation, operation_named
+from cassieq_spark.http.sqs.outputs import Output
+from cassieq_spark.http.sqs.wire import (
+    MOST_PARAMETERS,
+    Answer,
+    Protocol,
+    Received,
+    Stamp,
+    call_of,
+)
+
+CONTENT_TYPE = "application/x-amz-json-1.0"
+TARGET = b"x-amz-target"
+_PREFIX = "AmazonSQS."
+#: Members that are sent also if they are empty; AWS leaves out all others.
+_KEPT = {"queueUrls"}
+
+
+def decode(received: Received, body: bytes) -> Call:
+    """The call that a request is.
+
+    Raises:
+        SqsError: The request is malformed, or names no operation or queue.
+    """
+    target = (received.header(TARGET) or b"").decode("latin-1")
+    if not target:
+        raise MissingAction
+    if not target.startswith(_PREFIX):
+        raise UnknownOperation
+    operation = operation_named(target.removeprefix(_PREFIX))
+    if has_more_members(body, MOST_PARAMETERS):
+        raise RequestTooLarge
+    try:
+        given = operation.input.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        raise error_of(error, MalformedBody) from None
+    return call_of(operation, given, received.path)
+
+
+def encode(operation: Operation, output: Output, stamp: Stamp) -> Answer:
+    """The answer of an operation; empty if the operation has no output."""
+    body = b""
+    if operation.has_output:
+        sent = {name: value for name, value in output.items() if _is_sent(name, value)}
+        body = _json(sent)
+    return Answer(200, stamp.headers(CONTENT_TYPE), body)
+
+
+def refuse(error: SqsError, stamp: Stamp) -> Answer:
+    """The answer to a request that failed."""
+    headers = stamp.headers(CONTENT_TYPE)
+    # No `x-amzn-errortype`: with a prefix, the Java SDK does not know the exception.
+    side = "Sender" if error.is_of_sender else "Receiver"
+    headers["x-amzn-query-error"] = f"{error.code};{side}"
+    body = {"__type": f"com.amazonaws.sqs#{error.shape}", "message": error.message}
+    return Answer(error.status, headers, _json(body))
+
+
+JSON = Protocol(decode, encode, refuse)
+
+
+def _is_sent(name: str, value: Any) -> bool:
+    return name in _KEPT or value not in ([], {})
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), default=_base64).encode()
+
+
+def _base64(value: bytes) -> str:
+    return b64encode(value).decode()

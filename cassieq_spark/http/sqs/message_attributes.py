@@ -1,0 +1,267 @@
+"""Attributes of messages: checks, digests, filters, and the headers that hold them.
+
+The headers of a message are its attributes: the value of each is the header of that name, as text
+or, if the type is Binary, as Base64. So Spark and the other doors read them, and headers that they
+write are attributes of type String. One reserved header, `RESERVED`, holds as JSON what headers
+cannot: types other than String, the sender, the trace header and the deduplication id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cassieq_spark.http.sqs.errors import InvalidParameterValue
+from cassieq_spark.http.sqs.outputs import ValueOutput
+from cassieq_spark.http.sqs.texts import is_xml
+
+#: The header that holds what other headers cannot.
+RESERVED = "cassieq.sqs"
+#: Names of headers that are not attributes begin with it.
+OURS = "cassieq."
+MOST = 10
+
+_STRING, _NUMBER, _BINARY = "String", "Number", "Binary"
+_TYPE = re.compile(r"(String|Number|Binary)(\..*)?", re.DOTALL)
+_LONGEST = 256
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_AMAZON = ("aws.", "amazon.")
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
+_ALL = {"All", ".*", "*"}
+_PREFIX = ".*"
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
+class Attribute(NamedTuple):
+    """An attribute of a message: its full type, such as ``Number.int``, and value."""
+
+    type: str
+    value: str | bytes
+
+    @property
+    def is_binary(self) -> bool:
+        """True if the value is bytes."""
+        return isinstance(self.value, bytes)
+
+    @property
+    def data(self) -> bytes:
+        """The value as bytes."""
+        return self.value if isinstance(self.value, bytes) else self.value.encode()
+
+
+Attributes = Mapping[str, Attribute]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extras:
+    """What a message has beside its attributes; each is None if it has none.
+
+    Attributes:
+        sender: Access key id of the sender.
+        trace: The trace header, ``AWSTraceHeader``.
+        deduplication_id: The deduplication id.
+    """
+
+    sender: str | None = None
+    trace: str | None = None
+    deduplication_id: str | None = None
+
+
+def attribute_of(
+    name: str, data_type: str, text: str | None, binary: bytes | None, *, is_system: bool = False
+) -> Attribute:
+    """An attribute, if its type and value are valid.
+
+    Raises:
+        InvalidParameterValue: They are not.
+    """
+    what = f"Message ({'system' if is_system else 'user'}) attribute '{name[:_LONGEST]}'"
+    kind = _TYPE.fullmatch(data_type)
+    if kind is None or not is_xml(data_type):
+        raise InvalidParameterValue(
+            f"{what} has an invalid message attribute type, the set of supported type prefixes is "
+            "Binary, Number, and String."
+        )
+    if len(data_type) > _LONGEST:
+        raise InvalidParameterValue(f"{what} must have a type shorter than {_LONGEST} bytes.")
+    value = binary if kind[1] == _BINARY else text
+    if not value:
+        raise InvalidParameterValue(f"{what} must contain a non-empty value of type '{kind[1]}'.")
+    if isinstance(value, str) and not is_xml(value):
+        raise InvalidParameterValue(f"{what} contains invalid characters.")
+    if kind[1] == _NUMBER and (len(value) > _LONGEST or not _DECIMAL.fullmatch(str(value))):
+        raise InvalidParameterValue(f"Can't cast the value of {what} to a number.")
+    return Attribute(data_type, value)
+
+
+def check_names(names: Collection[str]) -> None:
+    """Check the names of attributes that a message is sent with.
+
+    Raises:
+        InvalidParameterValue: There are more than ten, or a name is not valid.
+    """
+    if len(names) > MOST:
+        raise InvalidParameterValue(
+            f"Number of message attributes [{len(names)}] exceeds the allowed maximum [{MOST}]."
+        )
+    for name in names:
+        lower = name.lower()
+        if not name or len(name) > _LONGEST:
+            raise InvalidParameterValue(
+                "Message (user) attribute names must have 1 to 256 characters."
+            )
+        if not _NAME.fullmatch(name):
+            raise InvalidParameterValue(
+                "Message (user) attributes name can only contain upper and lower score "
+                "characters, digits, periods, hyphens and underscores."
+            )
+        if lower.startswith(_AMAZON) or name[0] == "." or name[-1] == "." or ".." in name:
+            raise InvalidParameterValue(
+                "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These "
+                "strings are reserved for internal use. Additionally, they cannot start or end "
+                "with '.', and have no '..'."
+            )
+        if name.startswith(OURS):
+            raise InvalidParameterValue(
+                f"You can't use message attribute names beginning with '{OURS}', which are "
+                "reserved for the queue."
+            )
+
+
+def size_of(attributes: Attributes) -> int:
+    """Bytes of names, types and values, as they count against the limit of a message."""
+    return sum(
+        len(name.encode()) + len(each.type.encode()) + len(each.data)
+        for name, each in attributes.items()
+    )
+
+
+def digest_of(attributes: Attributes) -> str | None:
+    """MD5 of attributes as SDKs compute it; None if there are no attributes.
+
+    Sorted by name, each is: length and bytes of the name, of the type, a byte that is 1 for text
+    and 2 for bytes, length and bytes of the value.
+    """
+    if not attributes:
+        return None
+    parts: list[bytes] = []
+    for name in sorted(attributes):
+        each = attributes[name]
+        parts += (
+            _with_length(name.encode()),
+            _with_length(each.type.encode()),
+            b"\x02" if each.is_binary else b"\x01",
+            _with_length(each.data),
+        )
+    return md5_of(b"".join(parts))
+
+
+def md5_of(data: bytes) -> str:
+    """MD5 in hexadecimal digits, by which SDKs check what they have sent and received."""
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def selected(attributes: Attributes, names: Collection[str]) -> dict[str, Attribute]:
+    """The attributes that a request asks for.
+
+    ``All``, ``*`` and ``.*`` are all of them; a name that ends with ``.*`` is a prefix.
+    """
+    if not names or not attributes:
+        return {}
+    if not _ALL.isdisjoint(names):
+        return dict(attributes)
+    exact = set(names)
+    prefixes = tuple(each.removesuffix(_PREFIX) for each in exact if each.endswith(_PREFIX))
+    return {
+        name: each
+        for name, each in attributes.items()
+        if name in exact or name.startswith(prefixes)
+    }
+
+
+def outputs_of(attributes: Attributes) -> dict[str, ValueOutput]:
+    """Attributes as an answer has them."""
+    return {name: _output(each) for name, each in attributes.items()}
+
+
+def to_headers(attributes: Attributes, extras: Extras) -> dict[str, str]:
+    """The headers of a message that is sent."""
+    headers: dict[str, str] = {}
+    types: dict[str, str] = {}
+    for name, each in attributes.items():
+        value = each.value
+        headers[name] = value if isinstance(value, str) else b64encode(value).decode()
+        if each.type != _STRING:
+            types[name] = each.type
+    held = {
+        "types": types or None,
+        "sender": extras.sender,
+        "trace": extras.trace,
+        "dedup": extras.deduplication_id,
+    }
+    given = {name: value for name, value in held.items() if value is not None}
+    if given:
+        headers[RESERVED] = _ENCODER.encode(given)
+    return headers
+
+
+def from_headers(headers: Mapping[str, str | None]) -> tuple[dict[str, Attribute], Extras]:
+    """Attributes and extras of a stored message, whoever has put it.
+
+    Headers without a value and those of the queue itself are no attributes.
+    """
+    held = _read(headers.get(RESERVED))
+    types = held.get("types")
+    known: Mapping[str, Any] = types if isinstance(types, dict) else {}
+    attributes = {
+        name: _from_header(value, known.get(name, _STRING))
+        for name, value in headers.items()
+        if value is not None and not name.startswith(OURS)
+    }
+    return attributes, Extras(
+        sender=_text(held.get("sender")),
+        trace=_text(held.get("trace")),
+        deduplication_id=_text(held.get("dedup")),
+    )
+
+
+def _from_header(value: str, data_type: Any) -> Attribute:
+    if not isinstance(data_type, str):
+        return Attribute(_STRING, value)
+    if data_type.partition(".")[0] != _BINARY:
+        return Attribute(data_type, value)
+    try:
+        return Attribute(data_type, b64decode(value, validate=True))
+    except ValueError:
+        # Another program has changed the header.
+        return Attribute(_STRING, value)
+
+
+def _read(reserved: str | None) -> dict[str, Any]:
+    """What the reserved header holds; nothing if another program has changed it."""
+    if reserved is None:
+        return {}
+    try:
+        held = json.loads(reserved)
+    except (ValueError, RecursionError):
+        return {}
+    return held if isinstance(held, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _output(attribute: Attribute) -> ValueOutput:
+    if isinstance(attribute.value, bytes):
+        return {"DataType": attribute.type, "BinaryValue": attribute.value}
+    return {"DataType": attribute.type, "StringValue": attribute.value}
+
+
+def _with_length(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data

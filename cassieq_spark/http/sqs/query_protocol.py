@@ -1,0 +1,270 @@
+"""The Query protocol: parameters in a form or the query of a URL, answers in XML.
+
+Lists and maps are numbered, such as ``AttributeName.1`` and ``Attribute.1.Name``.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+from xml.sax.saxutils import escape
+
+from pydantic import ValidationError
+
+from cassieq_spark.http.sqs.errors import (
+    InvalidParameterValue,
+    MalformedQueryString,
+    MissingAction,
+    RequestTooLarge,
+    SqsError,
+    shown,
+)
+from cassieq_spark.http.sqs.inputs import error_of
+from cassieq_spark.http.sqs.operations import Call, Operation, operation_named
+from cassieq_spark.http.sqs.outputs import Output
+from cassieq_spark.http.sqs.texts import with_xml_characters
+from cassieq_spark.http.sqs.wire import (
+    MOST_PARAMETERS,
+    Answer,
+    Protocol,
+    Received,
+    Stamp,
+    call_of,
+)
+
+CONTENT_TYPE = "text/xml"
+NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
+_DECLARATION = '<?xml version="1.0"?>'
+#: Parts of a name: SendMessageBatchRequestEntry.1.MessageAttribute.1.Value.StringValue has most.
+_MOST_PARTS = 6
+_NUMBER = re.compile(r"[0-9]{1,6}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_INTEGERS = frozenset(
+    {
+        "DelaySeconds",
+        "MaxNumberOfMessages",
+        "MaxNumberOfMessagesPerSecond",
+        "MaxResults",
+        "VisibilityTimeout",
+        "WaitTimeSeconds",
+    }
+)
+
+
+class _Many(NamedTuple):
+    """How a list or map is named: of its items, and of key and value if it is a map."""
+
+    name: str
+    key: str = ""
+    value: str = ""
+
+
+#: Lists and maps of inputs and outputs, but for the entries of batches.
+_MANY = {
+    "AWSAccountIds": _Many("AWSAccountId"),
+    "Actions": _Many("ActionName"),
+    "AttributeNames": _Many("AttributeName"),
+    "Attributes": _Many("Attribute", "Name", "Value"),
+    "BinaryListValues": _Many("BinaryListValue"),
+    "Failed": _Many("BatchResultErrorEntry"),
+    "MessageAttributeNames": _Many("MessageAttributeName"),
+    "MessageAttributes": _Many("MessageAttribute", "Name", "Value"),
+    "MessageSystemAttributeNames": _Many("MessageSystemAttributeName"),
+    "MessageSystemAttributes": _Many("MessageSystemAttribute", "Name", "Value"),
+    "Messages": _Many("Message"),
+    "QueueUrls": _Many("QueueUrl"),
+    "Results": _Many("ListMessageMoveTasksResultEntry"),
+    "StringListValues": _Many("StringListValue"),
+    "TagKeys": _Many("TagKey"),
+    "Tags": _Many("Tag", "Key", "Value"),
+    "queueUrls": _Many("QueueUrl"),
+}
+#: Members of inputs by the name of their items.
+_MEMBERS = {
+    many.name: (member, many)
+    for member, many in _MANY.items()
+    if member not in {"Failed", "Messages", "QueueUrls", "Results", "queueUrls"}
+}
+#: As botocore sends an empty list, by the name of the member and with an empty text.
+_EMPTY: Mapping[str, Callable[[], Any]] = {
+    "Entries": list,
+    **{member: dict if many.key else list for member, many in _MANY.items()},
+}
+_ESCAPED = {"\r": "&#xD;"}
+#: What is between the parts of a signature in a query, and no parameter of an operation.
+_OF_SIGNATURE = "X-Amz-"
+
+#: A parameter: its text, or by name what is named behind its dot.
+_Node = dict[str, Any]
+
+
+def decode(received: Received, body: bytes) -> Call:
+    """The call that a request is.
+
+    Raises:
+        SqsError: The request is malformed, or names no operation or queue.
+    """
+    tree = _tree_of(_pairs(received.query) + _pairs(body))
+    action = tree.pop("Action", None)
+    if not isinstance(action, str) or not action:
+        raise MissingAction
+    operation = operation_named(action)
+    members = {**_MEMBERS, f"{action}RequestEntry": ("Entries", _Many(f"{action}RequestEntry"))}
+    values = _structure(tree, members)
+    if "tags" in operation.input.model_fields:
+        # The only member whose name is not the same in all operations.
+        values["tags"] = values.pop("Tags", None)
+    try:
+        given = operation.input.model_validate(values)
+    except ValidationError as error:
+        raise error_of(error, MalformedQueryString) from None
+    return call_of(operation, given, received.path)
+
+
+def encode(operation: Operation, output: Output, stamp: Stamp) -> Answer:
+    """The answer of an operation."""
+    name, parts = operation.name, [_DECLARATION]
+    parts.append(f'<{name}Response xmlns="{NAMESPACE}">')
+    if operation.has_output:
+        inner: list[str] = []
+        _write_members(inner, output, f"{name}ResultEntry")
+        # Not an opening and a closing tag: some parsers take the space between them for text.
+        parts += (
+            (f"<{name}Result>", *inner, f"</{name}Result>") if inner else (f"<{name}Result/>",)
+        )
+    parts.append(f"<ResponseMetadata><RequestId>{stamp.request_id}</RequestId></ResponseMetadata>")
+    parts.append(f"</{name}Response>")
+    return Answer(200, stamp.headers(CONTENT_TYPE), "".join(parts).encode())
+
+
+def refuse(error: SqsError, stamp: Stamp) -> Answer:
+    """The answer to a request that failed."""
+    side = "Sender" if error.is_of_sender else "Receiver"
+    text = (
+        f'{_DECLARATION}<ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{side}</Type>'
+        f"<Code>{error.code}</Code><Message>{_text(error.query_message)}</Message><Detail/>"
+        f"</Error><RequestId>{stamp.request_id}</RequestId></ErrorResponse>"
+    )
+    return Answer(error.status, stamp.headers(CONTENT_TYPE), text.encode())
+
+
+QUERY = Protocol(decode, encode, refuse)
+
+
+def _pairs(form: bytes) -> list[tuple[str, str]]:
+    if form.count(b"&") >= MOST_PARAMETERS:
+        raise RequestTooLarge
+    try:
+        pairs = parse_qsl(form.decode(), keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise MalformedQueryString("The parameters are not UTF-8.") from None
+    return [(name, value) for name, value in pairs if not name.startswith(_OF_SIGNATURE)]
+
+
+def _tree_of(pairs: list[tuple[str, str]]) -> _Node:
+    """Parameters by the parts of their names."""
+    tree: _Node = {}
+    for name, value in pairs:
+        *parts, last = name.split(".", _MOST_PARTS)
+        node = tree
+        for part in parts:
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
+                raise MalformedQueryString(f"{shown(name)} contradicts another parameter.")
+        if last in node:
+            raise MalformedQueryString(f"The parameter {shown(name)} is given twice.")
+        node[last] = value
+    return tree
+
+
+def _structure(tree: _Node, members: Mapping[str, tuple[str, _Many]]) -> dict[str, Any]:
+    """Values by the names of members, as the model of an input takes them."""
+    values: dict[str, Any] = {}
+    for name, node in tree.items():
+        found = members.get(name)
+        if not node and name in _EMPTY:
+            values[name] = _EMPTY[name]()
+        elif found is None:
+            values[name] = _integer(name, node) if name in _INTEGERS else node
+        elif found[1].key:
+            values[found[0]] = dict(_entry(it, found[1], members) for it in _ordered(name, node))
+        else:
+            values[found[0]] = [_value(each, members) for each in _ordered(name, node)]
+    return values
+
+
+def _value(node: str | _Node, members: Mapping[str, tuple[str, _Many]]) -> Any:
+    return node if isinstance(node, str) else _structure(node, members)
+
+
+def _entry(
+    node: str | _Node, many: _Many, members: Mapping[str, tuple[str, _Many]]
+) -> tuple[str, Any]:
+    key = node.get(many.key) if isinstance(node, dict) else None
+    if isinstance(node, str) or not isinstance(key, str):
+        raise MalformedQueryString(f"An item of {many.name} has no {many.key}.")
+    value = node.get(many.value)
+    return key, None if value is None else _value(value, members)
+
+
+def _ordered(name: str, node: str | _Node) -> Iterator[str | _Node]:
+    """The items of a list by their numbers; a text without a number is a list of one item."""
+    if isinstance(node, str):
+        yield node
+        return
+    if not all(map(_NUMBER.fullmatch, node)):
+        raise MalformedQueryString(
+            f"Items of {shown(name)} are numbered, such as {shown(name)}.1."
+        )
+    for number in sorted(node, key=int):
+        yield node[number]
+
+
+def _integer(name: str, node: str | _Node) -> int:
+    if not isinstance(node, str) or not _INTEGER.fullmatch(node):
+        value = node if isinstance(node, str) else ""
+        raise InvalidParameterValue.of(value, name, "Must be an integer.")
+    return int(node)
+
+
+def _write_members(parts: list[str], members: Output, successful: str) -> None:
+    """Write a structure; ``successful`` is the name of the entries of a batch that succeeded."""
+    for member, value in members.items():
+        if member == "Successful":
+            many: _Many | None = _Many(successful)
+        else:
+            many = _MANY.get(member)
+        if many is None:
+            _write(parts, member, value, successful)
+        elif many.key:
+            for key, each in value.items():
+                parts.append(f"<{many.name}><{many.key}>{_text(key)}</{many.key}>")
+                _write(parts, many.value, each, successful)
+                parts.append(f"</{many.name}>")
+        else:
+            for each in value:
+                _write(parts, many.name, each, successful)
+
+
+def _write(parts: list[str], tag: str, value: Any, successful: str) -> None:
+    if isinstance(value, dict):
+        parts.append(f"<{tag}>")
+        _write_members(parts, value, successful)
+        parts.append(f"</{tag}>")
+    else:
+        parts.append(f"<{tag}>{_scalar(value)}</{tag}>")
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return _text(value) if isinstance(value, str) else str(value)
+
+
+def _text(text: str) -> str:
+    return escape(with_xml_characters(text), _ESCAPED)

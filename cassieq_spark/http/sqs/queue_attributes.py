@@ -1,0 +1,350 @@
+"""Attributes of queues: names, bounds, defaults, and the policies that are JSON.
+
+All values are texts, as on the wire. `new_attributes` and `changed_attributes` check what a
+request gives; `with_defaults` completes what is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from cassieq_spark.http.sqs.addresses import QueueAddress, address_in_arn
+from cassieq_spark.http.sqs.errors import (
+    InvalidAttributeName,
+    InvalidAttributeValue,
+    InvalidParameterValue,
+    SqsError,
+)
+
+FIFO = "FifoQueue"
+BY_CONTENT = "ContentBasedDeduplication"
+SCOPE, THROUGHPUT = "DeduplicationScope", "FifoThroughputLimit"
+REDRIVE, REDRIVE_ALLOW, POLICY = "RedrivePolicy", "RedriveAllowPolicy", "Policy"
+#: The end of the name of a FIFO queue.
+SUFFIX = ".fifo"
+#: The names that AWS computes, and no request can set.
+COMPUTED = frozenset(
+    {
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesDelayed",
+        "ApproximateNumberOfMessagesNotVisible",
+        "CreatedTimestamp",
+        "LastModifiedTimestamp",
+        "QueueArn",
+    }
+)
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_LONGEST_NAME = 80
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_TRUE, _FALSE = "true", "false"
+_ALL = "All"
+_LONGEST_JSON = 1 << 14
+_MOST_RECEIVES = 1_000
+_MOST_SOURCES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAttribute:
+    """An attribute that requests can set.
+
+    Attributes:
+        default: The value of a queue without it; None: the queue has no such attribute then.
+        least: The least number; None if the value is no number.
+        most: The greatest number.
+        choices: The only values.
+        of_fifo: True if only FIFO queues have it.
+        clears: True if an empty text takes the attribute away.
+    """
+
+    default: str | None = None
+    least: int | None = None
+    most: int = 0
+    choices: tuple[str, ...] = ()
+    of_fifo: bool = False
+    clears: bool = False
+
+    def checked(self, name: str, value: str) -> str:
+        """The value, as it is stored.
+
+        Raises:
+            InvalidAttributeValue: The value is not one of the choices, or out of range.
+        """
+        if self.choices:
+            found = next((each for each in self.choices if each.lower() == value.lower()), None)
+            if found is None:
+                raise InvalidAttributeValue.of(name)
+            return found
+        if self.least is not None:
+            if not _NUMBER.fullmatch(value) or not self.least <= int(value) <= self.most:
+                raise InvalidAttributeValue.of(name)
+            return str(int(value))
+        return value
+
+
+_BOOL = (_FALSE, _TRUE)
+
+#: What requests can set.
+SETTABLE: Mapping[str, QueueAttribute] = {
+    "DelaySeconds": QueueAttribute(default="0", least=0, most=900),
+    "MaximumMessageSize": QueueAttribute(default="1048576", least=1_024, most=1_048_576),
+    "MessageRetentionPeriod": QueueAttribute(default="345600", least=60, most=1_209_600),
+    "ReceiveMessageWaitTimeSeconds": QueueAttribute(default="0", least=0, most=20),
+    "VisibilityTimeout": QueueAttribute(default="30", least=0, most=43_200),
+    POLICY: QueueAttribute(clears=True),
+    REDRIVE: QueueAttribute(clears=True),
+    REDRIVE_ALLOW: QueueAttribute(clears=True),
+    # Kept for programs that set it; Cassandra's operator chooses how data at rest are encrypted.
+    "SqsManagedSseEnabled": QueueAttribute(default=_FALSE, choices=_BOOL),
+    FIFO: QueueAttribute(choices=_BOOL, of_fifo=True),
+    BY_CONTENT: QueueAttribute(default=_FALSE, choices=_BOOL, of_fifo=True),
+    SCOPE: QueueAttribute(default="queue", choices=("queue", "messageGroup"), of_fifo=True),
+    THROUGHPUT: QueueAttribute(
+        default="perQueue", choices=("perQueue", "perMessageGroupId"), of_fifo=True
+    ),
+}
+#: Of encryption with keys of KMS, which no queue here has; an empty key is the absence of one.
+_OF_KMS = frozenset({"KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"})
+
+
+def check_queue_name(name: str, attributes: Mapping[str, str]) -> None:
+    """Check the name of a new queue, which says with its end that it is a FIFO queue.
+
+    Raises:
+        InvalidParameterValue: The name has other characters, is too long, or contradicts the
+            attribute FifoQueue.
+    """
+    if attributes.get(FIFO, "").lower() == _TRUE:
+        own = name.removesuffix(SUFFIX)
+        if own == name or len(name) > _LONGEST_NAME or not _NAME.fullmatch(own):
+            raise InvalidParameterValue(
+                "The name of a FIFO queue can only include alphanumeric characters, hyphens, or "
+                "underscores, must end with .fifo suffix and be 1 to 80 in length."
+            )
+    elif not _NAME.fullmatch(name):
+        raise InvalidParameterValue(
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+        )
+
+
+def new_attributes(given: Mapping[str, str]) -> dict[str, str]:
+    """The attributes of a new queue, without those that it has by default.
+
+    Raises:
+        InvalidAttributeName: A name is unknown, cannot be set, or is not of this type of queue.
+        InvalidAttributeValue: A value is not valid.
+        InvalidParameterValue: A policy is not valid.
+    """
+    is_fifo = given.get(FIFO, "").lower() == _TRUE
+    changes = _checked(given, is_fifo=is_fifo)
+    attributes = {name: value for name, value in changes.items() if value is not None}
+    _check_together(attributes)
+    return attributes
+
+
+def changed_attributes(
+    given: Mapping[str, str], stored: Mapping[str, str]
+) -> dict[str, str | None]:
+    """The attributes of a queue that a request changes; None takes an attribute away.
+
+    Raises:
+        InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue: See `new_attributes`;
+            or the request changes the type of the queue.
+    """
+    is_fifo = stored.get(FIFO) == _TRUE
+    if is_fifo and given.get(FIFO, _TRUE).lower() != _TRUE:
+        raise InvalidAttributeValue.of(FIFO, "Modifying queue type is not supported.")
+    changes = _checked(given, is_fifo=is_fifo)
+    _check_together({**stored, **{k: v for k, v in changes.items() if v is not None}})
+    return changes
+
+
+def with_defaults(stored: Mapping[str, str]) -> dict[str, str]:
+    """All attributes that a queue has by what is stored of it, but for computed ones."""
+    is_fifo = stored.get(FIFO) == _TRUE
+    defaults = {
+        name: each.default
+        for name, each in SETTABLE.items()
+        if each.default is not None and (is_fifo or not each.of_fifo)
+    }
+    return {**defaults, **stored}
+
+
+def first_difference(given: Mapping[str, str], stored: Mapping[str, str]) -> str | None:
+    """The first of the given attributes, checked, that an existing queue has otherwise."""
+    held = with_defaults(stored)
+    if (given.get(FIFO) == _TRUE) != (held.get(FIFO) == _TRUE):
+        return FIFO
+    return next((name for name in sorted(given) if held.get(name) != given[name]), None)
+
+
+def asked_for(names: Collection[str], attributes: Mapping[str, str]) -> dict[str, str]:
+    """The attributes of a queue that a request asks for.
+
+    Raises:
+        InvalidAttributeName: SQS has no attribute of this name.
+    """
+    for name in names:
+        if name not in SETTABLE and name not in COMPUTED | _OF_KMS | {_ALL}:
+            raise InvalidAttributeName.of(name)
+    if _ALL in names:
+        return dict(attributes)
+    return {name: attributes[name] for name in names if name in attributes}
+
+
+class RedrivePolicy(NamedTuple):
+    """Where messages go that were received too often.
+
+    Attributes:
+        target: The dead letter queue.
+        most: How often a message can be received; from 1 to 1000.
+    """
+
+    target: QueueAddress
+    most: int
+
+    @classmethod
+    def parse(cls, text: str) -> RedrivePolicy:
+        """Parse the value of the attribute.
+
+        Raises:
+            InvalidParameterValue: The value is not such a policy.
+        """
+        policy = _json_of(REDRIVE, text, "Redrive policy")
+        for name in ("deadLetterTargetArn", "maxReceiveCount"):
+            if not policy.get(name) and policy.get(name) != 0:
+                raise _not_valid(
+                    REDRIVE, text, f"Redrive policy does not contain mandatory attribute: {name}."
+                )
+        most = policy["maxReceiveCount"]
+        # Programs send a number, or the same as a text.
+        count = int(most) if _NUMBER.fullmatch(str(most)) and not isinstance(most, bool) else 0
+        if not 1 <= count <= _MOST_RECEIVES:
+            raise _not_valid(
+                REDRIVE,
+                text,
+                f"Invalid value for maxReceiveCount: {str(most)[:20]}, valid values are from 1 to "
+                "1000 both inclusive.",
+            )
+        return cls(_address(REDRIVE, text, policy["deadLetterTargetArn"]), count)
+
+
+class Permits(Enum):
+    """Which queues may use a queue as their dead letter queue."""
+
+    ALL = "allowAll"
+    NONE = "denyAll"
+    SOME = "byQueue"
+
+
+class RedriveAllowPolicy(NamedTuple):
+    """Which queues may use a queue as their dead letter queue.
+
+    Attributes:
+        permits: All, none, or some.
+        sources: Those that may, if only some may.
+    """
+
+    permits: Permits = Permits.ALL
+    sources: frozenset[QueueAddress] = frozenset()
+
+    def allows(self, source: QueueAddress) -> bool:
+        """True if a queue may use it."""
+        return self.permits is Permits.ALL or source in self.sources
+
+    @classmethod
+    def parse(cls, text: str) -> RedriveAllowPolicy:
+        """Parse the value of the attribute.
+
+        Raises:
+            InvalidParameterValue: The value is not such a policy.
+        """
+        policy = _json_of(REDRIVE_ALLOW, text, "Amazon SQS redrive allow policy")
+        named, sources = policy.get("redrivePermission"), policy.get("sourceQueueArns", [])
+        permits = next((each for each in Permits if each.value == named), None)
+        if permits is None:
+            raise _not_valid(REDRIVE_ALLOW, text, "Its redrivePermission is not valid.")
+        if not isinstance(sources, list) or len(sources) > _MOST_SOURCES:
+            raise _not_valid(
+                REDRIVE_ALLOW, text, f"Its sourceQueueArns are a list of at most {_MOST_SOURCES}."
+            )
+        if bool(sources) != (permits is Permits.SOME):
+            raise _not_valid(
+                REDRIVE_ALLOW, text, "It has sourceQueueArns with byQueue, and only then."
+            )
+        found = frozenset(_address(REDRIVE_ALLOW, text, each) for each in sources)
+        return cls(permits, found)
+
+
+def _checked(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {}
+    for name, value in given.items():
+        if name in _OF_KMS:
+            if name == "KmsMasterKeyId" and value:
+                raise InvalidAttributeValue.of(name, "Queues are not encrypted with keys of KMS.")
+            continue
+        known = SETTABLE.get(name)
+        if known is None:
+            raise InvalidAttributeName.of(name)
+        if known.of_fifo and not is_fifo:
+            raise _only_fifo(name)
+        if known.clears and not value:
+            changes[name] = None
+            continue
+        changes[name] = known.checked(name, value)
+        if name in _PARSERS:
+            _PARSERS[name](value)
+    return changes
+
+
+def _only_fifo(name: str) -> SqsError:
+    if name in {SCOPE, THROUGHPUT}:
+        return InvalidAttributeName(
+            f"You can specify the {name} only when FifoQueue is set to true."
+        )
+    return InvalidAttributeName.of(name)
+
+
+def _check_together(attributes: Mapping[str, str]) -> None:
+    if attributes.get(THROUGHPUT) == "perMessageGroupId" and attributes.get(SCOPE) != (
+        "messageGroup"
+    ):
+        raise InvalidAttributeValue.of(
+            THROUGHPUT, "perMessageGroupId needs the DeduplicationScope messageGroup."
+        )
+
+
+def _parse_policy(text: str) -> None:
+    _json_of(POLICY, text, "Policy")
+
+
+_PARSERS = {
+    POLICY: _parse_policy,
+    REDRIVE: RedrivePolicy.parse,
+    REDRIVE_ALLOW: RedriveAllowPolicy.parse,
+}
+
+
+def _json_of(name: str, text: str, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text) if len(text) <= _LONGEST_JSON else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _not_valid(name, text, f"{what} is not a valid JSON map.")
+    return found
+
+
+def _address(name: str, text: str, arn: Any) -> QueueAddress:
+    if not isinstance(arn, str):
+        raise _not_valid(name, text, "An ARN is text.")
+    return address_in_arn(name, arn)
+
+
+def _not_valid(name: str, text: str, reason: str) -> InvalidParameterValue:
+    return InvalidParameterValue.of(text, name, reason)

@@ -1,0 +1,325 @@
+"""Signature Version 4: who signed a request, by its headers or by a presigned URL.
+
+There are two steps, as the key is read between them, and the body arrives after the headers:
+`claim_of` reads what a request claims, and checks all that needs no key; `Claim.check` computes
+the signature.
+
+An unknown key costs the same work as a known one, and the signature is compared in constant time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from urllib.parse import quote, quote_from_bytes, unquote_to_bytes
+
+from cassieq_spark.http.sqs.errors import (
+    IncompleteSignature,
+    InvalidSignature,
+    MissingAuthenticationToken,
+    RequestExpired,
+    RequestTooLarge,
+    UnknownKey,
+    shown,
+)
+from cassieq_spark.http.sqs.wire import MOST_PARAMETERS, Received
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+SERVICE = "sqs"
+#: How far the time of a signature may be from ours.
+SKEW = timedelta(minutes=15)
+#: How long a presigned URL can be valid.
+LONGEST = timedelta(days=7)
+
+_END = "aws4_request"
+_TIME = "%Y%m%dT%H%M%SZ"
+_AUTHORIZATION = b"authorization"
+_SIGNED_BEGIN = "x-amz-"
+_QUERY_SIGNATURE = b"X-Amz-Signature"
+_FIELDS = re.compile(
+    r"AWS4-HMAC-SHA256 +Credential=(?P<credential>[^\s,]+),? *SignedHeaders=(?P<headers>[^\s,]+),?"
+    r" *Signature=(?P<signature>[^\s,]+) *"
+)
+_CREDENTIAL = re.compile(
+    r"(?P<key>[A-Za-z0-9._:-]{1,128})/(?P<date>[0-9]{8})/(?P<region>[A-Za-z0-9_-]{1,64})/"
+    r"(?P<service>[a-z0-9-]+)/aws4_request"
+)
+_HEX = re.compile(r"[0-9a-f]{64}")
+_SECONDS = re.compile(r"[0-9]{1,6}")
+_LONGEST_FIELD = 4_000
+_MOST_HEADERS = 200
+#: In place of the secret of an unknown key.
+_NO_SECRET = "none"  # noqa: S105 (it opens nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a signed request claims; nothing of it is proven before `check`.
+
+    Attributes:
+        key_id: The access key id.
+        region: The region of the scope; any is allowed.
+        at: When it was signed.
+        signature: The signature that it came with, in hexadecimal digits.
+        signed_headers: Names of the headers that are signed, in order.
+        received: The request.
+        is_presigned: True if the signature is in the query.
+    """
+
+    key_id: str
+    region: str
+    at: datetime
+    signature: str
+    signed_headers: tuple[str, ...]
+    received: Received
+    is_presigned: bool
+
+    def check(self, secret: str | None, body_digest: str) -> None:
+        """Check the signature.
+
+        Args:
+            secret: The secret of the key; None if there is no such key.
+            body_digest: SHA-256 of the body that has arrived, in hexadecimal digits.
+
+        Raises:
+            UnknownKey: There is no such key.
+            InvalidSignature: The signature is not that of this request by this key.
+        """
+        request = canonical_request(
+            self.received, self.signed_headers, body_digest, is_presigned=self.is_presigned
+        )
+        scope = f"{self.at:%Y%m%d}/{self.region}/{SERVICE}/{_END}"
+        expected = signature_of(_NO_SECRET if secret is None else secret, self.at, scope, request)
+        is_same = hmac.compare_digest(expected, self.signature)
+        if secret is None:
+            raise UnknownKey
+        if not is_same:
+            raise InvalidSignature
+
+
+def claim_of(received: Received, now: datetime) -> Claim:
+    """What a request claims by its signature.
+
+    Raises:
+        MissingAuthenticationToken: The request is not signed.
+        IncompleteSignature: The signature is malformed.
+        InvalidSignature: Its scope is of another service, its time is too far from ours, or a
+            header that must be signed is not.
+        RequestExpired: The time of a presigned URL is over.
+        RequestTooLarge: The request has too many headers or parameters.
+    """
+    if len(received.headers) > _MOST_HEADERS or received.query.count(b"&") > MOST_PARAMETERS:
+        raise RequestTooLarge
+    given = [value for name, value in received.headers if name == _AUTHORIZATION]
+    is_presigned = _QUERY_SIGNATURE in received.query
+    if len(given) + is_presigned > 1:
+        raise IncompleteSignature("The request has more than one signature.")
+    if given:
+        claim = _claim_of_header(received, _text(given[0]))
+        _check_clock(claim.at, now)
+    elif is_presigned:
+        query = _presigned(received.query)
+        claim = _claim_of_query(received, query)
+        _check_expiry(claim.at, query, now)
+    else:
+        raise MissingAuthenticationToken
+    _check_headers(claim)
+    return claim
+
+
+def canonical_request(
+    received: Received, signed: tuple[str, ...], body_digest: str, *, is_presigned: bool = False
+) -> str:
+    """The text of a request whose digest is signed."""
+    values: dict[str, list[str]] = {name: [] for name in signed}
+    for name, value in received.headers:
+        held = values.get(_text(name))
+        if held is not None:
+            held.append(_text(b" ".join(value.split())))
+    lines = [f"{name}:{','.join(held)}" for name, held in values.items()]
+    parts = (
+        received.method,
+        _canonical_path(received.path),
+        _canonical_query(received.query, is_presigned=is_presigned),
+        *lines,
+        "",
+        ";".join(signed),
+        body_digest,
+    )
+    return "\n".join(parts)
+
+
+def signature_of(secret: str, at: datetime, scope: str, request: str) -> str:
+    """The signature of a canonical request, in hexadecimal digits."""
+    digest = hashlib.sha256(_bytes(request)).hexdigest()
+    text = "\n".join((ALGORITHM, at.strftime(_TIME), scope, digest))
+    return hmac.digest(_signing_key(secret, scope), text.encode(), hashlib.sha256).hex()
+
+
+@lru_cache(maxsize=1_024)
+def _signing_key(secret: str, scope: str) -> bytes:
+    key = f"AWS4{secret}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), hashlib.sha256)
+    return key
+
+
+def _claim_of_header(received: Received, authorization: str) -> Claim:
+    is_short = len(authorization) <= _LONGEST_FIELD
+    found = _FIELDS.fullmatch(authorization) if is_short else None
+    if found is None:
+        if not authorization.startswith("AWS4-"):
+            # Of another scheme, such as the gateway's own.
+            raise MissingAuthenticationToken
+        raise IncompleteSignature(
+            "Authorization header requires 'Credential', 'SignedHeaders' and 'Signature' "
+            f"parameters, and the algorithm {ALGORITHM}."
+        )
+    at = received.header(b"x-amz-date")
+    if at is None:
+        raise IncompleteSignature("Authorization header requires existence of an 'X-Amz-Date'.")
+    return _claim(received, found.groupdict(), _text(at), is_presigned=False)
+
+
+def _claim_of_query(received: Received, query: Mapping[str, str]) -> Claim:
+    if query.get("X-Amz-Algorithm") != ALGORITHM:
+        raise IncompleteSignature(f"X-Amz-Algorithm must be {ALGORITHM}.")
+    fields = {
+        "credential": query.get("X-Amz-Credential", ""),
+        "headers": query.get("X-Amz-SignedHeaders", ""),
+        "signature": query.get("X-Amz-Signature", ""),
+    }
+    return _claim(received, fields, query.get("X-Amz-Date", ""), is_presigned=True)
+
+
+def _claim(
+    received: Received, fields: Mapping[str, str], time: str, *, is_presigned: bool
+) -> Claim:
+    credential = _CREDENTIAL.fullmatch(fields["credential"])
+    if credential is None:
+        raise InvalidSignature(
+            "Credential must have the form <access key id>/<date>/<region>/sqs/aws4_request, not "
+            f"'{shown(fields['credential'])}'."
+        )
+    if credential["service"] != SERVICE:
+        raise InvalidSignature(f"Credential should be scoped to correct service: '{SERVICE}'.")
+    try:
+        at = datetime.strptime(time, _TIME).replace(tzinfo=UTC)
+    except ValueError:
+        raise IncompleteSignature("Date must be in ISO-8601 'basic format'.") from None
+    if credential["date"] != time[:8]:
+        raise InvalidSignature("Date in Credential scope does not match YYYYMMDD of X-Amz-Date.")
+    if not _HEX.fullmatch(fields["signature"]):
+        raise IncompleteSignature("A signature has 64 hexadecimal digits.")
+    names = tuple(fields["headers"].split(";"))
+    if len(names) > _MOST_HEADERS or list(names) != sorted(set(names)):
+        raise IncompleteSignature("SignedHeaders must be sorted and distinct.")
+    return Claim(
+        credential["key"],
+        credential["region"],
+        at,
+        fields["signature"],
+        names,
+        received,
+        is_presigned,
+    )
+
+
+def _check_headers(claim: Claim) -> None:
+    """Refuse a request with a header that must be signed and is not."""
+    signed = set(claim.signed_headers)
+    if "host" not in signed:
+        raise InvalidSignature("'Host' must be a 'SignedHeader' in the AWS Authorization.")
+    for name, _ in claim.received.headers:
+        text = _text(name)
+        if text.startswith(_SIGNED_BEGIN) and text not in signed:
+            raise InvalidSignature(
+                f"'{shown(text)}' must be a 'SignedHeader' in the AWS Authorization."
+            )
+
+
+def _check_clock(at: datetime, now: datetime) -> None:
+    signed, ours, minutes = at.strftime(_TIME), now.strftime(_TIME), SKEW.seconds // 60
+    if at < now - SKEW:
+        edge = (now - SKEW).strftime(_TIME)
+        raise InvalidSignature(
+            f"Signature expired: {signed} is now earlier than {edge} ({ours} - {minutes} min.)"
+        )
+    if at > now + SKEW:
+        edge = (now + SKEW).strftime(_TIME)
+        raise InvalidSignature(
+            f"Signature not yet current: {signed} is still later than {edge} ({ours} + {minutes} "
+            "min.)"
+        )
+
+
+def _check_expiry(at: datetime, query: Mapping[str, str], now: datetime) -> None:
+    text = query.get("X-Amz-Expires", "")
+    seconds = int(text) if _SECONDS.fullmatch(text) else 0
+    if not 1 <= seconds <= LONGEST.total_seconds():
+        raise IncompleteSignature(
+            "X-Amz-Expires must be a number of seconds, at least 1 and less than a week (604800)."
+        )
+    if at > now + SKEW:
+        _check_clock(at, now)
+    if now > at + timedelta(seconds=seconds):
+        raise RequestExpired
+
+
+def _presigned(query: bytes) -> dict[str, str]:
+    """The parameters of a query that belong to its signature.
+
+    Raises:
+        IncompleteSignature: One of them is given twice.
+    """
+    found: dict[str, str] = {}
+    for pair in query.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if not name.startswith(b"X-Amz-"):
+            continue
+        if (text := _text(name)) in found:
+            raise IncompleteSignature(f"{shown(text)} is given twice.")
+        found[text] = _text(unquote_to_bytes(value))
+    return found
+
+
+def _canonical_path(path: bytes) -> str:
+    """The path without dot segments, encoded once more, as for all services but S3."""
+    kept: list[str] = []
+    segments = _text(path).split("/")
+    for segment in segments:
+        if segment == "..":
+            del kept[-1:]
+        elif segment not in {"", "."}:
+            kept.append(segment)
+    end = "/" if kept and segments[-1] in {"", ".", ".."} else ""
+    return quote("/" + "/".join(kept) + end, safe="/~", encoding="latin-1")
+
+
+def _canonical_query(query: bytes, *, is_presigned: bool) -> str:
+    pairs: list[tuple[str, str]] = []
+    for pair in query.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if not pair or (is_presigned and name == _QUERY_SIGNATURE):
+            continue
+        pairs.append((_canonical(name), _canonical(value)))
+    return "&".join(f"{name}={value}" for name, value in sorted(pairs))
+
+
+def _canonical(text: bytes) -> str:
+    # A plus is a space, as where the parameters are read.
+    return quote_from_bytes(unquote_to_bytes(text.replace(b"+", b" ")), safe="~")
+
+
+def _text(data: bytes) -> str:
+    """Bytes as text, each a character, so that nothing of them is lost."""
+    return data.decode("latin-1")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("latin-1")

@@ -1,0 +1,54 @@
+"""What texts of requests may consist of."""
+
+from __future__ import annotations
+
+import re
+
+from cassieq_spark.http.sqs.errors import InvalidParameterValue
+
+#: What XML 1.0 does not have.
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_REPLACEMENT = "\ufffd"
+_ID = re.compile(r"[!-~]{1,128}")
+
+
+def is_xml(text: str) -> bool:
+    r"""True if XML 1.0 has all characters of a text.
+
+    >>> is_xml("one\ttwo"), is_xml("bell\a")
+    (True, False)
+    """
+    return _NOT_IN_XML.search(text) is None
+
+
+def text_of(value: bytes) -> str:
+    r"""Bytes as text that both protocols can send.
+
+    What is not UTF-8, or not in XML 1.0, becomes U+FFFD. No message that was sent by SQS has such
+    bytes; others may.
+
+    >>> text_of(b"a\xff\x00b")
+    'a��b'
+    """
+    return with_xml_characters(value.decode(errors="replace"))
+
+
+def with_xml_characters(text: str) -> str:
+    """A text with U+FFFD in place of characters that XML 1.0 does not have."""
+    return _NOT_IN_XML.sub(_REPLACEMENT, text)
+
+
+def check_id(name: str, given: str | None) -> None:
+    """Check a message group id, deduplication id or receive request attempt id.
+
+    Raises:
+        InvalidParameterValue: The id is empty, longer than 128 characters, or has characters other
+            than letters, digits and punctuation of ASCII.
+    """
+    if given is not None and not _ID.fullmatch(given):
+        raise InvalidParameterValue.of(
+            given,
+            name,
+            f"{name} can only include alphanumeric and punctuation characters. 1 to 128 in "
+            "length.",
+        )
