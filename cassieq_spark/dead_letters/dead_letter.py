@@ -134,7 +134,7 @@ def _publish_copies(
         raise InvariantError(
             f"queue {queue.queue_id}: of the dead messages {dead.monotons.short} only "
             f"{copies.copied} are in the store; none was settled; the repair's "
-            "audit tells which are lost"
+            "audit shows which are lost"
         )
 
 
