@@ -181,7 +181,7 @@ class ConsumerGroup:
                 settle one by one; None: a held message holds up all messages behind it.
 
         Raises:
-            ContentionError: Lost to other readers again and again.
+            ContentionError: Other readers won every attempt.
             QueueStateError: The group is not registered.
         """
         lease = self._lease_once(request, known, ahead)
