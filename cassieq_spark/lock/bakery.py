@@ -365,7 +365,7 @@ class _OwnTicket:
         return written
 
     def keep(self) -> bool:
-        """Renew the ticket if it is time; False if it can't be trusted. At most one plain write."""
+        """Renew the ticket if it is due; False if it can't be trusted. At most one plain write."""
         left = (_TRUSTED - _DUE) * self.ttl.total_seconds()
         return self.is_alive() and (self.clock() < self._trusted_until - left or self.write())
 
