@@ -1,4 +1,4 @@
-"""Looks ahead: which messages beyond the pointer may be leased, or are to be stepped over."""
+"""Looks ahead: which messages beyond the pointer may be leased, or must be stepped over."""
 
 from __future__ import annotations
 

@@ -159,11 +159,11 @@ class Leasing(Change):
 
     @property
     def tokens(self) -> set[UUID]:
-        """See `Change.tokens`."""
+        """The tokens that the lease writes; see `Change.tokens`."""
         return {self.token, spare_token(self.token)}
 
     def plan(self, state: GroupState, blocks: Blocks, window: Window | None) -> Lease:
-        """See `Change.plan`."""
+        """Plan the lease; see `plan_lease`."""
         own = None if self.ahead is None else window
         needs = own is None and self.request.needs_blocks(state.head.pointer)
         if needs and isinstance(blocks, InvariantError):
@@ -172,15 +172,15 @@ class Leasing(Change):
         return plan_lease(state, replace(self.request, token=self.token), beyond, own)
 
     def outcome_of(self, plan: Lease, *, is_shared: bool) -> Lease:
-        """See `Change.outcome_of`."""
+        """The lease, after it was carried out; see `Change.outcome_of`."""
         return replace(plan, is_shared=True) if is_shared else plan
 
     def holds(self, plan: Lease) -> bool:
-        """See `Change.holds`."""
+        """True if a slot has the token of the lease; see `Change.holds`."""
         return bool(plan.leased)
 
     def was_applied(self, plan: Lease, slots: Sequence[Slot], now: datetime | None) -> bool:
-        """See `Change.was_applied`."""
+        """True if the lease was applied; see `was_leased`."""
         return was_leased(plan, slots, now)
 
 
@@ -201,7 +201,7 @@ class Settling(Change):
         return self.settlement != Settlement(acked=self.settlement.acked)
 
     def plan(self, state: GroupState, blocks: Blocks, window: Window | None) -> SettlePlan:
-        """See `Change.plan`."""
+        """Plan the settlement; see `plan_settle`."""
         del blocks, window
         return plan_settle(
             state,
@@ -213,18 +213,18 @@ class Settling(Change):
         )
 
     def outcome_of(self, plan: SettlePlan, *, is_shared: bool) -> Settled:
-        """See `Change.outcome_of`."""
+        """The settlement, after it was carried out; see `Change.outcome_of`."""
         del is_shared
         reached = plan.reached
         return Settled(reached.count, self.settlement.named - reached, plan.dead)
 
     def holds(self, plan: SettlePlan) -> bool:
-        """See `Change.holds`."""
+        """False: a settlement holds no message."""
         del plan
         return False
 
     def was_applied(self, plan: SettlePlan, slots: Sequence[Slot], now: datetime | None) -> bool:
-        """See `Change.was_applied`."""
+        """True if the settlement was applied; see `was_settled`."""
         return was_settled(plan, self.lease, slots, now)
 
 

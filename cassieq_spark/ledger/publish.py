@@ -289,7 +289,7 @@ class _Publishing:
                 self.doubtful.remove(attempt)
                 continue
             head = self.ledger.read_head(serial=True)
-            # A name tells instead, unless the queue was purged or deleted with it.
+            # A name shows it instead, unless the queue was purged or deleted with it.
             tells = self.batch is not None and head.status is LedgerStatus.OPEN
             if head.finalised > monotons.start and not tells:
                 raise OutcomeUnknownError(

@@ -64,7 +64,7 @@ class LedgerHead:
         fence: No block that was begun at or before this instant can be published any more.
         groups_version: Grows when a group is registered or removed, or a seek pin is placed.
         delayed_stop: No message from this monoton on is delayed.
-        status: Whether messages come in and go out.
+        status: The status, which decides whether messages come in and go out.
         paused: True if readers may not lease messages.
         bucket_size: Messages per bucket, of a closed ledger: its queue may have another size by
             now.
@@ -321,8 +321,8 @@ def pause_head(head: LedgerHead, *, paused: bool) -> Op:
 def _change_head(head: LedgerHead, values: Values) -> Op:
     when = [When("groups_version", "=", head.groups_version)]
     if head.status is not LedgerStatus.OPEN:
-        # An open ledger only closes by this change, so the version tells. Earlier releases do not
-        # store its status.
+        # An open ledger only closes by this change, so the version suffices. Earlier releases do
+        # not store its status.
         when.append(When("status", "=", head.status))
     changed = {**values, "groups_version": head.groups_version + 1}
     return Update(HEAD, changed, when=tuple(when))

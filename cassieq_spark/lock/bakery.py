@@ -186,7 +186,7 @@ class Bakery(StaysHere):
             "entered_at": ServerNow(),
         }
         unchanged = (When("epoch", "=", board.epoch),)
-        # Refused or not, the entry tells: an earlier attempt of ours may have been applied late.
+        # Refused or not, the entry decides: an earlier attempt may have been applied late.
         with suppress(OutcomeUnknownError):
             self._store.cas(self._partition, [Update(ENTRY, values, unchanged)])
         entry = self.read_entry(serial=True)

@@ -167,7 +167,7 @@ def _took(run: PastRun) -> float:
 
 UP: Family[Snapshot | None] = Family(
     "cassieq_up",
-    "Whether the last reading reached Cassandra.",
+    "1 if the last reading reached Cassandra, 0 if not.",
     (),
     lambda snapshot: snapshot is not None,
 )
@@ -211,7 +211,7 @@ OF_QUEUES = (
         "Messages that every group has settled and that are still stored.",
         lambda queue: queue.stats.settled,
     ),
-    _queue("paused", "Whether the queue is paused.", lambda queue: queue.paused),
+    _queue("paused", "1 if the queue is paused, 0 if not.", lambda queue: queue.paused),
     _queue(
         "fence_timestamp_seconds",
         "The queue's fence, since 1970: writes that began before it are refused; of several"

@@ -89,7 +89,7 @@ class Seen:
         may_wait = found.head.waiting_version and found.head.pointer > self.ledger.head.finalised
         return None if may_wait else GroupState(found.head, found.slots, (), self.now)
 
-    # The rest tells whether a step has nothing to do in this run.
+    # The rest shows whether a step has nothing to do in this run.
 
     @property
     def has_nothing_owed(self) -> bool:

@@ -276,7 +276,7 @@ def _run_of(row: Any) -> PastRun:
         queues=row["queues"],
         counts=counts,
         problems=problems,
-        # An earlier release told neither: of its problems, any may be a loss.
+        # An earlier release recorded neither: of its problems, any may be a loss.
         left_out=left_out or 0,
         alarms=len(problems) if alarms is None else alarms,
     )

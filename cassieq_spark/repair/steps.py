@@ -199,7 +199,7 @@ def _see(outage: Outage, active: Sequence[QueueDefinition], *, every: bool) -> d
         except _OF_ALL_QUEUES:
             raise
         except Exception as error:  # noqa: BLE001 (rows of one queue)
-            # The rows of one queue can make the scan fail. Reading one by one tells which queue.
+            # The rows of one queue can make the scan fail. Reading one by one shows which queue.
             logger.warning(
                 "the survey of all queues failed, so each queue is read by itself: %s",
                 error,

@@ -29,7 +29,7 @@ class WrappedStore(StaysHere):
         store: The store that does the work; it is closed with this store.
     """
 
-    _instead = "what it tells is of this one; send the store that it wraps"
+    _instead = "its figures are of this process; send the store that it wraps"
 
     def __init__(self, store: Store) -> None:
         self._store = store
