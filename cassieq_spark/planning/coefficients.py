@@ -77,7 +77,7 @@ def _meanings() -> dict[str, tuple[str, str]]:
         for thing, of in (("message", "a message"), ("byte", "a byte as stored"))
     }
     return found | {
-        "disk.garbage": ("times", "files of a replica at the most, for what is kept"),
+        "disk.garbage": ("times", "maximum size of a replica's files, relative to what is kept"),
         "disk.level": ("times", "bytes that compaction writes, for each level of four files"),
         "disk.flushed": ("times", "size of a new file, for the memory of memtables"),
         "lwt.partition": (
