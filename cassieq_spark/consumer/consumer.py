@@ -176,7 +176,7 @@ class Consumer:
         self._cache.clear()
 
     def lease_again(self, request: LeaseRequest) -> Lease | None:
-        """Renew the lease of an earlier request, if any; see `ConsumerGroup.lease_again`."""
+        """Lease an earlier request's messages anew, if any; see `ConsumerGroup.lease_again`."""
         self._cache.clear()
         return self.group.lease_again(self._of_this_queue(request))
 

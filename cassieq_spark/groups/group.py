@@ -312,10 +312,12 @@ class ConsumerGroup:
             return True
 
     def lease_again(self, request: LeaseRequest) -> Lease | None:
-        """The lease that an earlier request of the same attempt got, renewed for its full time.
+        """Lease the messages of an earlier request of the same attempt anew, for as long.
 
-        Two reads, and an LWT if such a lease exists. Messages of the lease that are settled, or
-        were extended one by one, are no longer in it.
+        One serial read, which also sees a lease whose answer was lost, and one LWT if there are
+        such messages. Messages that are settled, or were extended one by one, are left out. The
+        receipts of the earlier request are stale then: if that request fails or is cancelled
+        later, it cannot give back what this request has got.
 
         Args:
             request: It has the attempt's name, and how long the lease lasts.
@@ -324,7 +326,7 @@ class ConsumerGroup:
             None if the attempt holds nothing.
 
         Raises:
-            ContentionError: Lost to others again and again.
+            ContentionError: Competing changes won every attempt.
         """
         name = request.attempt or ""
         for _ in attempts():
