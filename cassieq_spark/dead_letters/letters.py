@@ -146,7 +146,7 @@ def group_letters(
 
     Args:
         letters: The letters, in the order of their monotons.
-        limit: Maximum number of groups, the first ones; None for all.
+        limit: Maximum number of letters, the first that ``criteria`` match; None for all.
     """
     groups: dict[tuple[str | None, str | None, str | None], _Gathered] = {}
     for letter in islice(filter(criteria.takes, letters), limit):

@@ -117,7 +117,7 @@ class MemoryStore(StaysHere):
         timestamp: int,
         ttl: timedelta,
     ) -> None:
-        """Write a row, which lives from the whole second before; see `Store.write_row`."""
+        """Write a row; its time to live begins at the last whole second. See `Store.write_row`."""
         check_timed_row(partition.table, row, values, ttl)
         with self._lock:
             now = self._now()
