@@ -31,6 +31,9 @@ class IdleBackoff:
     Args:
         stops_on_dead: True if the group is given nothing behind a dead message. Then nothing that
             is published matters while the group stands at a dead message.
+
+    Attributes:
+        partitions: How many partitions the reader looks at.
     """
 
     def __init__(self, *, stops_on_dead: bool = False) -> None:

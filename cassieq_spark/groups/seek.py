@@ -35,6 +35,7 @@ def seek_group(group: ConsumerGroup, position: StartingPosition, *, force: bool 
     the call breaks off:
 
     1. Read the token of the group state, which each seek changes, and then the state.
+    2. Ledger: place a seek pin at the position, conditioned on ``finalised`` and groups version as
        read. A repair run that has read either before fails; a later run sees the pin, and counts
        it as a floor of the group.
     3. Group: move the pointer, free the slots, remove the waiting rows and change the token,

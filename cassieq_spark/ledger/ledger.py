@@ -53,7 +53,8 @@ from cassieq_spark.store.protocol import (
 _CLOCKS_APART = timedelta(minutes=1)
 #: How many blocks one read returns: with every column of the table, their rows take 2 MB.
 _BLOCKS_AT_ONCE = 1_000
-#: How many blocks one read returns in the search for an instant: two minutes of a fast stream.
+#: How many blocks one read returns in the search for an instant: as many as a stream publishes in
+#: two minutes.
 _BLOCKS_OF_AN_INSTANT = 120
 
 
