@@ -4,7 +4,7 @@
 `register` makes the format known where Spark's own discovery does not. `Client` and `AsyncClient`
 are the queue for programs without Spark.
 
-Public is what docs/api.md lists. Every other module, class and function is internal, and may
+docs/api.md lists what is public. Every other module, class and function is internal, and may
 change in any release. Importing this package imports neither Spark nor the driver nor Arrow, and
 changes nothing in the process.
 """
@@ -48,7 +48,7 @@ _MODULES = {
     "cassieq_spark.spark.progress": ("Progress", "progress"),
     "cassieq_spark.spark.watch": ("watch",),
 }
-#: Imported when they are first used: the client needs Arrow, which takes a while.
+#: Names that are imported on first use: the client needs Arrow, which takes a while.
 _LAZY = {name: module for module, names in _MODULES.items() for name in names}
 
 
@@ -58,7 +58,7 @@ def register(spark: SparkSession) -> None:
     Discovery fails, for example, when any other module named ``pyspark_...`` can't be imported.
 
     Raises:
-        OptionError: It is no SparkSession.
+        OptionError: ``spark`` is no SparkSession.
     """
     if not hasattr(getattr(spark, "dataSource", None), "register"):
         raise _OptionError(f"a SparkSession is needed, not {_shown(spark)}")

@@ -1,6 +1,6 @@
 """Checks arguments of the public API before anything is touched.
 
-Checks return a value of exactly the type, not of a subclass, which may behave in its own way.
+Checks return a value of exactly the type, not of a subclass, whose behaviour may differ.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from cassieq_spark.errors import CassieqError, MessageError, OptionError
 T = TypeVar("T")
 
 AT_ONCE = timedelta(0)
-#: The shortest time that the store can tell from zero.
+#: The shortest time that the store distinguishes from zero.
 A_MOMENT = timedelta(milliseconds=1)
 A_YEAR = timedelta(days=365)
-#: Headers with this prefix are this package's own: they tell the origin of a dead letter, and so
+#: Headers with this prefix belong to this package: they name the origin of a dead letter, and so
 #: where it may be redriven.
 RESERVED = "cassieq."
 #: How often a message was redriven: the only such header that messages of any queue may have, so
@@ -29,7 +29,7 @@ LONGEST_ATTEMPT = 128
 #: The largest number that a column of the type ``bigint`` holds.
 MOST = 2**63 - 1
 
-#: The first and the last instant that are stored. Instants are rounded up, and times added to
+#: The first and the last instant that are stored. Instants are rounded up, and times are added to
 #: them; the results must be within the calendar, which ends a year later.
 FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_INSTANT = datetime(9999, 1, 1, tzinfo=UTC)
@@ -37,7 +37,7 @@ LAST_INSTANT = datetime(9999, 1, 1, tzinfo=UTC)
 _EPOCH = FIRST_INSTANT
 _SIMPLE = (bool, int, float, str, type(None))
 _LONGEST_SHOWN = 60
-#: Parts of a list that a log record or an error names; a group may hold thousands of ranges.
+#: How many parts of a list a log record or an error names; a group may hold thousands of ranges.
 _MOST_NAMED = 10
 
 
@@ -50,7 +50,7 @@ def check_duration(name: str, given: object, *, least: timedelta = AT_ONCE) -> t
         least: The shortest time that is accepted.
 
     Raises:
-        OptionError: It is not a `timedelta`, or out of range.
+        OptionError: The value is not a `timedelta`, or out of range.
     """
     if not isinstance(given, timedelta):
         raise OptionError(
@@ -66,7 +66,7 @@ def check_instant(name: str, given: object) -> datetime:
     """Return an instant, in UTC; instants before 1970 become the beginning of 1970.
 
     Raises:
-        OptionError: It is not an aware `datetime`, or beyond the year 9998.
+        OptionError: The value is not an aware `datetime`, or beyond the year 9998.
     """
     if not isinstance(given, datetime):
         raise OptionError(
@@ -93,7 +93,7 @@ def check_count(name: str, given: object, *, least: int = 1, most: int = MOST) -
     """Return a whole number.
 
     Raises:
-        OptionError: It is not an `int`, or out of range.
+        OptionError: The value is not an `int`, or out of range.
     """
     if not isinstance(given, int) or isinstance(given, bool):
         raise OptionError(f"{name} must be a whole number, not {shown(given)}")
@@ -108,7 +108,7 @@ def check_flag(name: str, given: object) -> bool:
     """Return True or False.
 
     Raises:
-        OptionError: It is neither. A text such as "no" would count as True.
+        OptionError: The value is neither. A text such as "no" would count as True.
     """
     if not isinstance(given, bool):
         raise OptionError(f"{name} must be True or False, not {shown(given)}")
@@ -119,7 +119,7 @@ def check_text(name: str, given: object) -> str:
     """Return a text.
 
     Raises:
-        OptionError: It is not a `str`, or can't be encoded as UTF-8.
+        OptionError: The value is not a `str`, or can't be encoded as UTF-8.
     """
     if not isinstance(given, str):
         raise OptionError(f"{name} must be a str, not {shown(given)}")
@@ -151,7 +151,7 @@ def check_many(name: str, given: Iterable[T], expected: str) -> Iterable[T]:
         expected: The expected values, for the error.
 
     Raises:
-        MessageError: It is not iterable, or a single value that would be taken for many.
+        MessageError: The value is not iterable, or a single value that would be taken for many.
     """
     if isinstance(given, str | bytes | bytearray | memoryview | dict) or not isinstance(
         given, Iterable
@@ -164,7 +164,7 @@ def bytes_of(given: object, what: str) -> bytes:
     """The bytes of a value or a key; text as UTF-8.
 
     Raises:
-        MessageError: It is neither bytes nor text that can be encoded as UTF-8.
+        MessageError: The value is neither bytes nor text that can be encoded as UTF-8.
     """
     if isinstance(given, bytes):
         return given if type(given) is bytes else bytes(memoryview(given))
@@ -183,11 +183,11 @@ def header_pairs(given: object, what: str) -> tuple[tuple[str, str | None], ...]
 
     Args:
         given: A mapping.
-        what: Which message, for errors.
+        what: The words for the message in errors.
 
     Raises:
-        MessageError: It is not a mapping; a name is empty or reserved; a name or a value is not
-            text that can be encoded as UTF-8.
+        MessageError: The headers are not a mapping; a name is empty or reserved; a name or a value
+            is not text that can be encoded as UTF-8.
     """
     if not isinstance(given, Mapping):
         raise MessageError(
@@ -249,7 +249,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def abridged(parts: Sequence[object], separator: str = ", ") -> str:
-    """A list as text of limited length: its first ten parts, and how many more there are.
+    """A list as text of limited length: its first ten parts, and the number of further parts.
 
     >>> abridged(["a", "b"]), abridged(range(14), ",")
     ('a, b', '0,1,2,3,4,5,6,7,8,9 and 4 more')
@@ -277,12 +277,12 @@ def check_choice(kind: str, given: object, choices: Iterable[str]) -> None:
     """Refuse a value that is not one of these names.
 
     Args:
-        kind: What the names stand for, for the error.
-        given: What was given.
-        choices: What it may be.
+        kind: What the names denote, for the error.
+        given: The given value.
+        choices: The possible values.
 
     Raises:
-        OptionError: It is none of them.
+        OptionError: The value is none of them.
     """
     names = [str(each) for each in choices]
     if isinstance(given, str) and given in names:

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: longer each time, and jittered."""
+"""Decides how long to wait before the next attempt: longer each time, and jittered."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-#: A caller gives up after this many attempts, or after this many seconds if it has made the fewest
-#: by then. Each attempt that fails means that another one won, so only minutes of it are an error.
+#: A caller gives up after this many attempts, or after this many seconds if it has made the
+#: minimum by then. Each failed attempt means that another caller won, so only minutes of this are
+#: an error.
 ATTEMPTS, FEWEST_ATTEMPTS, PATIENCE = 600, 40, 240.0
-#: The least and the largest mean of a random pause of `Backoff`, in seconds.
+#: The smallest and the largest mean of a random pause of `Backoff`, in seconds.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.5
-#: By a lost race, and by each call unless the caller says otherwise.
+#: Factors of the mean after a lost race, and after each call unless the caller says otherwise.
 _LONGER, SHORTER = 1.5, 0.93
 
 
 class Backoff:
-    """Paces compare-and-sets that compete, and remembers from call to call how much it has to.
+    """Paces competing compare-and-sets, and remembers the contention from call to call.
 
-    Each lost race makes the mean pause half again as long, and at least three quarters of what the
-    attempt took, as attempts take longer when many compete. Each paced call makes it 7 % shorter.
-    So it settles where fewer than one race is lost in five calls, as long as competitors pause
-    equally long and the longest pause is long enough. Without memory, each call must find out
-    anew how many compete, by losing.
+    Each lost race makes the mean pause half again as long, and at least three quarters of the time
+    of the attempt, as attempts take longer when many compete. Each paced call makes the pause 7 %
+    shorter. So it settles where fewer than one race is lost in five calls, as long as competitors
+    pause equally long and the longest pause is long enough. Without memory, each call must find
+    out anew how many compete, by losing.
 
-    Threads may share it. A new one is calm: it does not wait before the first attempt.
+    Threads may share a backoff. A new backoff is calm: it does not wait before the first attempt.
 
     Source: multiplicative increase and gentle decrease, as in Bharghavan et al., MACAW, SIGCOMM
     1994.
@@ -44,7 +45,7 @@ class Backoff:
 
     @contextmanager
     def paced(self) -> Iterator[None]:
-        """Wait before a call if the last one ended a moment ago; a rare call does not wait."""
+        """Wait before a call if the last call ended a moment ago; a rare call does not wait."""
         left = self._ended + self._pause() - time.monotonic()
         if left > 0:
             time.sleep(left)
@@ -56,7 +57,7 @@ class Backoff:
             self._ended = time.monotonic()
 
     def attempts(self) -> Iterator[int]:
-        """Count the attempts at a compare-and-set, and sleep before each but the first."""
+        """Count the attempts at a compare-and-set, and sleep before each except the first."""
         began = 0.0
         for attempt in _numbered():
             if attempt:
@@ -74,10 +75,10 @@ class Backoff:
 
 
 def attempts() -> Iterator[int]:
-    """Count the attempts at a compare-and-set, and sleep before each but the first.
+    """Count the attempts at a compare-and-set, and sleep before each except the first.
 
-    It has no memory, and its pauses are shorter than those of `Backoff`: 4 ms at most at first,
-    500 ms later.
+    This function has no memory, and its pauses are shorter than those of `Backoff`: at most 4 ms
+    at first, 500 ms later.
     """
     pauses = pauses_within(timedelta.max, first=2 * _SHORTEST_PAUSE, longest=_LONGEST_PAUSE)
     for attempt in _numbered():
@@ -100,10 +101,11 @@ def pauses_within(
     """Seconds to wait before each further attempt, until the budget is spent.
 
     Args:
-        budget: Counts from the first pause on.
+        budget: The time to spend, counted from the first pause on.
         first: Ceiling of the first pause, in seconds; it doubles with each pause.
         longest: The highest ceiling, in seconds.
-        shortest_part: Each pause is a random part of its ceiling, at least this one; 1: no jitter.
+        shortest_part: Each pause is a random part of its ceiling, at least this one; 1 for no
+            jitter.
     """
     end = time.monotonic() + budget.total_seconds()
     ceiling = min(first, longest)

@@ -1,4 +1,4 @@
-"""Threads that want to change the same thing at the same moment: one does it for all that wait."""
+"""Threads that change the same thing at the same moment: one works for all waiting threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from cassieq_spark.backoff import SHORTER, Backoff
 
-#: Seconds after which a waiting thread looks whether the one that works was interrupted.
+#: Seconds after which a waiting thread checks whether the working thread was interrupted.
 _PATIENCE = 1.0
 
 
@@ -23,7 +23,7 @@ class Turn(Enum):
 
     #: Work for all threads that wait now.
     LEADS = auto()
-    #: The thread that was to work for it was interrupted; perhaps the work is done.
+    #: The thread that was to work for this one was interrupted; the work may be done.
     UNKNOWN = auto()
 
 
@@ -32,9 +32,9 @@ class Caller:
     """What one thread wants, and the outcome for which it waits.
 
     Attributes:
-        taken_by: The thread that works for it; None: none yet, or its own.
-        is_over: Whether its thread has ended its call, or was interrupted.
-        thread: Its thread.
+        taken_by: The thread that works for this caller; None if none does yet, or its own does.
+        is_over: True if the thread has ended its call, or was interrupted.
+        thread: The thread that calls.
         outcome: Takes the outcome, and wakes the thread, in one step; the first one counts. An
             error is raised.
     """
@@ -50,7 +50,7 @@ _W = TypeVar("_W", bound=Caller)
 
 @dataclass(slots=True)
 class Line(Generic[_W]):
-    """The threads that want to change one thing: the one that leads, and those that wait."""
+    """The threads that want to change one thing: the leading one, and the waiting ones."""
 
     leader: _W
     waiting: list[_W] = field(default_factory=list)
@@ -62,20 +62,20 @@ class Process(Generic[_W]):
     def __init__(self) -> None:
         # A signal handler may call in the middle of a call of its thread.
         self.lock = threading.RLock()
-        #: For each thing that a thread is changing.
+        #: The line of threads for each thing that a thread is changing.
         self.lines: dict[Hashable, Line[_W]] = {}
-        #: Where other processes compete.
+        #: The backoff for each thing that other processes compete for.
         self.backoffs: dict[Hashable, Backoff] = {}
 
 
 class Combining(Generic[_W]):
-    """Lets one thread work for all that wait, for each thing, safely across a fork.
+    """Lets one thread work for all waiting threads, per thing, safely across a fork.
 
-    A thread works at once, unless another thread is at it. Then it waits, and the first waiting
+    A thread works at once, unless another thread is working. Then it waits, and the first waiting
     thread works for all of them, or for as many as fit together.
 
-    An interrupt may end the leading thread between any two steps. So those that wait do not rely
-    on being told: they look now and then whether it has ended.
+    An interrupt may end the leading thread between any two steps. So waiting threads do not rely
+    on a notification: they check now and then whether the leading thread has ended.
 
     Source: the group commit of DeWitt et al., Implementation Techniques for Main Memory Database
     Systems, SIGMOD 1984; and flat combining, by Shavit et al., SPAA 2010.
@@ -94,7 +94,7 @@ class Combining(Generic[_W]):
         """Wait until another thread has worked for this one, or work.
 
         Args:
-            key: What is changed.
+            key: The thing that is changed.
             mine: What this thread wants.
             lead: Works for this thread and for those that it takes (see `take`), puts the outcome
                 of each of them, and returns its own.
@@ -129,7 +129,7 @@ class Combining(Generic[_W]):
         """Wait, if other processes compete; a backoff that has calmed down is forgotten.
 
         Args:
-            key: Where they compete.
+            key: The thing that they compete for.
             shorter: See `Backoff`.
         """
         backoffs = self.here.backoffs
@@ -165,7 +165,7 @@ def _join(here: Process[_W], key: Hashable, mine: _W) -> Any:
 
 
 def _look(here: Process[_W], key: Hashable, mine: _W) -> Any:
-    """The outcome of a waiting thread, if the one that was to tell it was interrupted."""
+    """The outcome of a waiting thread, if the thread that works for it was interrupted."""
     with here.lock:
         if mine.taken_by is None:
             line = here.lines.setdefault(key, Line(mine))

@@ -1,7 +1,7 @@
 """How objects look in a REPL and in a notebook: one renderer for text and one for HTML.
 
-Keys, values, headers, names and reasons are stored by others. So each value becomes printable
-characters here, is cut, and in HTML is escaped; nothing else goes into what is shown.
+Others have stored keys, values, headers, names and reasons. So this module makes each value
+printable, cuts it, and escapes it in HTML; nothing else is shown.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from unicodedata import combining, east_asian_width
 
 T = TypeVar("T")
 
-#: Characters of a value: in a line of text, in a cell of a table of text, and in HTML.
+#: Maximum characters of a value: in a line of text, in a cell of a text table, and in HTML.
 _LINE, _CELL, _HTML = 60, 40, 300
-#: The same for a value in a value: of a column, of a header.
+#: Maximum characters of a value within a value: of a column, of a header.
 _INNER = 20
-#: Characters of what an object belongs to; both names in it may have 200.
+#: Maximum characters of what an object belongs to; both names in it may have 200.
 _TITLE = 420
-#: Rows of a table: in text, and in HTML.
+#: Maximum rows of a table: in text, and in HTML.
 _TEXT_ROWS, _HTML_ROWS = 20, 50
-#: Bytes that are decoded at a time.
+#: How many bytes are decoded at a time.
 _PART = 256
 _KEPT = "\n\t"
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _STYLE = "text-align:{};white-space:pre-wrap"
-#: A notebook sets what is between dollars as a formula: not in elements of these classes, nor,
+#: A notebook renders text between dollars as a formula, except in elements of these classes, and,
 #: in notebooks that do not know the classes, in ``code``.
 _NO_FORMULA = "tex2jax_ignore mathjax_ignore"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectView:
-    """What is shown of an object.
+    """The content that is shown of an object.
 
     Attributes:
-        kind: What it is, in the plural: ``messages``.
-        of: What it belongs to: ``orders, group etl``; empty: nothing.
+        kind: The kind of the object, in the plural: ``messages``.
+        of: What the object belongs to: ``orders, group etl``; empty if nothing.
         facts: Names, of attributes where there are any, with values. A whole number is a count,
             and gets commas; a position is given as text.
-        details: More of them, which a table of many such objects leaves out.
-        usual: The values that need not be shown, beside None.
-        parts: What is shown below it, as a table.
-        is_fixed: Whether a table of such objects has all columns, also those that say nothing, as
-            it is shown again and again.
+        details: Further facts, which a table of many such objects leaves out.
+        usual: The values that need not be shown, in addition to None.
+        parts: The objects that are shown below it, as a table.
+        is_fixed: True if a table of such objects has all columns, also those without content, as
+            it is shown repeatedly.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Displayed:
     __slots__ = ()
 
     def _view(self) -> ObjectView:
-        """What is shown of it."""
+        """The content that is shown of the object."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class Listing(list[T]):
         return text_table(_caption(_views(self)), self)
 
     def _repr_html_(self) -> str | None:
-        """None: IPython shows the text."""
+        """The list as HTML; None if IPython should show the text."""
         return html_table(_caption(_views(self)), self) if _are_alike(self) else None
 
 
@@ -117,7 +117,7 @@ def text_table(caption: str, these: Sequence[Displayed]) -> str:
 
 
 def html_table(caption: str, these: Sequence[Displayed]) -> str:
-    """The same as HTML."""
+    """A line, and objects of one kind below it, as HTML."""
     names, align, cells = _cells(these, _HTML_ROWS, _HTML) if these else ([], [], [])
     rows = [list(zip(row, align, strict=True)) for row in cells]
     left = len(these) - len(cells)
@@ -126,7 +126,7 @@ def html_table(caption: str, these: Sequence[Displayed]) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Spell out what a terminal would act on, and what cannot be seen.
+    r"""Spell out characters that a terminal would act on, and invisible ones.
 
     >>> visible("a\x1b[31mb")
     'a\\x1b[31mb'
@@ -137,7 +137,7 @@ def visible(text: str) -> str:
 
 
 def visible_bytes(data: bytes) -> str:
-    r"""The same for bytes; those that are not UTF-8 are spelled out, too.
+    r"""Spell out such characters in bytes, and bytes that are not UTF-8.
 
     >>> visible_bytes(b"\xc3\xa4 \xff\x07")
     'ä \\xff\\x07'
@@ -146,7 +146,7 @@ def visible_bytes(data: bytes) -> str:
 
 
 def shown_age(age: timedelta | None) -> str:
-    """In the two largest units, of which the second is left out if it is zero.
+    """An age in its two largest units; the second is left out if it is zero.
 
     >>> shown_age(timedelta(seconds=7505)), shown_age(timedelta(hours=2)), shown_age(None)
     ('2h 5m', '2h', '-')
@@ -162,7 +162,7 @@ def shown_age(age: timedelta | None) -> str:
 
 
 def shown_rate(rate: float | None) -> str:
-    """Messages per second.
+    """A number of messages per second.
 
     >>> shown_rate(1234.5), shown_rate(0.25), shown_rate(0.01), shown_rate(0.0), shown_rate(None)
     ('1,234', '0.2', '<0.1', '0', '-')
@@ -181,9 +181,9 @@ def shown_value(value: object, most: int, *, is_inner: bool = False) -> str:
     ('a\\n\\xff', 'xxxx… (1,000 characters)', '12,345')
 
     Args:
-        value: What is shown.
-        most: Characters after which it is cut; then it says how long it is.
-        is_inner: It is a part of another one, and does not say that.
+        value: The value to show.
+        most: Characters after which the value is cut; then the text says how long it is.
+        is_inner: True if it is a part of another value, and does not say its length.
     """
     shown: list[str] = []
     for piece in _pieces(value):
@@ -195,7 +195,7 @@ def shown_value(value: object, most: int, *, is_inner: bool = False) -> str:
 
 
 def _pieces(value: object) -> Iterator[str]:
-    """Its text, in pieces that are not cut; only as many are made as are asked for."""
+    """The text of a value, in pieces that are not cut; made only as they are asked for."""
     match value:
         case bytes():
             parts = (value[at : at + _PART] for at in range(0, len(value), _PART))
@@ -237,7 +237,7 @@ def _spelled(character: str) -> str:
 
 
 def _length(value: object) -> str:
-    """How long what was cut is, if that is known."""
+    """The length of a value that was cut, if known."""
     units = {bytes: "bytes", str: "characters", dict: "entries", list: "elements"}
     for kind, unit in units.items():
         if isinstance(value, kind):
@@ -246,7 +246,7 @@ def _length(value: object) -> str:
 
 
 def _told(view: ObjectView) -> dict[str, object]:
-    """All that is to be said of one object."""
+    """All facts that are shown of one object."""
     every = {**view.facts, **view.details}
     return {name: value for name, value in every.items() if _says(view, name, value)}
 
@@ -265,7 +265,7 @@ def _views(these: Iterable[object]) -> list[ObjectView]:
 
 
 def _caption(views: Sequence[ObjectView]) -> str:
-    """Number and kind of the objects, and what they belong to if that is the same for all."""
+    """Number and kind of the objects, and what they belong to if it is the same for all."""
     of = {view.of for view in views}
     kind = views[0].kind
     counted = f"1 {kind.removesuffix('s')}" if len(views) == 1 else f"{len(views):,} {kind}"
@@ -277,7 +277,7 @@ def _caption(views: Sequence[ObjectView]) -> str:
 def _cells(
     these: Sequence[Displayed], rows: int, most: int
 ) -> tuple[list[str], list[str], list[list[str]]]:
-    """The columns that say something, how each is aligned, and the first rows."""
+    """The columns with content, the alignment of each, and the first rows."""
     views = _views(islice(these, rows))
     facts = [dict(view.facts) for view in views]
     if len({view.of for view in views}) > 1:
@@ -305,7 +305,7 @@ def _padded(text: str, width: int, align: str) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns of a terminal that it takes."""
+    """The width of ``text`` in terminal columns."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(it) else 1 + (east_asian_width(it) in "WF") for it in text)
@@ -314,7 +314,7 @@ def _width(text: str) -> int:
 def _html(
     caption: str, head: Sequence[tuple[str, str]], rows: Sequence[Sequence[tuple[str, str]]]
 ) -> str:
-    """A table of texts, each with how it is aligned."""
+    """A table of texts, each with its alignment."""
     title = f"<caption>{_code(caption)}</caption>" if caption else ""
     top = f"<thead>{_html_row(head, 'th')}</thead>" if head else ""
     body = "".join(_html_row(row, "td") for row in rows)

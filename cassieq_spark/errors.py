@@ -32,8 +32,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-#: What a query needs that cannot go on with its checkpoint. Its batches count from 0 again, and a
-#: sink that knows batches by their numbers, such as Spark's files, would skip them.
+#: What a query needs that cannot continue with its checkpoint. Its batches count from 0 again, and
+#: a sink that knows batches by their numbers, such as Spark's files, would skip them.
 NEW_CHECKPOINT = (
     "a new checkpoint location, and a new place for what the query writes by batch number (the "
     "folder of files, the txnAppId of Delta), where batches that begin at 0 again would be "
@@ -44,7 +44,7 @@ NEW_CHECKPOINT = (
 class CassieqError(Exception):
     """Base of every error of this package."""
 
-    #: Whether the same call may succeed when repeated a little later, and is safe to repeat.
+    #: True if the same call may succeed when repeated a little later, and is safe to repeat.
     retryable: ClassVar[bool] = False
 
 
@@ -65,7 +65,7 @@ class MessageError(CassieqError, ValueError):
 
 
 class QueueStateError(CassieqError):
-    """A queue or a consumer group is not in the state that is needed, or is another one."""
+    """A queue or a consumer group is not in the required state, or is another one."""
 
 
 class NotFoundError(QueueStateError):
@@ -81,7 +81,7 @@ class DeletedError(NotFoundError):
 
 
 class ExistsError(QueueStateError):
-    """There is a queue, a consumer group, an account or a key of that name already."""
+    """A queue, a consumer group, an account or a key of that name exists already."""
 
 
 class BatchOrderError(QueueStateError):
@@ -93,7 +93,7 @@ class BatchChangedError(QueueStateError):
 
 
 class SchemaChangedError(QueueStateError):
-    """A newer version of the schema wrote messages than the definition has that reads them."""
+    """Messages were written by a newer version of the schema than the reader's definition has."""
 
     retryable = True
 
@@ -103,7 +103,7 @@ class LeaseLostError(CassieqError):
 
 
 class UnreadableError(CassieqError):
-    """What is stored as messages can't be read: damaged, or written by something else."""
+    """Stored messages can't be read: they are damaged, or another program wrote them."""
 
 
 class StoreError(CassieqError):
@@ -125,7 +125,7 @@ class NotAppliedError(StoreError):
 
 
 class OutcomeUnknownError(StoreError):
-    """The request may have been applied, or may be applied later; a serial read tells."""
+    """The request may have been applied, or may be applied later; a serial read shows it."""
 
 
 class TooLargeError(StoreError):
@@ -133,13 +133,13 @@ class TooLargeError(StoreError):
 
 
 class ContentionError(StoreError):
-    """A compare-and-set was lost to others again and again."""
+    """Other processes won every attempt at a compare-and-set."""
 
     retryable = True
 
 
 class ClockError(StoreError):
-    """A server's clock disagrees with that of this machine, by minutes; nothing was changed."""
+    """A server's clock disagrees with this machine's, by minutes; nothing was changed."""
 
     retryable = True
 

@@ -1,4 +1,4 @@
-"""Makes several calls that wait for Cassandra at the same time."""
+"""Makes several calls that wait for Cassandra, in parallel."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import TypeVar
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-#: Most calls at the same time: one for each of the usual number of partitions.
+#: Maximum number of parallel calls: one for each of the usual number of partitions.
 AT_ONCE = 16
 
 
 def in_parallel(
     call: Callable[[_T], _R], items: Sequence[_T], *, at_once: int | None = None
 ) -> list[_R]:
-    """Call for each item, several at the same time, and return when all calls have ended.
+    """Call for each item, several in parallel, and return when all calls have ended.
 
-    A single item is handled in the thread of the caller. So are those for which no thread can be
-    started. It works while the interpreter shuts down, when pools of threads take no more tasks.
+    The caller's thread handles a single item, and items for which no thread can be started. This
+    works even while the interpreter shuts down, when pools of threads take no more tasks.
 
     Args:
-        call: What to call.
-        items: What to call it for.
-        at_once: Most calls at the same time, if fewer than usual.
+        call: The function to call.
+        items: The arguments of the calls.
+        at_once: Maximum number of parallel calls, if fewer than usual.
 
     Returns:
         The results, in the order of the items.
 
     Raises:
-        Exception: The first error, in the order of the items; the others are notes of it.
+        Exception: The first error, in the order of the items; the other errors are its notes.
     """
     if len(items) <= 1:
         return [call(item) for item in items]

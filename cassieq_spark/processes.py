@@ -17,9 +17,9 @@ from weakref import WeakSet
 
 from cassieq_spark.errors import CassieqError
 
-#: Seconds that a fork waits for a lock. Then it goes on, as it would without this.
+#: How many seconds a fork waits for a lock. Then it goes on, as it would without this module.
 _PATIENCE = 30.0
-#: Held while locks are made, and during a fork: of two forks at once, the second one waits.
+#: Held while locks are made, and during a fork: of two concurrent forks, the second waits.
 _turn = threading.RLock()
 _locks: WeakSet[Any] = WeakSet()
 _held: list[Any] = []
@@ -28,7 +28,7 @@ _held: list[Any] = []
 def lock_across_forks() -> Any:
     """Make a reentrant lock that no other thread holds when this process forks.
 
-    For work that ends soon and waits for nobody.
+    For work that ends soon and waits for no other thread.
     """
     lock = threading.RLock()
     with _turn:
@@ -60,7 +60,7 @@ os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_afte
 
 
 class StaysHere:
-    """Base of what cannot be pickled, as for a closure that Spark sends to its tasks."""
+    """Base of objects that cannot be pickled, as for a closure that Spark sends to its tasks."""
 
     __slots__ = ()
 

@@ -16,7 +16,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Stop:
     """Knows if the job must end. Must be closed after use.
 
-    It uses a pipe, as signal handlers must not use the locks of a `threading.Event`.
+    The object uses a pipe, as signal handlers must not use the locks of a `threading.Event`.
 
     Attributes:
         signal: The last signal; None if there was none.
@@ -37,16 +37,16 @@ class Stop:
         return bool(select.select([self._reader], [], [], at_most.total_seconds())[0])
 
     def set(self) -> None:
-        """Let the job end."""
+        """Make the job end."""
         os.write(self._writer, b".")
 
     def listen(self) -> None:
-        """Let SIGINT and SIGTERM set it. To be called again after Spark has set its handler."""
+        """Make SIGINT and SIGTERM end the job. Call again after Spark has set its handler."""
         for number in SIGNALS:
             signal.signal(number, self.handle)
 
     def fileno(self) -> int:
-        """A descriptor that can be read once it is to end: for `select`."""
+        """A descriptor, for `select`, that becomes readable once the job must end."""
         return self._reader
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class Stop:
         os.close(self._writer)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Let a signal set it."""
+        """End the job by a signal."""
         del frame
         self.signal = signal.Signals(number)
         self.count += 1
@@ -64,7 +64,7 @@ class Stop:
 
 @contextmanager
 def signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM so; the handlers before are restored at the end."""
+    """Handle SIGINT and SIGTERM by ``handler``; restore the handlers before at the end."""
     before = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield

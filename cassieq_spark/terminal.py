@@ -46,21 +46,21 @@ class PlainConsole(rich.console.Console):
         super().__init__(**{"markup": False, "emoji": False, **arguments})
 
     def render_str(self, text: str, **arguments: Any) -> Text:
-        """See `rich.console.Console.render_str`; escaped here, so that there is room for it."""
+        """Spell out control characters, before the layout; see rich's method."""
         return super().render_str(visible(text), **arguments)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """See `rich.console.Console.render`; it is called for each part of a table."""
+        """Spell out control characters of each part of a renderable; see rich's method."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else visible(text), style, control)
 
 
 def log_to_stderr() -> None:
-    """Show warnings of this library on standard error, a line each.
+    """Show warnings of this library on standard error, one line each.
 
-    Not those of the driver, which have stack traces: our errors tell its problems.
+    Warnings of the driver, which have stack traces, are not shown: our errors report its problems.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(_Visible(_LOG_FORMAT))

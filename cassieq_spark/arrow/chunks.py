@@ -1,8 +1,8 @@
 """Arrow batches into chunks, and back.
 
-A chunk of plain messages has the column ``value``, and ``key`` and ``headers`` if one of its
-messages has any. `framing` lays them out as bytes, and `rows` adds what the ledger knows of the
-messages.
+A chunk of plain messages has the column ``value``, and ``key`` and ``headers`` if any of its
+messages has a key or headers. `framing` lays the columns out as bytes, and `rows` adds what the
+ledger knows about the messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AS_PY = methodcaller("as_py")
 
 
 class ColumnNames(NamedTuple):
-    """The names of the columns that a message has beside its value or values."""
+    """The names of the columns that a message has in addition to its value or values."""
 
     key: str
     headers: str
@@ -43,13 +43,13 @@ class ColumnNames(NamedTuple):
 
 
 class Form(ABC):
-    """How the messages of a queue are laid out in chunks."""
+    """The layout of a queue's messages in chunks."""
 
     names: ClassVar[ColumnNames]
 
     @abstractmethod
     def assigned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Turn what a writer gives into columns that `stored` takes, with those of `names`.
+        """Turn a writer's batches into columns that `stored` takes, with those of `names`.
 
         Raises:
             SchemaError: The columns are not those of the queue.
@@ -80,15 +80,16 @@ class Form(ABC):
 
         Args:
             messages: At least one.
-            max_message_bytes: Largest message, counting key, value and headers.
-            first_row: How to number the first one in an error.
-            takes_reserved: Whether they may have reserved headers.
+            max_message_bytes: The largest size of a message, counting key, value and headers.
+            first_row: The number of the first message in an error.
+            takes_reserved: True if the messages may have reserved headers.
 
         Returns:
             The bytes of each message, with its key and headers.
 
         Raises:
-            MessageError: A message can't be stored, or is too large; it names the first one.
+            MessageError: A message can't be stored, or is too large; the error names the first
+                one.
         """
         if (headers := used_column(messages, self.names.headers)) is not None:
             _check_headers(headers, first_row=first_row, takes_reserved=takes_reserved)
@@ -112,22 +113,22 @@ class PlainForm(Form):
     names = ColumnNames("key", "headers", "delay", "visible_at", "unique_id")
 
     def assigned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See `Form.assigned`; it returns what it is given."""
+        """The batches as they are; see `Form.assigned`."""
         return iter(batches)
 
     def fingerprint(self, batch: pa.RecordBatch) -> Fingerprint:
-        """See `Form.fingerprint`."""
+        """The fingerprint of values, keys and headers; see `Form.fingerprint`."""
         return fingerprint_of(batch)
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """See `Form.stored`; other columns are left out."""
+        """The columns of a plain chunk, without all others; see `Form.stored`."""
         present = set(batch.schema.names)
         schema = pa.schema([column for column in STORED if column.name in present])
         columns = [batch.column(column.name).cast(column.type) for column in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
-        """See `Form.encode`."""
+        """The frame of a plain chunk; see `framing` and `Form.encode`."""
         return framing.encode(messages, compression)
 
     def _sizes(self, messages: pa.RecordBatch, first_row: int) -> pa.Int64Array:
@@ -151,19 +152,19 @@ PLAIN = PlainForm()
 class Cutter:
     """Cuts messages into the chunks of one block, as they come.
 
-    A chunk starts at a multiple of ``chunk_size`` unless ``chunk_bytes`` cut the one before it
-    short, and never crosses such a multiple. Where it is cut depends on the messages only, not on
+    A chunk starts at a multiple of ``chunk_size`` unless ``chunk_bytes`` cut the chunk before it
+    short, and never crosses such a multiple. The cuts depend on the messages only, not on
     the batches they come in. Memory: about one incoming batch and one chunk.
 
     Args:
-        chunk_size: Messages per chunk, at most.
-        bucket_size: Messages per partition; a multiple of ``chunk_size``.
-        chunk_bytes: Bytes per chunk before compression, at most; only a chunk that consists of a
+        chunk_size: Maximum number of messages per chunk.
+        bucket_size: Messages per Cassandra partition; a multiple of ``chunk_size``.
+        chunk_bytes: Maximum bytes per chunk before compression; only a chunk that consists of a
             single message may be larger.
         compression: ``lz4``, ``zstd`` or ``none``.
-        max_message_bytes: Largest message, counting key, value and headers.
-        takes_reserved: Whether messages may have reserved headers, as copies of dead ones do.
-        form: What the messages consist of.
+        max_message_bytes: The largest size of a message, counting key, value and headers.
+        takes_reserved: True if messages may have reserved headers, as copies of dead messages do.
+        form: The layout of the messages.
 
     Raises:
         OptionError: The sizes do not fit each other; or, as messages are fed, they need more
@@ -242,7 +243,7 @@ class Cutter:
 
         Args:
             messages: At least one.
-            ends: For each message, the bytes of all up to it and including it.
+            ends: For each message, the bytes of all messages up to and including it.
         """
         row, row_bytes = 0, 0
         while row < messages.num_rows:
@@ -261,7 +262,7 @@ class Cutter:
                 yield self._take()
 
     def _take(self) -> Chunk:
-        """The chunk gathered so far; the next one begins where it stops."""
+        """The chunk gathered so far; the next chunk begins where it stops."""
         if self._start >= MOST_BUCKETS * self._bucket_size:
             raise OptionError(
                 f"a task writes at most {MOST_BUCKETS * self._bucket_size} messages into one "
@@ -282,15 +283,15 @@ class Cutter:
 
 
 def cut(batches: Iterable[pa.RecordBatch], cutter: Cutter) -> Iterator[Chunk]:
-    """All chunks of a block, if its messages come from one iterable; see `Cutter`."""
+    """All chunks of a block whose messages come from one iterable; see `Cutter`."""
     yield from cutter.feed(batches)
     yield from cutter.finish()
 
 
 def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
-    """The messages of ``chunk`` at those of the given ``offsets`` that it has.
+    """The messages of ``chunk`` at those of the given ``offsets`` that the chunk has.
 
-    Copies nothing, beyond decompression. The whole chunk is checked; see `framing`.
+    Copies nothing, except by decompression. The whole chunk is checked; see `framing`.
 
     Args:
         chunk: The chunk as it is stored.
@@ -300,7 +301,7 @@ def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
         Columns ``key``, ``value`` and ``headers``; null where the chunk does not have them.
 
     Raises:
-        UnreadableError: The chunk is no frame, or not the one that its row describes.
+        UnreadableError: The chunk is no frame, or not the frame that its row describes.
     """
     stored = framing.decode(chunk.data, chunk.stop - chunk.start)
     shared = Range(chunk.start, chunk.stop) & offsets
@@ -314,7 +315,7 @@ def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
 
 @lru_cache(maxsize=64)
 def _nulls(name: str, count: int) -> pa.Array:
-    """Cached, as most chunks have one of a few sizes."""
+    """An array of nulls for a column; cached, as most chunks have one of a few sizes."""
     return pa.nulls(count, STORED.field(name).type)
 
 
@@ -325,9 +326,9 @@ def check_messages(
 
     Args:
         batch: The messages, as `Cutter.feed` takes them.
-        max_message_bytes: Largest message, counting key, value and headers.
-        first_row: How to number its first row in an error.
-        form: What the messages consist of.
+        max_message_bytes: The largest size of a message, counting key, value and headers.
+        first_row: The number of the first row in an error.
+        form: The layout of the messages.
 
     Raises:
         MessageError: See `Cutter.feed`.
@@ -348,7 +349,7 @@ def _header_bytes(headers: pa.MapArray) -> pa.Int64Array:
 
 
 def _check_headers(headers: pa.MapArray, *, first_row: int, takes_reserved: bool) -> None:
-    """Check names and texts, as Spark may give texts that are not UTF-8.
+    """Check names and texts, because Spark may give texts that are not UTF-8.
 
     Raises:
         MessageError: A header has no name, a reserved one, one that is not UTF-8, or one that
@@ -391,5 +392,5 @@ def _any_reserved(names: pa.StringArray) -> bool:
 
 
 def row_at(row: int) -> str:
-    """How an error names a row."""
+    """The name of a row in an error."""
     return f"row {row} of this task, counted from 0,"

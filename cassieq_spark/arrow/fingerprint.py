@@ -29,20 +29,20 @@ import pyarrow.compute as pc
 Words = npt.NDArray[np.uint64]
 
 WORD = 8
-#: The lowest bytes of a word, by how many.
+#: Masks of the lowest bytes of a word, by their number.
 LOWEST = np.array([(1 << 8 * count) - 1 for count in range(WORD + 1)], np.uint64)
-#: By how much words are shifted before they are multiplied. An odd factor keeps the highest bit
+#: By how much words are shifted before they are multiplied. An odd factor leaves the highest bit
 #: where it is, so two words that differ in that bit alone could change places unnoticed.
 SHIFT = np.uint64(29)
 
-#: The way hashes are made: fingerprints made in different ways are not compared.
+#: The version of the method: fingerprints made by different methods are not compared.
 _WAY = 3
 _MOST = 2**64
 #: Odd numbers without a pattern.
 _FOLDED, _LENGTH, _MIXED = (
     np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xBF58476D1CE4E5B9)
 )
-#: Factors by which the same bytes count differently in each column.
+#: Factors by which equal bytes count differently in each column.
 _COLUMNS = {"value": 0xA0761D6478BD642F, "key": 0xE7037ED1A0B428DB}
 _NAMES, _ITEMS, _ENTRY = 0x8EBC6AF09C88C6E3, 0x589965CC75374CC3, 0x1D8E4E27C47D124F
 #: The factors of the words that `_spread` takes from a row, by their place.
@@ -73,9 +73,9 @@ class Fingerprint:
     """The fingerprint of some rows. The fingerprints of two sets of rows add up to that of both.
 
     Attributes:
-        rows: How many rows.
-        size: Bytes of their values, keys and headers.
-        hashes: The sum of their hashes, modulo 2**64.
+        rows: How many rows there are.
+        size: Bytes of the values, keys and headers of the rows.
+        hashes: The sum of the hashes of the rows, modulo 2**64.
     """
 
     rows: int = 0
@@ -109,7 +109,7 @@ def fingerprint_of(batch: pa.RecordBatch) -> Fingerprint:
 
 
 def hashes_of_headers(headers: pa.MapArray) -> tuple[Words, int]:
-    """A hash of each row's headers, 0 where there are none, and the bytes of all headers."""
+    """A hash of each row's headers, 0 for a row without headers, and the bytes of all headers."""
     hashes = np.zeros(len(headers), np.uint64)
     if headers.null_count == len(headers):
         return hashes, 0
@@ -184,9 +184,9 @@ def _folded(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> Words:
 
 
 def _spread(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> Words:
-    """The sum of eight words of each row, from its first to its last, each by its place's factor.
+    """The sum of eight words of each row, from first to last, each with its place's factor.
 
-    It is 0 for a row of less than eight bytes, which `_folded` covers wholly.
+    The sum is 0 for a row of less than eight bytes, which `_folded` covers wholly.
     """
     spread = np.zeros(len(at) - 1, np.uint64)
     count = data.size - WORD + 1
@@ -212,7 +212,7 @@ def _spread(at: npt.NDArray[np.signedinteger], data: pa.Buffer) -> Words:
 
 
 def mixed(words: Words) -> Words:
-    """Mix the bits of words in place, so that sums tell apart which words were added."""
+    """Mix the bits of words in place, so that sums show which words were added."""
     words ^= words >> _HALF
     words *= _MIXED
     words ^= words >> SHIFT
@@ -227,7 +227,7 @@ def sum_of(words: Words) -> int:
 
 
 def sums_between(words: Words, ends: npt.NDArray[Any]) -> Words:
-    """The sums of the words between each two neighbours of ``ends``."""
+    """The sums of the words between neighbouring ``ends``."""
     up_to = np.zeros(len(words) + 1, np.uint64)
     np.cumsum(words, out=up_to[1:])
     sums: Words = up_to[ends]

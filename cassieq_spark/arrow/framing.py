@@ -30,16 +30,16 @@ HEADERS = pa.map_(pa.string(), pa.string())
 #: The columns of a chunk.
 STORED = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)])
 
-#: The most messages of a chunk.
+#: Maximum number of messages of a chunk.
 MOST_MESSAGES = 1 << 20
-#: The most bytes of all values, keys and headers: twice what a writer may store, as a dead letter
+#: Maximum bytes of all values, keys and headers: twice what a writer may store, as a dead letter
 #: has more headers than its original.
 MOST_DATA_BYTES = 16 << 20
-#: The most bytes of a body, decompressed: 8 MiB of headers of one letter have 64 MiB of offsets.
+#: Maximum bytes of a decompressed body: 8 MiB of headers of one letter have 64 MiB of offsets.
 MOST_BYTES = 100 << 20
 
 _MAGIC = b"CQF1"
-#: Magic, codec, flags; the counts of `_Counts`; the sum of all the other bytes.
+#: Magic, codec, flags; the counts of `_Counts`; the sum of all other bytes.
 _HEADER = struct.Struct("<4sBBxx6IQ")
 _KEYS, _HEADERS, _NULL_KEYS, _NULL_HEADERS, _NULL_ITEMS = (1 << bit for bit in range(5))
 _ENTRY = pa.struct([HEADERS.key_field, HEADERS.item_field])
@@ -47,7 +47,7 @@ _NO_DATA = pa.py_buffer(b"")
 
 
 class _Counts(NamedTuple):
-    """What a header counts: messages, entries of all their headers, and bytes of data."""
+    """The counts in a header: messages, entries of all their headers, and bytes of data."""
 
     messages: int
     entries: int
@@ -58,7 +58,7 @@ class _Counts(NamedTuple):
 
 
 class _Buffers(NamedTuple):
-    """What a body has of one array, from its first element on."""
+    """The buffers of one array in a body, from its first element on."""
 
     offsets: bytes
     valid: bytes
@@ -75,11 +75,11 @@ def encode(messages: pa.RecordBatch, compression: str) -> bytes:
     compressed.
 
     Args:
-        messages: Columns of `STORED`, in their types; ``value`` is there, and never null.
+        messages: Columns of `STORED`, in their types; ``value`` is required, and never null.
         compression: ``lz4``, ``zstd`` or ``none``.
 
     Raises:
-        MessageError: They are more than a frame takes.
+        MessageError: The messages are more than a frame takes.
     """
     flags = entries = 0
     values = _texts(messages.column("value"))
@@ -109,7 +109,7 @@ def encode(messages: pa.RecordBatch, compression: str) -> bytes:
 
 
 def decode(frame: bytes, count: int) -> dict[str, pa.Array]:
-    """The columns of a frame, checked; not a copy, beyond decompression.
+    """The columns of a frame, checked; no copy is made except by decompression.
 
     Allocates no more than `MOST_BYTES`, whatever the frame says.
 
@@ -121,7 +121,7 @@ def decode(frame: bytes, count: int) -> dict[str, pa.Array]:
         The columns of `STORED` that the frame has.
 
     Raises:
-        UnreadableError: It is not what `encode` makes.
+        UnreadableError: The bytes are not a frame that `encode` makes.
     """
     if len(frame) < _HEADER.size:
         raise UnreadableError(f"it has {len(frame)} bytes, fewer than a header")
@@ -144,7 +144,7 @@ def decode(frame: bytes, count: int) -> dict[str, pa.Array]:
 
 
 def used_column(messages: pa.RecordBatch, name: str) -> pa.Array | None:
-    """A column, unless it is not there or all of its elements are null."""
+    """A column; None if it is absent or all of its elements are null."""
     index = messages.schema.get_field_index(name)
     column = messages.column(index) if index >= 0 else None
     return column if column is not None and column.null_count < len(column) else None
@@ -160,14 +160,14 @@ def _from_zero(ends: np.ndarray[Any, Any]) -> bytes:
 
 
 def _valid(array: pa.Array) -> bytes:
-    """A bit for each element, set unless it is null; nothing if no element is null."""
+    """One bit per element, set unless the element is null; empty if no element is null."""
     if not array.null_count:
         return b""
     return packing.bits(array.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _is_possible(flags: int, counts: _Counts) -> bool:
-    """True if flags are known, and only columns that are there have nulls and data."""
+    """True if all flags are known, and only columns that exist have nulls and data."""
     if not flags & _KEYS and (flags & _NULL_KEYS or counts.key_bytes):
         return False
     of_headers = counts.entries or counts.name_bytes or counts.item_bytes
@@ -177,7 +177,7 @@ def _is_possible(flags: int, counts: _Counts) -> bool:
 
 
 def _excess(counts: _Counts, sizes: list[int]) -> str | None:
-    """What is too large, in words; None if nothing is."""
+    """The limit that is exceeded, in words; None if none is."""
     data = sum(counts[2:])
     if counts.messages > MOST_MESSAGES:
         return f"{counts.messages} messages, and {MOST_MESSAGES} is the most"
@@ -188,10 +188,10 @@ def _excess(counts: _Counts, sizes: list[int]) -> str | None:
 
 
 def _sizes(flags: int, counts: _Counts) -> list[int]:
-    """The bytes of each buffer of a body, 0 if it is left out.
+    """The bytes of each buffer of a body; 0 for a buffer that is left out.
 
     First come the offsets of values, keys, headers, names and items, so that they are aligned;
-    then the bits for nulls of keys, headers and items; then the data of values, keys, names and
+    then the validity bitmaps of keys, headers and items; then the data of values, keys, names and
     items.
     """
     of_messages, of_entries = 4 * (counts.messages + 1), 4 * (counts.entries + 1)
@@ -213,7 +213,7 @@ def _arrays(body: pa.Buffer, sizes: list[int], counts: _Counts) -> dict[str, pa.
     """The columns of a body that has the right length.
 
     Raises:
-        pa.ArrowException, ValueError: Its offsets or texts are wrong.
+        pa.ArrowException, ValueError: The offsets or texts are wrong.
     """
     messages, entries = counts.messages, counts.entries
     buffers: list[pa.Buffer] = []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-#: A frame names its codec by the place in this tuple.
+#: The compressions, at the index that names them in a frame.
 CODECS = ("none", "lz4", "zstd")
 Offsets = np.ndarray[Any, Any]
 OFFSETS: np.dtype[Any] = np.dtype("<i4")
@@ -59,7 +59,7 @@ def _ends(array: pa.Array, offsets: pa.Buffer | None) -> Offsets:
 
 
 def bits(flags: np.ndarray[Any, Any]) -> bytes:
-    """One bit for each flag, as Arrow lays out booleans and validity."""
+    """One bit per flag, as Arrow lays out booleans and validity."""
     return np.packbits(flags, bitorder="little").tobytes()
 
 
@@ -89,11 +89,11 @@ def pack(body: bytes, compression: str) -> tuple[int, bytes]:
 
 
 def unpack(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
-    """Decompress ``body`` into exactly ``size`` bytes; allocates no more than those.
+    """Decompress ``body`` into exactly ``size`` bytes; allocates no more than these.
 
-    If a body decompressed to fewer bytes, Arrow would leave the rest uninitialised and show what
-    was in memory before. Arrow refuses a zstd frame that is too short. The LZ4 library does so
-    only if the frame states its size, so an LZ4 frame without the size is refused here.
+    If a body decompressed to fewer bytes, Arrow would leave the rest uninitialised and show
+    earlier content of the memory. Arrow refuses a zstd frame that is too short. The LZ4 library
+    does so only if the frame states its size, so an LZ4 frame without a size is refused here.
 
     Raises:
         pa.ArrowException, OSError, ValueError: The body has another size, or is damaged.
@@ -110,7 +110,7 @@ def unpack(body: pa.Buffer, codec: int, size: int) -> pa.Buffer:
 
 
 def with_size(frame: bytes | pa.Buffer, size: int) -> bytes:
-    """Add to an LZ4 frame its decompressed size, which Arrow leaves out."""
+    """Add the decompressed size to an LZ4 frame, as Arrow leaves it out."""
     # After Arrow has shortened a buffer, its memoryview still has the old length.
     view = memoryview(frame)[: len(frame)]
     return _start(view[4], view[5], size) + view[_LZ4_PLAIN_HEADER:]

@@ -1,4 +1,4 @@
-"""Receipts: text that names one delivered message under one lease."""
+"""Receipts: texts that name one delivered message under one lease."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Receipt(Displayed):
         queue_id: The queue.
         group: The consumer group.
         lease: The token of the lease.
-        monoton: The message.
+        monoton: The monoton of the message.
         deliveries: The delivery count of the message, if it is of a query's batch: a restarted
             query takes its batch up again under the same token. None for a client's message,
             whose lease is handed out once.
@@ -39,10 +39,10 @@ class Receipt(Displayed):
 
         Args:
             text: The text that should be a receipt.
-            advice: Where the caller finds a receipt, for the error.
+            advice: Where the caller finds a receipt; for the error.
 
         Raises:
-            MessageError: It is not a receipt.
+            MessageError: The text is not a receipt.
         """
         try:
             queue_id, group, lease, monoton = text.split("/")

@@ -1,4 +1,4 @@
-"""Rows for Spark's source and the client: messages, with what the ledger knows of them."""
+"""Rows for Spark's source and the client: messages, with what the ledger knows about them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROW = [
     ("receipt", pa.string(), "STRING"),
 ]
 
-#: The column that a row of a queue with a schema has beside those of the queue.
+#: The column that a row of a queue with a schema has in addition to those of the queue.
 METADATA = "_metadata"
 _TYPES = {name: type_ for name, type_, _ in _ROW}
 #: How many constant columns are cached for further chunks; each takes some kilobytes.
@@ -39,7 +39,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class _Rows(ABC):
-    """What `PlainRows` and `TypedRows` share."""
+    """Base of `PlainRows` and `TypedRows`."""
 
     queue: str
     receipt_prefix: str | None = field(default=None, kw_only=True)
@@ -66,8 +66,8 @@ class _Rows(ABC):
             batch: Consecutive messages of one block.
             first_monoton: The monoton of the first message.
             published_at: An aware instant.
-            delivery_count: How often they were delivered to the group, including this time; None
-                when browsing.
+            delivery_count: How often the messages were delivered to the group, including this
+                time; None when browsing.
         """
         if not self.with_metadata:
             return batch
@@ -100,9 +100,9 @@ class PlainRows(_Rows):
 
     Attributes:
         queue: The queue's name, without its version.
-        include_headers: Whether to add a column ``headers``.
-        receipt_prefix: The beginning of their receipts; None for no column ``receipt``.
-        partition: The partition of the queue.
+        include_headers: True to add a column ``headers``.
+        receipt_prefix: The beginning of the receipts; None for no column ``receipt``.
+        partition: The queue partition.
     """
 
     include_headers: bool = True
@@ -129,11 +129,11 @@ class TypedRows(_Rows):
 
     Attributes:
         queue: The queue's name, without its version.
-        columns: The columns of the queue that are wanted.
-        with_metadata: Whether to add the struct ``_metadata``: what the ledger knows of a message,
+        columns: The wanted columns of the queue.
+        with_metadata: True to add the struct ``_metadata``: what the ledger knows about a message,
             its key and its headers.
-        receipt_prefix: The beginning of their receipts; None for no ``receipt`` in that struct.
-        partition: The partition of the queue.
+        receipt_prefix: The beginning of the receipts; None for no ``receipt`` in that struct.
+        partition: The queue partition.
     """
 
     columns: pa.Schema
@@ -159,7 +159,7 @@ class TypedRows(_Rows):
         return pa.RecordBatch.from_arrays(own, schema=self.schema)
 
 
-#: What rows a reader wants of messages.
+#: The rows that a reader wants.
 Rows = PlainRows | TypedRows
 
 
@@ -171,7 +171,7 @@ def rows_of(
 ) -> Rows:
     """Rows with all columns of a queue's messages, and with receipts if their prefix is given.
 
-    If ``columns`` are given, the rows have these instead of those of the schema of the queue.
+    If ``columns`` are given, the rows have these columns instead of those of the queue's schema.
     """
     if columns is None and queue.schema is not None:
         columns = schema_of(queue.schema)
@@ -179,7 +179,7 @@ def rows_of(
 
 
 def metadata_rows(queue: QueueDefinition) -> Rows:
-    """Rows with what the ledger knows of messages, their keys and headers; of bytes, all."""
+    """Rows with what the ledger knows about messages, their keys and headers; of bytes, all."""
     return _rows_of(queue, None if queue.schema is None else pa.schema([]))
 
 
@@ -193,7 +193,7 @@ def _rows_of(
 
 
 def metadata_of(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """What rows of `rows_of` or `metadata_rows` say under a name: ``monoton``, ``headers``, ..."""
+    """The metadata of rows of `rows_of` or `metadata_rows`: ``monoton``, ``headers``, ..."""
     if METADATA in rows.schema.names:
         return rows.column(METADATA).field(name)
     return rows.column(name)
@@ -212,7 +212,7 @@ def values_of(rows: pa.RecordBatch) -> list[Any]:
     """The values of rows of `rows_of`: bytes, or dicts of columns.
 
     Raises:
-        UnreadableError: A date or an instant is not in the years 1 to 9999.
+        UnreadableError: A date or an instant is outside the years 1 to 9999.
     """
     if METADATA in rows.schema.names:
         from cassieq_spark.schemas.to_rows import to_dicts  # noqa: PLC0415 (for clients only)
@@ -227,7 +227,7 @@ def values_of(rows: pa.RecordBatch) -> list[Any]:
 
 @lru_cache(maxsize=_KEPT)
 def _numbers(count: int) -> pa.Int64Array:
-    """The first numbers from 0 on; cached, as most chunks have one of a few sizes."""
+    """The integers from 0 on; cached, as most chunks have one of a few sizes."""
     return _of_numbers(pa.int64(), array("q", range(count)))
 
 

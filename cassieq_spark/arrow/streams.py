@@ -16,28 +16,28 @@ from typing import NamedTuple
 import pyarrow as pa
 
 _BATCH, _DICTIONARY = "record batch", "dictionary"
-#: The most bytes of metadata of one message; a batch of three columns has some 500.
+#: Maximum bytes of metadata of one message; a batch of three columns has about 500.
 _MOST_METADATA = 1 << 20
-#: Earlier versions of the metadata declare compression in another way.
+#: Earlier versions of the metadata declare compression differently.
 _VERSION_5 = 4
-#: Fields of the tables Message, DictionaryBatch and RecordBatch, by their place.
+#: Fields of the tables Message, DictionaryBatch and RecordBatch, by their index.
 _VERSION, _HEADER, _CUSTOM = 0, 2, 4
 _DATA = 1
 _LENGTH, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
-#: The bytes of the decompressed length, before those of a compressed buffer; -1: not compressed.
+#: The bytes of the decompressed length that a compressed buffer begins with; -1: not compressed.
 _PREFIX, _NOT_COMPRESSED = 8, -1
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a stream declares.
+    """The sizes that a stream declares.
 
     Attributes:
-        schema: Its columns.
+        schema: The columns of the stream.
         rows: The rows of all its batches.
         size: The bytes of all its buffers, decompressed, including those of dictionaries.
-        values: The values of all its columns, and of what is inside of them; some take no byte.
-        messages: How many batches and dictionaries it has.
+        values: The values of all columns, and of columns nested in them; some take no byte.
+        messages: How many batches and dictionaries the stream has.
     """
 
     schema: pa.Schema
@@ -48,20 +48,20 @@ class Declared:
 
 
 class _Table(NamedTuple):
-    """A table of a flatbuffer, or a vector: where it begins in the metadata of a message."""
+    """A table of a flatbuffer, or a vector: its position in the metadata of a message."""
 
     metadata: memoryview
     at: int
 
     def read(self, kind: str, offset: int = 0) -> int:
-        """A number at an offset from the beginning."""
+        """The number at an offset from the beginning of the table."""
         if self.at + offset < 0:
             raise ValueError("its metadata points outside of it")
         (value,) = struct.unpack_from(kind, self.metadata, self.at + offset)
         return int(value)
 
     def field(self, place: int) -> _Table | None:
-        """The field at a place; None if it is left out."""
+        """The field at an index; None if the field is left out."""
         fields = _Table(self.metadata, self.at - self.read("<i"))
         entry = 4 + 2 * place
         offset = fields.read("<H", entry) if entry < fields.read("<H") else 0
@@ -79,10 +79,10 @@ class _Table(NamedTuple):
 
 
 def declared(stream: pa.Buffer | bytes) -> Declared:
-    """Read what an IPC stream declares; decompresses nothing.
+    """Read the sizes that an IPC stream declares; decompresses nothing.
 
     Raises:
-        ValueError: It is no IPC stream, or its metadata is too large.
+        ValueError: The stream is no IPC stream, or its metadata is too large.
         pyarrow.ArrowException: The same, found by Arrow.
     """
     rows = size = values = count = 0
@@ -112,7 +112,7 @@ def _messages(stream: pa.Buffer | bytes) -> Iterator[pa.ipc.Message]:
 
 
 def _sizes(message: pa.ipc.Message) -> tuple[int, int, int]:
-    """Rows of a batch or dictionary, bytes of its buffers, decompressed, and its values."""
+    """The rows of a batch or dictionary, the decompressed bytes of its buffers, and its values."""
     start = _Table(memoryview(message.metadata), 0)
     root = _Table(start.metadata, start.read("<I"))
     if root.number("<h", _VERSION) < _VERSION_5 and root.field(_CUSTOM):
@@ -135,9 +135,9 @@ def _sizes(message: pa.ipc.Message) -> tuple[int, int, int]:
 
 
 def _pairs(batch: _Table, place: int) -> Iterator[tuple[int, int]]:
-    """Offset and length of each buffer in the body, before it is decompressed.
+    """Offset and length of each buffer in the body, before decompression.
 
-    Or the number of values of each column, and of each column inside of it, and of their nulls.
+    For the vector of columns: the numbers of values and of nulls of each column and nested column.
     """
     vector = batch.table(place)
     if vector is None:

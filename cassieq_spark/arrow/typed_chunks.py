@@ -1,7 +1,7 @@
 """Messages of a queue with a schema into chunks, and back; and the form of each queue.
 
-Beside the columns of the queue, a message has a key and headers, in the columns ``_key`` and
-``_headers``.
+In addition to the columns of the queue, a message has a key and headers, in the columns ``_key``
+and ``_headers``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TypedForm(Form):
     Args:
         schema: Columns of the queue.
         version: The version of the schema.
-        before: The versions before it, the first one first, as `ddl.to_ddl` writes them.
+        before: The earlier versions, the first one first, as `ddl.to_ddl` writes them.
 
     Raises:
         TypeError: A column's type can't be stored.
@@ -54,18 +54,18 @@ class TypedForm(Form):
         self._layout = typed_framing.layout_of(schema)
 
     def assigned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See `Form.assigned`; columns are matched by name, whatever the case of its letters."""
+        """Rows with the queue's columns, matched by name in any case; see `Form.assigned`."""
         first_row = 0
         for batch in batches:
             yield self._assigned(batch, first_row)
             first_row += batch.num_rows
 
     def fingerprint(self, batch: pa.RecordBatch) -> Fingerprint:
-        """See `Form.fingerprint`."""
+        """The fingerprint of all columns; see `Form.fingerprint`."""
         return fingerprint_of_rows(batch, self.schema)
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Key and headers, if they are there, and the columns of the schema, in its types.
+        """Key and headers, if present, and the columns of the schema, in its types.
 
         Raises:
             MessageError: A column is missing.
@@ -81,7 +81,7 @@ class TypedForm(Form):
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def encode(self, messages: pa.RecordBatch, compression: str) -> bytes:
-        """See `Form.encode`; key or headers are left out if no message has any."""
+        """The frame of a chunk, without key or headers if all are null; see `Form.encode`."""
         extra = [name for name in EXTRA.names if used_column(messages, name) is not None]
         messages = messages.select([*extra, *self.schema.names])
         schema, version = self.schema, self.version
@@ -94,8 +94,9 @@ class TypedForm(Form):
     ) -> tuple[pa.RecordBatch, pa.Schema, int]:
         """A message by the oldest version that has all of it, with that version.
 
-        Writers store no such large message. It is a copy of one that was written before the schema
-        was widened: by this version it may be many times as large, more than Cassandra takes.
+        Writers store no message as large as this one. It is a copy of a message that was written
+        before the schema was widened: by this version it may be many times as large, more than
+        Cassandra takes.
         """
         from cassieq_spark.schemas.evolution import present  # noqa: PLC0415 (a query begins without it)
 
@@ -157,7 +158,7 @@ def _typed_form(versions: tuple[str, ...]) -> TypedForm:
 
 
 def _special(name: str, column: pa.Array) -> pa.Array:
-    """A column that a message has beside those of the queue, in its type."""
+    """An additional column of a message, such as its key, in its type."""
     column = without_dictionary(column, name)
     given = column.type
     wanted, expected, fits = _SPECIAL[name]
@@ -178,8 +179,8 @@ def _is_text(given: pa.DataType) -> bool:
     return any(is_one(given) for is_one in (*kinds, *views))
 
 
-#: For each column that a message has beside those of the queue: its type, the types that a writer
-#: may give, in words, and whether a type is one of them.
+#: For each additional column of a message: its type, the types that a writer may give, in words,
+#: and a function that returns True for these types.
 _SPECIAL: dict[str, tuple[pa.DataType, str, Callable[[pa.DataType], bool]]] = {
     NAMES.key: (pa.binary(), "string or binary", _is_text),
     NAMES.headers: (
@@ -207,21 +208,20 @@ def decode(
     schemas: Callable[[int], pa.Schema | None],
     columns: Collection[str] | None = None,
 ) -> tuple[int, pa.RecordBatch]:
-    """The messages of ``chunk`` at those of the given ``offsets`` that it has.
+    """The messages of ``chunk`` at those of the given ``offsets`` that the chunk has.
 
     Args:
         chunk: The chunk as it is stored.
         offsets: Offsets in the block of the chunk.
         schemas: The schema of a version; None if there is no such version.
-        columns: The columns that are wanted; None: all. Others are not decompressed.
+        columns: The wanted columns; None for all. Other columns are not decompressed.
 
     Returns:
-        The version of the schema that the chunk was written by, and the columns that are wanted:
-        those of the schema in its order, then ``_key`` and ``_headers``, null if the chunk has
-        none.
+        The version of the schema that wrote the chunk, and the wanted columns: those of the schema
+        in its order, then ``_key`` and ``_headers``, null if the chunk has none.
 
     Raises:
-        UnreadableError: The chunk is no frame, or not the one that its row describes.
+        UnreadableError: The chunk is no frame, or not the frame that its row describes.
     """
     count = chunk.stop - chunk.start
     version, schema, found = typed_framing.decode(chunk.data, count, schemas, columns)

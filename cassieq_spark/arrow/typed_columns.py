@@ -1,20 +1,20 @@
 """Columns of typed chunks as bytes, by their types, and back.
 
-A column is a tree of nodes, one for each level of its type. What is stored of a node has three
-parts, each of which is left out if it says nothing:
+A column is a tree of nodes, one per level of its type. A node is stored in three parts, each of
+which is left out if it says nothing:
 
 - the smallest value;
 - the values: numbers, dates and instants by how far they are above the smallest one, in as few
-  bytes as they need; of texts and arrays the lengths, laid out in the same way;
-- a bit for each element that is not null, if one is null.
+  bytes as they need; for texts and arrays their lengths, laid out in the same way;
+- the validity bitmap, if an element is null.
 
-Texts add their bytes, arrays and maps their elements, structs their fields. Nothing is stored of
-what an array has in the place of a null: it gets the length 0, or the value of the first element
+Texts add their bytes, arrays and maps their elements, structs their fields. What an array has in
+the place of a null is not stored: the null gets the length 0, or the value of the first element
 that is not null. So equal columns make equal bytes, whatever arrays they come in.
 
-How many bytes a node takes follows from its entry in the directory of the frame: a byte, and for
-texts and arrays how many bytes or elements they have. A reader adds that up before it reads
-anything else.
+The number of bytes of a node follows from its entry in the directory of the frame: one byte, and
+for texts and arrays how many bytes or elements they have. A reader adds the numbers up before it
+reads anything else.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class TypeNode:
 
     Args:
         type_: The type.
-        nullable: Whether elements may be null.
-        children: The nodes of its elements, keys and values, or fields.
+        nullable: True if elements may be null.
+        children: The nodes of the type's elements, keys and values, or fields.
     """
 
-    #: Whether its entry has a count behind the byte.
+    #: True if the node's entry has a count behind the byte.
     has_count = False
-    #: The bytes of an element in memory, if all have the same; a boolean counts as one.
+    #: The bytes of an element in memory, if all elements have the same; a boolean counts as one.
     _width = 1
 
     def __init__(
@@ -93,7 +93,7 @@ class TypeNode:
 
     @property
     def form(self) -> str:
-        """The format of its entry in the directory, and of those of its children."""
+        """The format of the directory entries of the node and its children."""
         own = "BI" if self.has_count else "B"
         return own + "".join(each.form for each in self.children)
 
@@ -102,11 +102,11 @@ class TypeNode:
 
         Args:
             array: Values of the node's type; may be a slice, with anything in the place of nulls.
-            absent: Which elements belong to a struct that is null.
+            absent: True for elements that belong to a struct that is null.
 
         Raises:
             ValueError: An element can't be stored: a null, a text that is not UTF-8, an instant
-                that no reader takes.
+                that no reader accepts.
         """
         own, blank = nulls_of(array, absent)
         if own is not None and not self.nullable:
@@ -118,20 +118,20 @@ class TypeNode:
     def sizes(self, loaded: Loaded) -> Numbers | int:  # noqa: ARG002 - not if all are the same
         """The bytes of each element in a reader's memory; one number if all have the same.
 
-        Nulls count as other values do, and a boolean as one byte; the bits that say what is null
-        don't count.
+        Nulls count as other values do, and a boolean as one byte; the validity bitmap does not
+        count.
         """
         return self._width
 
     def write(self, loaded: Loaded, body: EncodedColumn) -> None:
-        """Add what is stored of some elements."""
+        """Add the encoded form of some elements."""
         raise NotImplementedError
 
     def measure(self, count: int, entries: Iterator[int], plan: ColumnPlan) -> None:
-        """Take the entries of a node and its children, and add up what ``count`` elements take.
+        """Read the entries of a node and its children, and add up the bytes of ``count`` elements.
 
         Raises:
-            ValueError: An entry that no writer makes.
+            ValueError: No writer makes such an entry.
         """
         raise NotImplementedError
 
@@ -139,18 +139,18 @@ class TypeNode:
         """The array of a node, checked in full.
 
         Raises:
-            ValueError, pa.ArrowException: Its parts are not what `write` makes.
+            ValueError, pa.ArrowException: The parts are not what `write` makes.
         """
         raise NotImplementedError
 
     def _load(self, array: pa.Array, blank: Flags | None, loaded: Loaded) -> None:
-        """Complete ``loaded``, without what the array has for elements that are ``blank``."""
+        """Complete ``loaded``, ignoring the array's content for elements that are ``blank``."""
         raise NotImplementedError
 
     def _open(
         self, entries: Iterator[int], width: int = 0, *, has_steps: bool = False
     ) -> tuple[int, int, bool]:
-        """The code, step and nulls of its entry, if values have at most ``width`` bytes."""
+        """The code, step and nulls of the node's entry, if values have at most ``width`` bytes."""
         entry = next(entries)
         code, step, has_nulls = entry & CODE, entry >> STEP_AT, bool(entry & NULLS)
         most = WIDTHS.index(width)
@@ -161,7 +161,7 @@ class TypeNode:
         return code, step, has_nulls
 
     def _measure_lengths(self, count: int, entries: Iterator[int], plan: ColumnPlan) -> int:
-        """Take the entry of texts or lists; how many bytes or elements they have."""
+        """Read the entry of texts or lists; return how many bytes or elements they have."""
         code, _, has_nulls = self._open(entries, OFFSET_BYTES)
         size = next(entries)
         if size and not count:
@@ -225,9 +225,9 @@ class _Integers(TypeNode):
 
     Args:
         type_: The type.
-        nullable: Whether elements may be null.
-        bounds: The smallest and the largest number that readers take; None: all of the type.
-        has_steps: Whether all of them are often multiples of a thousand or a million.
+        nullable: True if elements may be null.
+        bounds: The smallest and the largest number that readers take; None for all of the type.
+        has_steps: True if all numbers are often multiples of a thousand or a million.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class _Integers(TypeNode):
 
 
 class _Decimals(TypeNode):
-    """Decimals; as integers of eight bytes, if all fit into them."""
+    """Decimals, stored as integers of eight bytes if all fit into them."""
 
     _width = 16
 
@@ -332,8 +332,8 @@ class _Texts(TypeNode):
 
     Args:
         type_: The type.
-        nullable: Whether elements may be null.
-        has_empty: Whether elements may be empty.
+        nullable: True if elements may be null.
+        has_empty: True if elements may be empty.
     """
 
     has_count = True
@@ -383,7 +383,7 @@ class _Texts(TypeNode):
 
 
 class _Nested(TypeNode):
-    """What lists and structs share: children."""
+    """Base of lists and structs, which have children."""
 
     def write(self, loaded: Loaded, body: EncodedColumn) -> None:
         body.add_nulls(loaded)
@@ -520,7 +520,7 @@ def _check_utf8(offsets: Numbers, data: pa.Buffer) -> None:
     """Check the texts of ``data`` that lie between ``offsets``, which are in order and inside it.
 
     Raises:
-        ValueError: One of them is not UTF-8.
+        ValueError: A text is not UTF-8.
     """
     ends = pa.py_buffer(np.array([0, data.size], OFFSETS))
     try:

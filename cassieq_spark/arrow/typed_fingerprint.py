@@ -1,10 +1,10 @@
-"""Fingerprints of rows that have a schema: see `fingerprint`, whose promises hold here too.
+"""Fingerprints of rows that have a schema: see `fingerprint`, whose promises hold here, too.
 
 Each column and each field of a struct counts by its name, each element of an array by its place.
-The order of a map's pairs does not count. A null counts as a column that is not there, and a
+The order of a map's pairs does not count. A null counts as an absent column, and a
 number by its value: 5, 5.00 and the double 5.0 are the same. So rows keep their fingerprint if the
 schema is widened in any way that `evolution.is_wider` allows, or gets a column that they do not
-have; except if a column of floats had rounded what was written, and the wider one does not.
+have; except if a column of floats had rounded what was written, and the wider column does not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cassieq_spark.arrow.typed_framing import HEADERS_COLUMN, KEY_COLUMN
 from cassieq_spark.arrow.typed_numbers import LONG, Numbers, bits_of, values_of
 from cassieq_spark.schemas.canonical import MOST_PRECISION
 
-#: Odd numbers without a pattern. The first one tells the number 0 from a null.
+#: Odd numbers without a pattern. The first one distinguishes the number 0 from a null.
 _NUMBER, _HIGH, _SCALE, _PLACE, _LENGTH, _STRUCT, _KEY, _ITEM, _PAIR = (
     np.uint64(each)
     for each in (
@@ -53,8 +53,8 @@ _NUMBER, _HIGH, _SCALE, _PLACE, _LENGTH, _STRUCT, _KEY, _ITEM, _PAIR = (
 _WORDS = np.array(
     [0xE9846AF9B1A615D5, 0x27BB2EE687B0B0FD, 0x94D049BB133111EB, 0xFF51AFD7ED558CCD], np.uint64
 )
-#: Zeros that are looked for at the end of decimals, in turn: any number of them up to 38 is the
-#: sum of some of these.
+#: Numbers of zeros to strip from the end of decimals, in turn: any number up to 38 is the sum of
+#: some of these.
 _ZEROS = (16, 16, 8, 4, 2, 1)
 _FRACTION = pa.decimal128(MOST_PRECISION, MOST_PRECISION)
 
@@ -64,7 +64,7 @@ def fingerprint_of_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Fingerprint
 
     Args:
         batch: The columns of the schema, in its types, and ``_key`` and ``_headers`` if given;
-            others don't count.
+            other columns do not count.
         schema: Columns of the queue.
     """
     rows = np.zeros(batch.num_rows, np.uint64)
@@ -91,7 +91,7 @@ def _factor(name: str) -> np.uint64:
 
 
 def _hashes(column: pa.Array) -> tuple[Words, Words | None]:
-    """A hash of each element, 0 where it is null, and the bytes of its texts, if it has any."""
+    """A hash of each element, 0 for a null, and the bytes of its texts, if any."""
     kind = column.type
     if pt.is_struct(kind):
         hashes, lengths = _hashes_of_structs(column)
@@ -128,9 +128,9 @@ def _hashes_of_numbers(column: pa.Array) -> Words:
 
 
 def _words_of_floats(numbers: npt.NDArray[np.float64]) -> Words:
-    """The bits of each number; those of an integer of 32 bits, if it is one.
+    """The bits of each number; for an integer of 32 bits, the integer.
 
-    Larger integers are never widened to floats. The number -0.0 is none of them.
+    Larger integers are never widened to floats. The number -0.0 is not such an integer.
     """
     words = numbers.view(np.uint64)
     with np.errstate(invalid="ignore"):  # Where there is no such integer, any one comes out.
@@ -142,9 +142,9 @@ def _words_of_floats(numbers: npt.NDArray[np.float64]) -> Words:
 
 
 def _words_of_decimals(column: pa.Array) -> Words:
-    """A word of each decimal, which does not depend on how many zeros its type has at the end.
+    """A word of each decimal, independent of how many zeros its type has at the end.
 
-    That of an integer of 64 bits is the integer.
+    The word of an integer of 64 bits is the integer.
     """
     low, high = values_of(column, LONG, 2).reshape(-1, 2).T.copy()
     scales = np.full(len(low), column.type.scale, np.uint64)
@@ -159,7 +159,7 @@ def _words_of_decimals(column: pa.Array) -> Words:
 
 
 def _without_zeros(low: Numbers, high: Numbers, scales: Words) -> tuple[Numbers, Numbers, Words]:
-    """Decimals of the same value with as few digits behind the point as that needs."""
+    """Decimals of the same values, with as few digits behind the point as the values need."""
     most = int(scales.max(initial=0))
     for zeros in _ZEROS:
         if zeros <= most:
@@ -189,7 +189,7 @@ def _hashes_of_short_texts(column: pa.Array) -> tuple[Words, Words]:
     """A hash of each text, and its length.
 
     The first four words count, each by its place. That covers short texts, in a fifth of the time
-    of `hashes_of_texts`, whose hash is added for longer ones.
+    of `hashes_of_texts`, whose hash is added for longer texts.
     """
     ends, data = texts_of(column)
     counts = ends[1:] - ends[:-1]

@@ -1,10 +1,10 @@
 """The layout of a typed chunk as bytes, and the checks that keep crafted bytes out.
 
-A frame is a header of fixed length, a directory, and a section for each column, compressed by
-itself. So a reader decompresses only the columns that it wants. The directory has an entry for
-each column: codec, stored length and sum of its section, and what `typed_columns` needs to know
-the lengths of its buffers. The length of the directory follows from the schema. The frame does not
-contain the schema, only its version, in the header.
+A frame is a header of fixed length, a directory, and one section per column, compressed
+separately. So a reader decompresses only the columns that it wants. The directory has one entry
+per column: codec, stored length and sum of its section, and what `typed_columns` needs to know
+about the lengths of its buffers. The length of the directory follows from the schema. The frame
+does not contain the schema, only its version, in the header.
 
 A reader checks, in order:
 
@@ -12,7 +12,7 @@ A reader checks, in order:
 2. the sum of header and directory;
 3. the lengths, of all columns together, against `MOST_DATA_BYTES`, or `MOST_ALONE_BYTES` if there
    is one message;
-4. of each column that it wants: the sum of the section; that the section decompresses into exactly
+4. of each wanted column: the sum of the section; that the section decompresses into exactly
    as many bytes as the directory asks for; and the arrays.
 
 As in `framing`, the sums detect accidents only, and the other checks keep attackers out.
@@ -36,24 +36,24 @@ from cassieq_spark.arrow.typed_columns import TypeNode, headers_node, node_of
 from cassieq_spark.arrow.typed_numbers import ColumnPlan, EncodedColumn, Loaded
 from cassieq_spark.errors import MessageError, UnreadableError
 
-#: The columns of a message beside those of its queue.
+#: The additional columns of a message.
 KEY_COLUMN, HEADERS_COLUMN = "_key", "_headers"
 EXTRA = pa.schema([(KEY_COLUMN, pa.binary()), (HEADERS_COLUMN, HEADERS)])
-#: The most bytes of the columns of a message that has a chunk of its own. A writer stores at most
-#: 8 MiB. A copy of it, as a dead letter, may have wider types: sixteen bytes for each one, if they
+#: Maximum bytes of the columns of a message that has a chunk of its own. A writer stores at most
+#: 8 MiB. A copy as a dead letter may have wider types: sixteen bytes for each byte, if they
 #: are decimals instead of a tinyint.
 MOST_ALONE_BYTES = MOST_DATA_BYTES + 16 * (8 << 20)
-#: The most values of a chunk: a byte for each. Those of a message with a chunk of its own are not
-#: more, as only their types have become wider; each may cost a reader a Python object.
+#: Maximum number of values of a chunk: one per byte. A message with a chunk of its own does not
+#: have more, as only its types have become wider; each value may cost a reader a Python object.
 _MOST_VALUES = MOST_DATA_BYTES
 #: The first bytes of the frame of a typed chunk.
 MAGIC = b"CQT1"
 
 #: Magic, flags, the schema's version, messages; the sum of header and directory.
 _HEADER = struct.Struct("<4sBxxxIIQ")
-#: Of each section: codec, stored length, sum.
+#: The directory's part about one section: codec, stored length, sum.
 _SECTION = "BIQ"
-#: The flags of a frame say which of them it has.
+#: The flags of a frame say which of these columns it has.
 _EXTRAS = {KEY_COLUMN: 1, HEADERS_COLUMN: 2}
 _ALIGNED = 8
 
@@ -62,9 +62,9 @@ class Decoded(NamedTuple):
     """The content of a frame.
 
     Attributes:
-        version: The version of the schema that it was written by.
-        schema: That schema.
-        columns: Columns by name: those of the schema that were asked for, and `KEY_COLUMN` and
+        version: The version of the schema that wrote the frame.
+        schema: The schema of that version.
+        columns: Columns by name: the requested columns of the schema, and `KEY_COLUMN` and
             `HEADERS_COLUMN`, if the frame has them.
     """
 
@@ -74,7 +74,7 @@ class Decoded(NamedTuple):
 
 
 class Layout:
-    """How messages of one schema are laid out.
+    """The layout of messages of one schema.
 
     Args:
         schema: Columns of the queue.
@@ -105,7 +105,7 @@ class Layout:
         ]
 
     def load(self, messages: pa.RecordBatch) -> dict[str, Loaded]:
-        """Take messages apart, and check them.
+        """Split the messages into column arrays, and validate them.
 
         Args:
             messages: The columns of the schema, `KEY_COLUMN` and `HEADERS_COLUMN` if given, in
@@ -143,7 +143,7 @@ class BadColumnError(MessageError):
 
     Attributes:
         column: The name of the column.
-        problem: What it has, such as "a null, which it may not have".
+        problem: What is wrong with the value, such as "a null, which it may not have".
     """
 
     def __init__(self, column: str = "", problem: str = "") -> None:
@@ -154,7 +154,7 @@ class BadColumnError(MessageError):
 
 @lru_cache(maxsize=64)
 def layout_of(schema: pa.Schema) -> Layout:
-    """How messages of a schema are laid out; cached.
+    """The layout of messages of a schema; cached.
 
     Raises:
         TypeError: A column's type can't be stored.
@@ -174,7 +174,7 @@ def encode(messages: pa.RecordBatch, schema: pa.Schema, version: int, compressio
         compression: ``lz4``, ``zstd`` or ``none``.
 
     Raises:
-        MessageError: A value can't be stored, or they are more than a frame takes.
+        MessageError: A value can't be stored, or the messages are more than a frame takes.
     """
     layout = layout_of(schema)
     loaded = layout.load(messages)
@@ -202,17 +202,17 @@ def decode(
 ) -> Decoded:
     """The columns of a frame, checked.
 
-    Columns that are not wanted are neither summed nor decompressed. The arrays take no more than
+    Columns that are not wanted are neither summed nor decompressed. The arrays take at most
     `MOST_DATA_BYTES`, or `MOST_ALONE_BYTES`, whatever the frame says.
 
     Args:
         frame: A frame, or any other bytes.
         count: How many messages the frame must have.
         schemas: The schema of a version; None if there is no such version.
-        columns: The columns that are wanted; None: all.
+        columns: The wanted columns; None for all.
 
     Raises:
-        UnreadableError: It is not what `encode` makes.
+        UnreadableError: The bytes are not a frame that `encode` makes.
     """
     flags, version, messages, total = _header(frame)
     if messages != count or not count:
@@ -246,7 +246,7 @@ def decode(
 
 
 class _Section(NamedTuple):
-    """The entry that a directory has for a column."""
+    """The directory entry of a column."""
 
     name: str
     node: TypeNode
@@ -272,7 +272,7 @@ def _sections(
     """The entries of a directory, column by column.
 
     Raises:
-        ValueError: An entry that `encode` does not make.
+        ValueError: `encode` makes no such entry.
     """
     for name, node in layout.nodes[flags].items():
         codec, length, total = next(entries), next(entries), next(entries)
@@ -284,7 +284,7 @@ def _sections(
 
 
 def _excess(messages: int, sections: list[_Section]) -> str | None:
-    """What is too large, in words; None if nothing is."""
+    """The limit that is exceeded, in words; None if none is."""
     size = sum(section.plan.array_bytes for section in sections)
     if messages > MOST_MESSAGES:
         return f"{messages} messages, and {MOST_MESSAGES} is the most"

@@ -1,9 +1,9 @@
 """Numbers of typed columns as bytes, and back: the parts of which `typed_columns` is made.
 
-Numbers are stored by how far they are above the smallest of them, in as few bytes as that needs;
+Numbers are stored by how far they are above the smallest one, in as few bytes as that needs;
 instants, where possible, in multiples of a millisecond or a second. Offsets are stored as the
 lengths between them, in the same way. So numbers take half of Arrow's bytes before compression, no
-length can lead a reader outside of the data, and less is to be decompressed.
+length can lead a reader outside of the data, and there is less to decompress.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from cassieq_spark.arrow.packing import OFFSETS, bit_bytes
 Numbers = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 
-#: The byte that a directory has for a node: how many bytes each value takes (the place in
-#: `WIDTHS`), whether there are nulls, and of which step all values are multiples (in `STEPS`).
+#: The parts of a node's byte in the directory: how many bytes each value takes (the index in
+#: `WIDTHS`), whether there are nulls, and the step of which all values are multiples (in `STEPS`).
 CODE, NULLS, STEP_AT = 0x07, 0x08, 4
 WIDTHS = (0, 1, 2, 4, 8, 16)
 STEPS = (1, 1_000, 1_000_000)
@@ -40,8 +40,8 @@ class Loaded:
 
     Attributes:
         count: How many elements there are.
-        nulls: Which of them are null; None if none is. Elements of a struct that is null do not
-            count as null.
+        nulls: True for each null element; None if no element is null. Elements of a struct that is
+            null do not count as null.
         values: Numbers, or lengths; in the place of a null stands a value of another element.
         low: The smallest value.
         high: The largest value.
@@ -58,7 +58,7 @@ class Loaded:
     children: tuple[Loaded, ...] = ()
 
     def bound(self, blank: Flags | None, bounds: tuple[int, int]) -> None:
-        """Find the smallest and the largest value, after replacing those that are ``blank``.
+        """Find the smallest and the largest value, after replacing values that are ``blank``.
 
         Raises:
             ValueError: A value is outside of ``bounds``.
@@ -77,7 +77,7 @@ class Loaded:
 
 
 class EncodedColumn:
-    """What is written of one column: entries of the directory, and buffers."""
+    """One encoded column: its directory entries and its buffers."""
 
     def __init__(self) -> None:
         self.entries: list[int] = []
@@ -93,7 +93,8 @@ class EncodedColumn:
         Args:
             loaded: The entry whose values to add.
             width: The bytes of a number in memory.
-            has_steps: Whether to look for a step of which all are multiples, above the smallest.
+            has_steps: True to look for a step of which all numbers, above the smallest, are
+                multiples.
         """
         values = loaded.values
         nulls = NULLS if loaded.nulls is not None else 0
@@ -118,7 +119,7 @@ class EncodedColumn:
             self.add(WIDTHS[code], above.astype(_UNSIGNED[WIDTHS[code]]).tobytes())
 
     def add_nulls(self, loaded: Loaded) -> None:
-        """Add a bit for each element, set unless it is null; nothing if no element is null."""
+        """Add the validity bitmap; nothing if no element is null."""
         if loaded.nulls is not None:
             self.add(1, packing.bits(~loaded.nulls))
 
@@ -128,7 +129,7 @@ class EncodedColumn:
 
 
 def _step(values: Numbers, low: int, span: int) -> int:
-    """The largest step of which all values are multiples; none if they need eight bytes anyway."""
+    """The index of the largest of `STEPS` that divides all values above ``low``, or 0."""
     for step in range(len(STEPS) - 1, 0, -1):
         size = STEPS[step]
         if span % size == 0 and span // size < 1 << 32 and not ((values - low) % size).any():
@@ -138,12 +139,12 @@ def _step(values: Numbers, low: int, span: int) -> int:
 
 @dataclass(slots=True)
 class ColumnPlan:
-    """What the directory says of one column.
+    """The directory's information about one column.
 
     Attributes:
-        array_bytes: The bytes of its arrays, as `typed_columns.Node.sizes` counts them.
-        values: How many values it has, those in arrays and maps included.
-        stored: The bytes of its buffers.
+        array_bytes: The bytes of the column's arrays, as `typed_columns.Node.sizes` counts them.
+        values: How many values the column has, including those in arrays and maps.
+        stored: The bytes of the column's buffers.
     """
 
     array_bytes: int = 0
@@ -151,8 +152,8 @@ class ColumnPlan:
     stored: int = 0
     _nodes: list[tuple[int, ...]] = field(default_factory=list)
     _buffers: list[tuple[int, int]] = field(default_factory=list)
-    #: Whether no buffer is wider than the one before, as in types that are not nested. Then they
-    #: are stored in the order in which nodes take them.
+    #: True if no buffer is wider than the one before, as in types that are not nested. Then the
+    #: buffers are stored in the order in which nodes take them.
     _is_ordered: bool = True
 
     def count(self, values: int, width: int) -> None:
@@ -161,7 +162,7 @@ class ColumnPlan:
         self.array_bytes += values * width
 
     def keep(self, *facts: int) -> None:
-        """Keep what a node needs to know when it builds its array."""
+        """Keep facts that a node needs when it builds its array."""
         self._nodes.append(facts)
 
     def expect(self, width: int, size: int) -> None:
@@ -171,10 +172,10 @@ class ColumnPlan:
         self.stored += size
 
     def expect_numbers(self, count: int, code: int, width: int) -> None:
-        """Expect what `EncodedColumn.add_numbers` adds.
+        """Expect the buffer that `EncodedColumn.add_numbers` adds.
 
         Raises:
-            ValueError: It never adds numbers of this code.
+            ValueError: `add_numbers` never adds numbers of this code.
         """
         size = WIDTHS[code]
         if size > width:
@@ -183,7 +184,7 @@ class ColumnPlan:
         self.expect(size, size * count)
 
     def expect_nulls(self, count: int, has_nulls: bool) -> None:
-        """Expect what `EncodedColumn.add_nulls` adds."""
+        """Expect the bitmap that `EncodedColumn.add_nulls` adds."""
         if has_nulls:
             self.expect(1, bit_bytes(count))
 
@@ -203,7 +204,7 @@ class ColumnPlan:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What nodes build their arrays from: facts and buffers, which they take in their order."""
+    """The facts and buffers from which nodes build their arrays, in the order of the nodes."""
 
     nodes: Iterator[tuple[int, ...]]
     buffers: Iterator[pa.Buffer]
@@ -214,7 +215,7 @@ class Parts:
         """Take numbers, all of them within ``bounds``.
 
         Raises:
-            ValueError: One is outside.
+            ValueError: A number is outside ``bounds``.
         """
         least, data = next(self.buffers), next(self.buffers)
         size = WIDTHS[code]
@@ -246,7 +247,7 @@ class Parts:
         """Take offsets that begin at 0, end at ``total``, and are at least ``least`` apart.
 
         Raises:
-            ValueError: The lengths between them are others.
+            ValueError: The lengths between the offsets are wrong.
         """
         base, data = next(self.buffers), next(self.buffers)
         size = WIDTHS[code]
@@ -266,7 +267,7 @@ class Parts:
         return offsets_of(lengths.astype(OFFSETS) + OFFSETS.type(low))
 
     def nulls(self, has_nulls: int) -> pa.Buffer | None:
-        """Take the bits that say what is null, if there are any."""
+        """Take the validity bitmap, if there is one."""
         return next(self.buffers) if has_nulls else None
 
 
@@ -283,7 +284,7 @@ def _check_bounds(low: int, high: int, bounds: tuple[int, int]) -> None:
 
 
 def nulls_of(array: pa.Array, absent: Flags | None) -> tuple[Flags | None, Flags | None]:
-    """Which elements are null though their parent is not, and which are null at all."""
+    """Flags of elements that are null though their parent is not, and of all null elements."""
     if not array.null_count:
         return None, absent
     nulls = ~bits_of(array.buffers()[0], array.offset, len(array))
@@ -313,7 +314,7 @@ def values_of(array: pa.Array, dtype: np.dtype[Any], per_element: int = 1) -> Nu
 
 
 def offsets_of(lengths: Numbers, dtype: Any = OFFSETS) -> Numbers:
-    """Where elements of these lengths begin, and where the last one ends."""
+    """The offsets at which elements of these lengths begin, and at which the last one ends."""
     offsets = np.zeros(len(lengths) + 1, dtype)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

@@ -122,7 +122,7 @@ def cassieq(
 
 
 def _check_streams() -> None:
-    """Stand in for standard streams that are closed, which Python sets to None."""
+    """Replace closed standard streams, which Python sets to None."""
     if sys.stdin is None:
         sys.stdin = Path(os.devnull).open()  # noqa: SIM115 (for the rest of the process)
     if sys.stderr is None:
@@ -136,13 +136,13 @@ def main() -> None:
     """Run the command that the arguments name.
 
     Exit codes: 0 done, 1 it failed (a red line on standard error, no stack trace), 2 wrong usage,
-    130 Ctrl-C; some commands have others, and say so.
+    130 Ctrl-C; some commands have others, which their help lists.
     """
     sys.exit(finish_output("cassieq", _run()))
 
 
 def _run() -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     try:
         _check_streams()
         app(prog_name="cassieq")

@@ -1,4 +1,4 @@
-"""Completion of the names of queues and groups: from Cassandra, quick, and silent if it fails."""
+"""Completion of the names of queues and groups: from Cassandra, quick, and silent on failure."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cassieq_spark.queues import list_queues, open_ledgers
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 
-#: A person waits for it, and types on.
+#: How long a completion may take: a person waits for it, and types on.
 _PATIENCE = timedelta(seconds=1)
 
 
 def complete_queues(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of queues that begin so. One read of the table of queues."""
+    """The names of queues with this beginning. One read of the table of queues."""
     return _names(
         ctx, incomplete, lambda store: (each.name for each in list_queues(store, incomplete))
     )
 
 
 def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of the groups of the queue on the line that begin so. Two reads."""
+    """The names of groups, of the queue on the line, with this beginning. Two reads."""
     queue = ctx.params.get("queue") or _word_after(str(ctx.info_name))
 
     def read(store: Store) -> Iterable[str]:
@@ -43,7 +43,7 @@ def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
 def _word_after(name: str) -> str | None:
     """The word of the line after the name of its command; None if that is an option.
 
-    An option whose value is to be completed keeps the arguments before it from being read.
+    An option whose value is being completed keeps the arguments before it from being read.
     """
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
     with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Which Cassandra a command uses: the one that is named, or the one that `cassieq node up` runs.
+"""The Cassandra that a command uses: the named one, or the one that `cassieq node up` runs.
 
 The first of these that names one wins: an option, an environment variable, the configuration
 file, the node that runs in the background, 127.0.0.1:9042.
@@ -31,15 +31,15 @@ from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.declaration import settings_of
 from cassieq_spark.terminal import PlainConsole
 
-#: Each of them names a cluster: with one of them, the node in the background is not used.
+#: Settings that name a cluster: with one of them, the node in the background is not used.
 _NAMING = ("contact_points", "port", "secure_connect_bundle")
 _NODE_UP = "started by 'cassieq node up'"
-#: Errors that do not depend on which Cassandra it is.
+#: Errors that do not depend on the Cassandra in use.
 _ANYWHERE = (OptionError, SetupError, MessageError, SchemaError)
 #: How long a program that shows figures or answers requests waits for Cassandra.
 _PATIENCE = timedelta(seconds=5)
 _DEFAULTS = {item.attribute: item.default for item in settings_of(ConnectionOptions)}
-#: In the meta data of a context.
+#: Keys in the meta data of a context.
 _TARGET = "cassieq.target"
 
 
@@ -48,9 +48,9 @@ class Target:
     """The Cassandra that a command uses.
 
     Attributes:
-        options: How it is reached.
-        named_by: What names it: ``--contact-points``, ``CASSIEQ_CONTACT_POINTS``, a file, ...;
-            None: nothing does.
+        options: How to reach the Cassandra.
+        named_by: What names the Cassandra: ``--contact-points``, ``CASSIEQ_CONTACT_POINTS``, a
+            file, ...; None if nothing does.
     """
 
     options: ConnectionOptions
@@ -63,7 +63,7 @@ class Target:
         return f"Cassandra at {self.options.address} ({how}), keyspace {self.options.keyspace}"
 
     def explain(self, error: CassieqError) -> str | None:
-        """What to add to an error; None: it has nothing to do with this Cassandra."""
+        """A hint to add to an error; None if the error has nothing to do with this Cassandra."""
         if isinstance(error, _ANYWHERE):
             return None
         if not isinstance(error, ConnectError):
@@ -80,11 +80,11 @@ class Target:
 def choose(
     values: Mapping[str, Any], named_by: Callable[[str], str | None], running: Running | None
 ) -> tuple[dict[str, Any], str | None]:
-    """Which Cassandra these settings mean.
+    """Decide which Cassandra these settings name.
 
     Args:
         values: Settings of `ConnectionOptions`, by attribute.
-        named_by: Tells what gave a setting its value; None: it has its default.
+        named_by: Returns what gave a setting its value; None for its default.
         running: The node in the background.
 
     Returns:
@@ -138,7 +138,7 @@ def _has_terminal() -> bool:
 
 
 def _named_by(context: typer.Context, attribute: str) -> str | None:
-    """What gave a setting its value; None: it has its default."""
+    """What gave a setting its value; None for its default."""
     item = next(each for each in settings_of(ConnectionOptions) if each.attribute == attribute)
     source = context.get_parameter_source(str(item.flag).replace("-", "_"))
     match source.name if source else None:
@@ -152,7 +152,8 @@ def _named_by(context: typer.Context, attribute: str) -> str | None:
             return None
 
 
-#: The parameters of a command that connects, and what makes its `ConnectionOptions` of them.
+#: The parameters of a command that connects, and the function that makes `ConnectionOptions` of
+#: them.
 CONNECTION = flags_of(
     ConnectionOptions,
     _build,
@@ -166,10 +167,10 @@ CONNECTION = flags_of(
 
 
 def read_connection(context: typer.Context) -> ConnectionOptions | None:
-    """The connection that a line means which is not complete yet; None: it would ask for more.
+    """The connection of a line that is not complete yet; None if it would ask for a password.
 
     Raises:
-        OptionError: A setting is malformed, or some contradict each other.
+        OptionError: A setting is malformed, or two settings contradict each other.
     """
     names = inspect.signature(CONNECTION).parameters.keys() - {"context"}
     given = {name: context.params[name] for name in names if name in context.params}
@@ -181,7 +182,7 @@ def read_connection(context: typer.Context) -> ConnectionOptions | None:
 
 @contextmanager
 def telling_where(context: typer.Context) -> Iterator[None]:
-    """Add to each error of the block which Cassandra it comes from, and what names that one."""
+    """Add to each error of the block the Cassandra that it comes from, and what names it."""
     try:
         yield
     except CassieqError as error:
@@ -192,7 +193,7 @@ def telling_where(context: typer.Context) -> Iterator[None]:
 
 
 def tell_where(context: typer.Context) -> None:
-    """Say which Cassandra a command uses, on standard error, if someone looks or has asked."""
+    """Print the Cassandra of a command on standard error, if a person looks or has asked."""
     target: Target | None = context.meta.get(_TARGET)
     is_watched = sys.stdout.isatty() and sys.stderr.isatty()
     if target is not None and (is_watched or is_verbose(context)):
@@ -201,5 +202,5 @@ def tell_where(context: typer.Context) -> None:
 
 
 def impatient(connection: ConnectionOptions) -> ConnectionOptions:
-    """The same, but calls give up soon: the command reports an outage instead of waiting."""
+    """The same options, but calls give up early: the command reports an outage soon."""
     return replace(connection, request_timeout=_PATIENCE, patience=_PATIENCE)

@@ -75,7 +75,7 @@ def console(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Show queues, messages, dead letters and repair runs in a browser, until Ctrl-C or SIGTERM.
 
-    It only looks, unless it is told to --allow-changes. On the loopback address there is no
+    The console only looks, unless --allow-changes is given. On the loopback address there is no
     log-in.
 
     Examples:

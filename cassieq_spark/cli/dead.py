@@ -74,7 +74,7 @@ def parse_rate(text: str) -> float:
     (50.0, 1.5)
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not a rate.
     """
     match = re.fullmatch(r"([0-9]{1,9})/([smh])", text.strip())
     if match is None or not int(match[1]):
@@ -87,7 +87,7 @@ RATE = Kind("messages per time, such as 50/s or 100/m", parse_rate, metavar="RAT
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Which dead letters, and at most how many of them; None for all."""
+    """The criteria and the maximum number of the chosen dead letters; None for all."""
 
     criteria: Filter
     limit: int | None
@@ -143,7 +143,7 @@ def list_(
     choice: _Choice,
     as_json: AsJson = False,
 ) -> None:
-    """Count dead letters by origin and reason. It changes nothing.
+    """Count dead letters by origin and reason. Changes nothing.
 
     Examples:
         cassieq dead list orders
@@ -168,7 +168,7 @@ def show(
     full: Annotated[bool, typer.Option("--full", help="Show all of a long key or value.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a dead letter: its headers, key and value. It changes nothing.
+    """Show a dead letter: its headers, key and value. Changes nothing.
 
     Examples:
         cassieq dead show orders 12
@@ -224,7 +224,7 @@ def redrive(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Send dead letters back: publish each once, and remove it from the dead-letter queue.
 
-    Ctrl-C stops it after the current batch (exit code 130).
+    Ctrl-C stops the command after the current batch (exit code 130).
 
     Examples:
         cassieq dead redrive orders --dry-run
@@ -270,7 +270,7 @@ def purge(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Delete dead letters for good.
 
-    Ctrl-C stops it after the current batch (exit code 130).
+    Ctrl-C stops the command after the current batch (exit code 130).
 
     Examples:
         cassieq dead purge orders --until 30d
@@ -323,7 +323,7 @@ def _print_groups(found: Survey) -> None:
 
 
 def _survey_json(found: Survey) -> dict[str, Any]:
-    """The dead letters by origin and reason."""
+    """The dead letters by origin and reason, as JSON."""
     return {
         "dead_letter_queue": found.queue.name,
         "count": found.monotons.count,
@@ -348,7 +348,7 @@ def _print_message(message: DeadLetterMessage, *, full: bool) -> None:
 
 
 def _message_json(message: DeadLetterMessage) -> dict[str, Any]:
-    """A dead letter; key and value are Base64, or the value an object if it has columns."""
+    """A dead letter as JSON; key and value are Base64, a value with columns is an object."""
     value = message.value
     return {
         "queue": message.queue,
@@ -373,13 +373,13 @@ def _warn_of_left_out(found: Survey, routes: Sequence[Route]) -> None:
 
 
 def _describe(routes: Sequence[Route]) -> str:
-    """How many messages, and where to."""
+    """How many messages, and where they go."""
     each = [f"{route.monotons.count:,} to queue {route.target.name}" for route in routes]
     return f"{sum(route.monotons.count for route in routes):,} message(s): {', '.join(each)}"
 
 
 def _routes_json(routes: Sequence[Route]) -> dict[str, int]:
-    """How many messages, by where they go."""
+    """How many messages, by target queue."""
     return {route.target.name: route.monotons.count for route in routes}
 
 
@@ -428,7 +428,7 @@ def _print_purged(found: Survey, report: PurgeReport, *, as_json: bool) -> None:
 
 
 def shown(data: bytes | None, limit: int | None) -> str:
-    """A key or value as text if it is some, else in hex; cut after ``limit``, None for never."""
+    """A key or value as text if possible, else in hex; cut after ``limit``, None for never."""
     if data is None:
         return "-"
     try:

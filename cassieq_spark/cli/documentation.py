@@ -56,10 +56,10 @@ All commands that connect to Cassandra have these options. They also have `--con
 
 
 def documentation() -> str:
-    """docs/cli.md: the options of reaching Cassandra once, then each command with its own.
+    """The text of docs/cli.md: connection options once, then each command with its own options.
 
-    The generator that comes with typer repeats those options for every command, three times as
-    many lines, and its output differs from release to release.
+    The generator that comes with typer repeats the connection options for every command, three
+    times as many lines, and its output differs from release to release.
     """
     commands = list(_commands(get_command(app), ("cassieq",)))
     shared = next(params for _, command in commands if (params := _shared(command)))

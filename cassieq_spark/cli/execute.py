@@ -1,4 +1,4 @@
-"""Running a command of the shell for each message, several at a time."""
+"""Runs a shell command per message, several in parallel."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from cassieq_spark.client import Message
 from cassieq_spark.terminal import echo
 
 _PREFIX = "CASSIEQ_MESSAGE_"
-#: How long commands may take to end once they are told to.
+#: How long commands may take to end after SIGTERM, in seconds.
 _GRACE_SECONDS = 5.0
-#: What a shell says of a command that it cannot run.
+#: The exit code of a shell for a command that it cannot run.
 _NOT_STARTED = 126
 
 
@@ -30,8 +30,8 @@ class Ended:
     """A command that has ended.
 
     Attributes:
-        message: The message that it was run for.
-        code: Its exit code; minus the number of the signal that ended it.
+        message: The message for which the command was run.
+        code: The exit code of the command, or minus the number of the signal that ended it.
     """
 
     message: Message
@@ -39,9 +39,9 @@ class Ended:
 
 
 class Commands:
-    """Runs a command for each message.
+    """Runs a command per message.
 
-    A command is in a process group of its own, so that Ctrl-C does not reach it.
+    Each command is in a process group of its own, so that Ctrl-C does not reach it.
 
     Args:
         command: The command, for ``sh``.
@@ -54,11 +54,11 @@ class Commands:
 
     @property
     def count(self) -> int:
-        """How many run, or have ended and were not returned yet."""
+        """How many commands run, or have ended and were not returned yet."""
         return len(self._running)
 
     def start(self, message: Message) -> None:
-        """Run the command for a message; one that cannot be started ends at once, and badly."""
+        """Run the command for a message; one that cannot be started ends as a failure."""
         with tempfile.TemporaryFile() as body:
             body.write(body_of(message))
             body.seek(0)
@@ -108,7 +108,7 @@ class Commands:
 
 
 def variables_of(message: Message) -> dict[str, str]:
-    """What the environment of a command says of its message."""
+    """The environment variables that describe a message to its command."""
     values = {
         "QUEUE": message.queue,
         "GROUP": message.group,

@@ -16,18 +16,18 @@ from cassieq_spark.settings.declaration import Setting, explain, parse_value, se
 from cassieq_spark.settings.file import CASSANDRA, GATEWAY, REPAIR, VARIABLE, read_settings
 from cassieq_spark.settings.gateway import Limits
 
-#: Help shows the options of reaching Cassandra under this heading.
+#: The heading of the connection options in help.
 CASSANDRA_PANEL = "Cassandra"
-#: The limits of a gateway.
+#: The heading of the limits of a gateway.
 LIMITS_PANEL = "Limits"
-#: The options of the repair that a configuration file may set.
+#: The heading of the options of the repair that a configuration file may set.
 REPAIR_PANEL = "Repair"
-#: Which heading has the options that a table of the configuration file sets.
+#: The heading of the options that each table of the configuration file sets.
 _PANELS = {CASSANDRA: CASSANDRA_PANEL, GATEWAY: LIMITS_PANEL, REPAIR: REPAIR_PANEL}
-#: Which tables have the settings of a class.
+#: The class whose settings each table has.
 _DECLARED = {CASSANDRA: ConnectionOptions, GATEWAY: Limits}
 
-#: In the meta data of a context: the configuration file, and whether -v was given.
+#: Keys in the meta data of a context: the configuration file, and whether -v was given.
 _FILE, _VERBOSE = "cassieq.file", "cassieq.verbose"
 
 
@@ -43,10 +43,10 @@ def flags_of(
 
     Args:
         cls: A dataclass; each of its settings has a default.
-        build: Makes the value, of values by attribute.
+        build: Makes the value from the settings by attribute.
         panel: Heading under which the flags are shown.
         without: What commands do if a setting is left out, where that differs from its default.
-        takes_context: Whether ``build`` and the function also take the context of the command.
+        takes_context: True if ``build`` and the function also take the context of the command.
     """
     settings = {str(item.flag).replace("-", "_"): item for item in settings_of(cls)}
 
@@ -72,16 +72,16 @@ def is_verbose(context: typer.Context) -> bool:
 
 
 def file_of(context: typer.Context) -> Path | None:
-    """The configuration file that was named last on the line, or in the environment."""
+    """The last configuration file that the line names, or else the environment."""
     path: Path | None = context.meta.get(_FILE)
     return path
 
 
 def _configure(context: typer.Context, path: Path | None) -> Path | None:
-    """Take the settings of a file as defaults of the command, and of those below it.
+    """Take the settings of a file as defaults of the command, and of its sub-commands.
 
-    They replace those of a file that was named further ahead on the line. The variable counts at
-    the last command only: by then it is known whether the line names a file.
+    They replace those of a file named further left on the line. The environment variable counts
+    only at the last command: by then it is known whether the line names a file.
     """
     is_last = not hasattr(context.command, "commands")
     if path is None and is_last and file_of(context) is None:
@@ -163,14 +163,14 @@ def _flag(name: str, item: Setting, panel: str, without: str | None) -> inspect.
 
 
 def configured(path: Path, command: Any, *, root: Any) -> dict[str, Any]:
-    """The defaults of a command, and of those below it, that a configuration file makes.
+    """The defaults that a configuration file gives a command and its sub-commands.
 
     A table of the file has the options that help shows under the heading of `_PANELS`.
 
     Args:
         path: The file.
         command: The command.
-        root: The program; the file may have settings of all of its commands.
+        root: The program; the file may have settings of all its commands.
 
     Raises:
         OptionError: The file can't be read, or has an unknown setting or an impossible value.
@@ -201,7 +201,7 @@ def _text(where: str, item: Setting, value: str | int | bool) -> str | bool:
 
 
 def _names_under(panel: str, command: Any) -> list[str]:
-    """The options of a command, and of those below it, that help shows under a heading."""
+    """The options of a command and its sub-commands that help shows under a heading."""
     if hasattr(command, "commands"):
         return [name for it in command.commands.values() for name in _names_under(panel, it)]
     named = (it for it in command.params if getattr(it, "rich_help_panel", None) == panel)

@@ -1,4 +1,4 @@
-"""``cassieq gateway``: the queues by HTTP."""
+"""``cassieq gateway``: serves the queues by HTTP."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from cassieq_spark.terminal import echo
 
 app = make_app("Serve the queues by HTTP, and create accounts for its users.")
 
-#: The console of a gateway stops reading this time after the last request for it.
+#: How long after its last request the console of a gateway stops reading.
 _CONSOLE_RESTS = timedelta(hours=1)
 _OF_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
@@ -228,7 +228,7 @@ def account(
 
 
 def log_as_json(level: int) -> None:
-    """Log records of this package as lines of JSON, on standard error."""
+    """Log the records of this package as lines of JSON, on standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
     ours = logging.getLogger("cassieq_spark")
@@ -237,12 +237,12 @@ def log_as_json(level: int) -> None:
 
 
 class _JsonLines(logging.Formatter):
-    """A record as a line of JSON, with what it has besides its message."""
+    """Formats a record as a line of JSON, with its message and its further fields."""
 
     _own = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter.format`."""
+        """The record as a line of JSON; see `logging.Formatter.format`."""
         extra = {name: value for name, value in vars(record).items() if name not in self._own}
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         told = {"at": at, "level": record.levelname, "message": record.getMessage(), **extra}
@@ -252,10 +252,10 @@ class _JsonLines(logging.Formatter):
 
 
 def read_secrets(reference: str) -> Secrets:
-    """The secrets of the gateways; warns if others on this machine may read their file.
+    """The secrets of the gateways; warns if other users of this machine may read their file.
 
     Raises:
-        OptionError: There is none, or it is not given by reference.
+        OptionError: There is no secret, or it is not given by reference.
     """
     check_reference("secret", reference)
     secrets = Secrets.parse(reveal("secret", reference))

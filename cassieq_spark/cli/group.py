@@ -63,7 +63,7 @@ def create(
     ] = "earliest",
     as_json: AsJson = False,
 ) -> None:
-    """Create a consumer group. A reader that starts first creates its group by itself.
+    """Create a consumer group. A reader that starts first creates its group itself.
 
     Examples:
         cassieq group create orders billing
@@ -123,8 +123,8 @@ def seek(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Move a group to another position.
 
-    Messages before it are settled for the group; those from it on are delivered, also those that
-    were settled. Messages that the repair has deleted are gone.
+    Messages before the position are settled for the group; those from the position on are
+    delivered, also those that were settled. Messages that the repair has deleted are gone.
 
     Examples:
         cassieq group seek orders billing --to 2h
@@ -164,9 +164,9 @@ def resume(  # noqa: PLR0913 (one per option)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a group continue that has stopped at a dead message (queues with --on-dead stop).
+    """Let a group that has stopped at a dead message continue (queues with --on-dead stop).
 
-    Without --retry, --dead-letter or --drop, only show where it has stopped, and why.
+    Without --retry, --dead-letter or --drop, only show where the group has stopped, and why.
 
     Examples:
         cassieq group resume orders billing
@@ -207,7 +207,7 @@ def delete(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Delete a group and its state.
 
-    Its readers stop with an error. When they restart, they create the group again.
+    The readers of the group stop with an error. When they restart, they create the group again.
 
     Examples:
         cassieq group delete orders billing

@@ -1,7 +1,7 @@
 """What ``--help`` prints: usage, examples, arguments and options, as wide as the terminal.
 
-The help that comes with typer draws boxes, into pipes as well, and repeats the options of reaching
-Cassandra in each command.
+The help that comes with typer draws boxes, into pipes as well, and repeats the connection options
+in each command.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cassieq_spark.errors import OptionError
 _EXAMPLES = "Examples:"
 _OPTIONS, _ARGUMENTS = "Options", "Arguments"
 _WIDEST, _NARROW = 100, 60
-#: The names of options take this part of the width at the most.
+#: The part of the width that the names of options take at most.
 _PART_OF_NAMES = 0.4
 _INDENT = 2
 
@@ -54,8 +54,8 @@ class Text:
     """The docstring of a command.
 
     Attributes:
-        meaning: What it does, in paragraphs.
-        examples: Lines of its examples.
+        meaning: What the command does, in paragraphs.
+        examples: Lines of the examples.
     """
 
     meaning: str
@@ -75,7 +75,7 @@ class Text:
 
 
 def render(command: Any, context: Any, width: int) -> str:
-    """The help of a command, in lines of at most ``width`` characters, examples excepted."""
+    """The help of a command, in lines of at most ``width`` characters, except examples."""
     text = Text.of(command)
     parts = [_usage(command, context), *_paragraphs(text.meaning, width)]
     if text.examples:
@@ -110,10 +110,10 @@ def help_of(words: Sequence[str], root: Any) -> str:
 
 
 class HelpfulCommand(TyperCommand):
-    """A command whose help is that of `render`."""
+    """A command whose help `render` makes."""
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
-        """Write the line of the usage."""
+        """Write the usage line."""
         formatter.write(_usage(self, ctx) + "\n")
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -122,10 +122,10 @@ class HelpfulCommand(TyperCommand):
 
 
 class HelpfulGroup(TyperGroup):
-    """A group of commands whose help is that of `render`."""
+    """A group of commands whose help `render` makes."""
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
-        """Write the line of the usage."""
+        """Write the usage line."""
         formatter.write(_usage(self, ctx) + "\n")
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -134,7 +134,7 @@ class HelpfulGroup(TyperGroup):
 
 
 def argument_text(param: Any) -> str:
-    """An argument as the usage has it: ``QUEUE``, ``[MESSAGE]...``."""
+    """An argument as the usage shows it: ``QUEUE``, ``[MESSAGE]...``."""
     name = (param.metavar or param.name).upper()
     name = name if param.required else f"[{name}]"
     return f"{name}..." if param.nargs < 0 else name
@@ -148,7 +148,7 @@ def option_text(param: Any) -> str:
 
 
 def default_text(param: Any) -> str:
-    """The default, for people; empty if there is none worth telling."""
+    """The default, for people; empty if it is not worth showing."""
     if isinstance(param.show_default, str):
         return param.show_default
     if param.default in (None, ()) or isinstance(param.default, bool) or not param.show_default:
@@ -206,7 +206,7 @@ def _params(command: Any, context: Any, width: int) -> Iterator[str]:
 
 
 def _connection_help(program: Any, width: int) -> str:
-    """How commands find Cassandra, and the options and variables by which it is named."""
+    """How commands find Cassandra, and the options and variables that name it."""
     params = program.commands["queue"].commands["list"].params
     reaching = [each for each in params if each.rich_help_panel == CASSANDRA_PANEL]
     rows = [(option_text(each), f"{_meaning(each)} [{each.envvar}]") for each in reaching]
@@ -231,7 +231,7 @@ def _meaning(param: Any) -> str:
 
 
 def _columns(rows: Sequence[_Row], width: int) -> list[str]:
-    """Names, and what they mean beside them; below them where the terminal is narrow."""
+    """Names with their meanings beside them; below them where the terminal is narrow."""
     most = 0 if width < _NARROW else int(width * _PART_OF_NAMES)
     at = max([_INDENT, *(len(name) + 2 * _INDENT for name, _ in rows if len(name) <= most)])
     at = at if most else 3 * _INDENT

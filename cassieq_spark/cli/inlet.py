@@ -1,4 +1,4 @@
-"""Reading standard input: line by line, or as many lines as come within a second."""
+"""Reads standard input: line by line, or all lines that come within a second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 
 from cassieq_spark.signals import Stop
 
-#: What stands for standard input among the arguments.
+#: The argument that represents standard input.
 STANDARD_INPUT = "-"
 _EVERY_SECONDS = 1.0
 _MOST_LINES = 10_000
@@ -23,7 +23,7 @@ _READ_BYTES = 1 << 20
 
 
 def is_piped() -> bool:
-    """True if standard input is something else than a terminal."""
+    """True if standard input is not a terminal."""
     return not sys.stdin.isatty()
 
 
@@ -38,11 +38,12 @@ def lines_of(stream: Any) -> Iterator[bytes]:
 
 
 def batches(stream: Any, stop: Stop | None = None) -> Iterator[list[bytes]]:
-    """The lines of a stream, those together that come within a second, ten thousand at most.
+    """The lines of a stream, in batches of those that come within a second; at most 10,000.
 
     Args:
         stream: The stream, in binary.
-        stop: Ends it after the lines that have come; a line that is not complete is the last one.
+        stop: Ends the iteration after the lines that have come; an incomplete line is the last
+            one.
     """
     descriptor = None
     with suppress(OSError, ValueError, AttributeError):

@@ -32,7 +32,7 @@ from cassieq_spark.terminal import echo, json_line
 
 app = typer.Typer()
 
-#: How long something waits, or is held.
+#: How long a message waits, or is held.
 DURATION = duration(timedelta(days=365), zero=True)
 _HOLD = duration(timedelta(days=365))
 
@@ -78,10 +78,10 @@ def peek(
     ] = "earliest",
     as_json: LinesOfJson = False,
 ) -> None:
-    """Print messages without receiving them, one on each line.
+    """Print messages without receiving them, one per line.
 
     Messages that others hold or have settled are printed, too, as long as they are stored. A file
-    or a pipe gets the exact bytes; on a terminal, control characters are spelled out. Of a queue
+    or a pipe gets the exact bytes; on a terminal, control characters are spelled out. In a queue
     with a schema, a line is a JSON object.
 
     Examples:
@@ -102,7 +102,7 @@ def peek(
 
 @contextmanager
 def client_of(connection: ConnectionOptions) -> Iterator[Client]:
-    """A client that is closed with the block."""
+    """A client that is closed at the end of the block."""
     with closing(open_store(connection)) as store:
         yield Client.from_store(store)
 
@@ -112,8 +112,8 @@ def line_of(message: StoredMessage, *, as_json: bool, for_people: bool) -> bytes
 
     Args:
         message: The message.
-        as_json: Whether it is printed with all that is known of it.
-        for_people: Whether nothing in it may do something to a terminal.
+        as_json: True to print it with all that is known about it.
+        for_people: True if nothing in it may affect a terminal.
     """
     if as_json:
         return json_line(_as_json(message)).encode() + b"\n"
@@ -172,9 +172,9 @@ def _settle(
     *,
     as_json: bool,
 ) -> None:
-    """Settle messages as their receipts come; then tell how many, and fail if some could not be.
+    """Settle messages as their receipts come; report how many, and fail if some could not be.
 
-    A line without a receipt keeps no message of other lines from being settled. ``value`` is the
+    A line without a receipt does not prevent the settlement of other lines. ``value`` is the
     parameter of the verb, by name; empty if it has none.
     """
     _check(receipts)
@@ -222,7 +222,7 @@ def _given(receipts: Sequence[str], malformed: list[str]) -> Iterator[list[str]]
 
     Args:
         receipts: The arguments.
-        malformed: Gets what is wrong with lines that have no receipt.
+        malformed: Gets the errors of lines without a receipt.
     """
     if STANDARD_INPUT not in receipts:
         yield [*dict.fromkeys(receipts)]

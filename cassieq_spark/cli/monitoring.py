@@ -46,8 +46,8 @@ def exporter(
 ) -> None:
     """Serve exact figures of queues, groups and repair runs to Prometheus, at /metrics.
 
-    If Cassandra cannot be reached, it continues, and cassieq_up is 0. SIGTERM ends it with exit
-    code 0, Ctrl-C with 130.
+    If Cassandra cannot be reached, the exporter continues, and cassieq_up is 0. SIGTERM ends it
+    with exit code 0, Ctrl-C with 130.
 
     Examples:
         cassieq exporter

@@ -43,7 +43,7 @@ _STOP_TIMEOUT = timedelta(minutes=1)
 #: How long Cassandra may take to create its first role.
 _ROLE_TIMEOUT = timedelta(seconds=30)
 _LOOK_SECONDS = 0.5
-#: The role with which Cassandra begins; its password is the same.
+#: The role with which Cassandra begins; its password equals its name.
 _FIRST_ROLE = "cassandra"
 _NONE = "No node runs in the background. To start one: cassieq node up --detach"
 
@@ -61,7 +61,7 @@ class Asked:
     tls: bool
 
     def words(self) -> list[str]:
-        """The same as arguments of `up`."""
+        """The cluster as arguments of `up`."""
         words = ["--nodes", str(self.nodes), "--heap-mb", str(self.heap_mb)]
         words += ["--cassandra-version", self.release]
         words += ["--port", str(self.port)] if self.port else []
@@ -131,9 +131,9 @@ def up(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Start Cassandra, and run it until Ctrl-C, or in the background.
 
-    The first start downloads Cassandra (64 MB); later ones need no network. The commands of
+    The first start downloads Cassandra (64 MB); later starts need no network. The commands of
     cassieq find a node that runs in the background, whatever its port, and log in by themselves.
-    JVM_EXTRA_OPTS has more options of Java, as for Cassandra's own scripts.
+    JVM_EXTRA_OPTS adds options of Java, as for Cassandra's own scripts.
 
     Examples:
         cassieq node up --detach
@@ -214,7 +214,7 @@ def download(
 
 
 def _run(asked: Asked, background: Background | None, *, as_json: bool) -> None:
-    """Run the cluster until SIGTERM or Ctrl-C; with a background, as its cluster."""
+    """Run the cluster until SIGTERM or Ctrl-C; if ``background`` is given, as its cluster."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as held:
         if background:
@@ -308,8 +308,8 @@ def _show(running: Running, *hints: str, as_json: bool, is_found: bool = True) -
     Args:
         running: The cluster.
         hints: Lines for people, at the end.
-        as_json: Print it for programs.
-        is_found: Whether other commands find it by themselves.
+        as_json: True to print it for programs.
+        is_found: True if other commands find it by themselves.
     """
     if as_json:
         print_json({"running": True, **asdict(running)})
@@ -329,7 +329,7 @@ def _show(running: Running, *hints: str, as_json: bool, is_found: bool = True) -
 
 
 def _exports(running: Running) -> str:
-    """Variables of the shell that lead cassieq to a cluster that is not in the background."""
+    """Shell variables that lead cassieq to a cluster that is not in the background."""
     variables = {"CASSIEQ_CONTACT_POINTS": running.address}
     if running.username:
         variables["CASSIEQ_USERNAME"] = running.username

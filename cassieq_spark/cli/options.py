@@ -1,4 +1,4 @@
-"""How commands are declared: their options, of kinds of values and of settings."""
+"""How commands are declared: their options, with kinds of values and with settings."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _OF_CLASSES = {
 _OLDEST = timedelta(days=36_500)
 _AGO = duration(_OLDEST)
 _AGE_PART = re.compile(r"[0-9]{1,19}(ms|[smhd])", re.IGNORECASE)
-#: As tables show ages, too: 2h 5m.
+#: An age as tables show it: 2h 5m.
 _AGE = re.compile(rf"\s*({_AGE_PART.pattern}\s*)+", re.IGNORECASE)
 _ADDRESS = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\s]+)):(?P<port>[0-9]{1,5})")
 
-#: Headings of the list of commands, for those that are in no group.
+#: Headings in the list of commands, for commands in no group.
 MESSAGES_PANEL, WATCH_PANEL = "Messages", "Watch"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -49,7 +49,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 def _checked(what: str) -> Callable[[typer.Context, str], str]:
-    """A callback that refuses what can't be a name, before anything is connected to."""
+    """A callback that refuses impossible names before the command connects to anything."""
 
     def check(context: typer.Context, name: str) -> str:
         return name if context.resilient_parsing else validate_name(what, name)
@@ -88,9 +88,9 @@ OnlyQueues = Annotated[
 
 
 class Value:
-    """Annotation of an option whose text is read by a kind: ``Annotated[timedelta, Value(...)]``.
+    """Annotation of an option whose text a kind reads: ``Annotated[timedelta, Value(...)]``.
 
-    The default is a value of the kind, or None. What cannot be read is an `OptionError`.
+    The default is a value of the kind, or None. A text that cannot be read is an `OptionError`.
     """
 
     def __init__(
@@ -105,17 +105,17 @@ class Value:
         """Declare the option.
 
         Args:
-            kind: How its text is read, and its default is shown.
-            meaning: For ``--help`` and docs/cli.md.
-            name: With the dashes; that of the parameter if None.
-            without: What holds if it is left out and its default is None.
-            panel: Heading under which it is shown.
+            kind: Reads the text, and shows the default.
+            meaning: The text for ``--help`` and docs/cli.md.
+            name: The name with the dashes; None for that of the parameter.
+            without: What holds if the option is left out and its default is None.
+            panel: Heading under which the option is shown.
         """
         self.kind, self.meaning, self.name = kind, meaning, name
         self.without, self.panel = without, panel
 
     def parameter(self, parameter: inspect.Parameter) -> inspect.Parameter:
-        """The same parameter, as typer knows it: a text."""
+        """The same parameter as typer knows it: a text."""
         default = parameter.default
         is_given = default is not None and default is not inspect.Parameter.empty
         info = typer.Option(
@@ -132,7 +132,7 @@ class Value:
         )
 
     def read(self, parameter: str, text: str | None) -> Any:
-        """The value of a text; None of None."""
+        """The value of a text; None for None."""
         name = self.name or _dashed(parameter)
         return None if text is None else parse_value(name, self.kind, text)
 
@@ -142,10 +142,10 @@ def _dashed(parameter: str) -> str:
 
 
 def make_app(meaning: str) -> typer.Typer:
-    """A group of commands.
+    """Make a group of commands.
 
     Args:
-        meaning: For ``--help``: what its commands do.
+        meaning: What the commands do, for ``--help``.
     """
     app = typer.Typer(cls=HelpfulGroup, no_args_is_help=True, rich_markup_mode=None)
     # With a callback, a group of a single command stays a group; and --config may come before the
@@ -163,18 +163,18 @@ def command(
 ) -> Callable[[_Command], _Command]:
     """Make a function a command of an app.
 
-    Its parameters are those of a command of typer, and besides:
+    The parameters are those of a command of typer, and in addition:
 
     - ``connection: ConnectionOptions`` and ``limits: Limits`` stand for the flags of all settings
       of that class;
-    - one that is annotated with a `Value` gets what the kind has read.
+    - a parameter annotated with a `Value` gets what the kind has read.
 
     Args:
-        app: Gets the command.
-        name: Of the command; that of the function if None.
-        panel: Heading under which the help of the group shows it.
-        groups: For other parameters: a function whose parameters are options of the command, and
-            which makes the value of them.
+        app: The app that gets the command.
+        name: The name of the command; None for that of the function.
+        panel: Heading under which the help of the group shows the command.
+        groups: For further parameters: a function whose parameters are options of the command, and
+            which makes the value from them.
     """
 
     def declare(function: _Command) -> _Command:
@@ -230,7 +230,7 @@ def with_options(function: Callable[..., Any], **groups: Callable[..., Any]) -> 
 
 
 def _named(parameter: inspect.Parameter) -> inspect.Parameter:
-    """The same parameter, with a word for its value."""
+    """The same parameter, with a name for its value."""
     if get_origin(parameter.annotation) is not Annotated:
         return parameter
     kind, info, *_ = get_args(parameter.annotation)
@@ -248,7 +248,7 @@ def _named(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _word_for(kind: Any) -> str:
-    """What stands for a value of a type, or a list of such values, or None."""
+    """The name of a value of a type, or of a list of such values, or None."""
     inner = [each for each in get_args(kind) if each is not type(None)]
     if inner:
         return _word_for(inner[0])
@@ -258,7 +258,7 @@ def _word_for(kind: Any) -> str:
 
 
 def _shared(*, config: Config = None, verbose: Verbose = False, context: typer.Context) -> None:
-    """What every command that uses settings takes, too."""
+    """The options of every command that uses settings."""
 
 
 def _value_of(annotation: Any) -> Value | None:
@@ -279,14 +279,14 @@ def check_not_empty(option: str, text: str | None) -> None:
     """Refuse an empty text: it would mean all, or none, where a shell variable is not set.
 
     Raises:
-        OptionError: It is empty.
+        OptionError: The text is empty.
     """
     if text == "":
         raise OptionError(f"{option} is empty: give a text, or leave the option out")
 
 
 def parse_instant(text: str, now: datetime | None = None) -> datetime:
-    """Read an instant, or how long it is ago, also as tables show that.
+    """Read an instant, or how long it is ago, also in the form of the tables.
 
     >>> parse_instant("2h", datetime(2026, 11, 20, 12, tzinfo=UTC)).isoformat()
     '2026-11-20T10:00:00+00:00'
@@ -294,7 +294,7 @@ def parse_instant(text: str, now: datetime | None = None) -> datetime:
     '2026-11-20T09:55:00+00:00'
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The text is neither.
     """
     instant = parse_place(text, now)
     if not isinstance(instant, datetime):
@@ -306,7 +306,7 @@ def parse_place(text: str, now: datetime | None = None) -> StartingPosition:
     """Read a position; an instant may be given as how long it is ago.
 
     Raises:
-        ValueError: It is no position.
+        ValueError: The text is no position.
     """
     if not _AGE.fullmatch(text):
         return parse_position(text)
@@ -334,7 +334,7 @@ PLACE: Kind[StartingPosition] = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a program answers."""
+    """The address at which a program answers."""
 
     host: str
     port: int

@@ -1,9 +1,9 @@
-"""Writing to standard output, and telling when the reader has taken what was written.
+"""Writes to standard output, and finds out when the reader has taken what was written.
 
 A line in the buffer of a pipe that nobody reads is lost. So messages are written one by one, and
-one counts as taken when the buffer is empty again. The system is asked how full the buffer is, by
-the first of `_GAUGES` that proves right on a pipe of our own; where none does, a message counts
-as taken when it is written. A file and a terminal take all that is written.
+a message counts as taken when the buffer is empty again. The first of `_GAUGES` that proves right
+on a pipe of our own asks the system how full the buffer is; where none does, a message counts as
+taken when it is written. A file and a terminal take all that is written.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from typing import Any
 
 from cassieq_spark.signals import Stop
 
-#: Tells how much of what was written to a descriptor has not been read; 0: nothing.
+#: Returns how many bytes that were written to a descriptor have not been read.
 Gauge = Callable[[int], int]
 
 #: A pipe that is ready takes this many bytes without waiting (POSIX has 512, but all take a page).
 _PIECE = 4096
-#: Between two looks at a pipe: at first a reader that is at work, then one that is not.
+#: Pauses between two looks at a pipe: at first for a reader that works, then for one that does
+#: not.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.000_05, 0.05
 
 
 class NotTakenError(Exception):
-    """The reader is gone, or the program is to end, before the reader has taken a message.
+    """The reader is gone, or the program must end, before the reader has taken a message.
 
     Attributes:
-        is_seen: Whether the reader has read a part of it.
+        is_seen: True if the reader has read a part of the message.
     """
 
     def __init__(self, *, is_seen: bool) -> None:
@@ -45,13 +46,13 @@ class NotTakenError(Exception):
 
 
 class Outlet:
-    """Standard output, or what stands for it.
+    """Standard output, or what replaces it.
 
     Args:
         stream: The stream, in binary.
         stop: Ends a wait.
-        beat: Is called with each piece that is written, and while the reader keeps us waiting. It
-            looks at the clock itself, and returns after how many seconds to call it again.
+        beat: Called with each piece that is written, and while the reader lets the program wait.
+            It looks at the clock itself, and returns after how many seconds to call it again.
     """
 
     def __init__(self, stream: Any, stop: Stop, beat: Callable[[], float]) -> None:
@@ -67,10 +68,10 @@ class Outlet:
         return bool(self._stream.isatty())
 
     def put(self, data: bytes) -> None:
-        """Write, and return when the reader has taken it, as far as the system tells.
+        """Write data, and return when the reader has taken it, as far as the system shows.
 
         Raises:
-            NotTakenError: The reader has not taken all of it, and is gone, or the program ends.
+            NotTakenError: The reader has not taken all data, and is gone, or the program must end.
         """
         if self._descriptor is None:
             self._stream.write(data)
@@ -111,11 +112,11 @@ class Outlet:
 
 
 class _InterruptedError(Exception):
-    """The program is to end."""
+    """The program must end."""
 
 
 def _descriptor_of(stream: Any) -> int | None:
-    """None: it is no file of the system."""
+    """The descriptor of a stream; None if it is no file of the system."""
     with suppress(OSError, ValueError, AttributeError):
         stream.flush()
         return int(stream.fileno())
@@ -130,7 +131,7 @@ def _is_closed(descriptor: int) -> bool:
 
 
 def _gauge_for(descriptor: int) -> Gauge | None:
-    """The gauge that fits a descriptor; None: it needs none, or none works here."""
+    """The gauge that fits a descriptor; None if it needs none, or none works on this system."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISFIFO(mode):
         return next((gauge for gauge in _PIPE_GAUGES if is_right(gauge, _pipe)), None)
@@ -140,7 +141,7 @@ def _gauge_for(descriptor: int) -> Gauge | None:
 
 
 def is_right(gauge: Gauge, make: Callable[[], Any]) -> bool:
-    """True if a gauge is right for a pipe or for sockets of our own."""
+    """True if a gauge is right for a pipe or sockets of this process."""
     with suppress(OSError, ValueError), make() as (reader, writer):
         at_first = gauge(writer)
         os.write(writer, b"..")
@@ -181,7 +182,7 @@ def _asked_by(request: int) -> Gauge:
 
 
 def _room_taken(descriptor: int) -> int:
-    """A gauge for macOS and BSD: how much less room a pipe has than one that is empty."""
+    """A gauge for macOS and BSD: how much less room a pipe has than an empty one."""
     with _pipe() as (_, empty):
         return max(0, _room(empty) - _room(descriptor))
 

@@ -23,7 +23,7 @@ from cassieq_spark.queues.stats import BLOCKS_EXAMINED, GroupStats, plain_figure
 from cassieq_spark.settings.queue import plain_settings
 from cassieq_spark.terminal import PlainConsole, confirm, echo, json_line
 
-#: Exit codes of a command that failed, that was used wrongly, and that Ctrl-C has ended.
+#: Exit codes of a command that failed, was used wrongly, or was ended by Ctrl-C.
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 
 
@@ -33,7 +33,7 @@ def print_json(value: Any) -> None:
 
 
 def tell(sentence: str, values: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print what was done: a sentence, or the same as an object."""
+    """Print what was done: a sentence, or the values as an object."""
     if as_json:
         print_json(values)
     else:
@@ -41,12 +41,12 @@ def tell(sentence: str, values: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def tell_rate(count: int, seconds: float, more: str = "") -> None:
-    """Say on standard error how many messages a command has handled, and how fast.
+    """Print on standard error how many messages a command has handled, and how fast.
 
     Args:
-        count: Messages.
-        seconds: Time that it took.
-        more: What became of them.
+        count: Number of messages.
+        seconds: The time that it took.
+        more: What became of the messages.
     """
     each_second = shown_rate(count / max(seconds, 0.001))
     echo(f"{count:,} message(s) in {seconds:.1f} s ({each_second}/s){more}", err=True)
@@ -63,13 +63,13 @@ def complain(program: str, error: BaseException) -> None:
 
 
 def finish_output(program: str, code: int) -> int:
-    """Write what is left in the buffers of the standard streams, before Python does at its end.
+    """Write what is left in the buffers of the standard streams, before Python does so at exit.
 
-    What a full disk does not take, Python would report as an exception that it ignores, with exit
+    If a full disk does not take it, Python would report an ignored exception, with exit
     code 120.
 
     Returns:
-        The exit code: that of the command, or `FAILED` if it was 0 and something is not written.
+        The exit code: that of the command, or `FAILED` if it was 0 and not everything is written.
     """
     # One that is closed is None.
     for stream in filter(None, (sys.stdout, sys.stderr)):
@@ -89,8 +89,8 @@ def ask(question: Callable[[], str], *, yes: bool, otherwise: str) -> None:
     """Ask on the terminal, and end the command unless the answer is yes.
 
     Args:
-        question: Makes the question, if it is to be asked.
-        yes: It is answered already.
+        question: Makes the question, if it must be asked.
+        yes: True if the answer was given before.
         otherwise: What to do where there is no terminal: ``give --yes``.
 
     Raises:
@@ -141,7 +141,7 @@ def tell_stopped(queue: str, groups: Iterable[GroupStats]) -> None:
 
 
 def definition_json(queue: QueueDefinition) -> dict[str, Any]:
-    """The definition of a queue; durations in seconds, null for settings it does not have."""
+    """The definition of a queue as JSON; durations in seconds, null for unset settings."""
     return {
         "queue": queue.name,
         "version": queue.version,
@@ -152,7 +152,7 @@ def definition_json(queue: QueueDefinition) -> dict[str, Any]:
 
 
 def group_json(group: GroupStats) -> dict[str, Any]:
-    """What a group is owed; the age in seconds."""
+    """What a group is owed, as JSON; the age in seconds."""
     return {"group": group.group, **plain_figures(group)}
 
 
@@ -163,7 +163,7 @@ def instant_text(instant: datetime | None, timespec: str = "seconds") -> str | N
 
 @contextmanager
 def progress_bar() -> Iterator[Watch]:
-    """A bar on standard error if that is a terminal, else nothing."""
+    """A bar on standard error if that is a terminal; nothing otherwise."""
     console = PlainConsole(stderr=True)
     columns: Any = (
         TextColumn("{task.description}"),
@@ -183,7 +183,7 @@ def progress_bar() -> Iterator[Watch]:
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[Wait]:
-    """Let the first Ctrl-C stop the run before its next batch; the second one ends the process."""
+    """Let the first Ctrl-C stop the run before its next batch; the second ends the process."""
     # Unlike an event, a handler may put into such a queue while it interrupts a get.
     interrupts: SimpleQueue[int] = SimpleQueue()
 

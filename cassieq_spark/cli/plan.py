@@ -126,7 +126,7 @@ def plan(
 
     Connects to nothing. Each line says what it follows from, and whether its basis was measured
     or is on paper: extrapolated to more nodes, more data or other machines. docs/capacity.md
-    explains it.
+    explains the plan.
 
     Examples:
         cassieq plan --rate 200k/s --size 1kB --groups 3 --keep 7d --rf 3

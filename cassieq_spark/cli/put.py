@@ -42,7 +42,7 @@ from cassieq_spark.signals import stopped_by_signals
 
 app = typer.Typer()
 
-#: What a line of JSON may say of a message that is put.
+#: The names that a line of JSON may have for a message that is put.
 _TAKEN = {
     "headers",
     "key",
@@ -52,7 +52,7 @@ _TAKEN = {
     "value",
     "value_base64",
 }
-#: What 'receive --json' says besides, of the message that it was.
+#: Further names that 'receive --json' prints, about the received message.
 _LEFT_OUT = {
     "delivery_count",
     "group",
@@ -131,8 +131,8 @@ def put(  # noqa: PLR0913 (one per option)
 ) -> None:
     """Put messages into a queue.
 
-    They become visible all together, or none does; in a queue with several partitions, those of
-    each partition. Of a queue with a schema, a message is a JSON object with its columns.
+    All messages become visible together, or none does; in a queue with several partitions, those
+    of each partition. In a queue with a schema, a message is a JSON object with its columns.
 
     Examples:
         cassieq put orders hello world
@@ -193,21 +193,21 @@ class _Put:
         self._published: list[Range | Positions] = []
 
     def counted(self, messages: Iterable[NewMessage]) -> Iterator[NewMessage]:
-        """The same messages, which are published together; count them."""
+        """The same messages, which are published together; counts them."""
         self._given = 0
         for message in messages:
             self._given += 1
             yield message
 
     def add(self, monotons: Range | Positions) -> None:
-        """Count what was published together, and what was there under the same unique ids."""
+        """Count messages that were published together, and repeats of their unique ids."""
         self.repeated += self._given - len(monotons)
         self.count += len(monotons)
         self._published.append(monotons)
 
     @property
     def sentence(self) -> str:
-        """The same for people."""
+        """What was put, for people."""
         is_one = self.count and len(self._published) == 1
         where = f": monotons {self._published[0]}" if is_one else ""
         rest = f" {self.repeated:,} with the same unique id were there." if self.repeated else ""
@@ -215,7 +215,7 @@ class _Put:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The same for programs."""
+        """What was put, for programs."""
         repeated = {"repeated": self.repeated} if self.repeated else {}
         return self._published_values | repeated
 
@@ -238,13 +238,13 @@ class _Put:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Maker:
-    """Makes messages of lines.
+    """Makes messages from lines.
 
     Attributes:
         key: The key of messages that have none of their own.
         unique_id: The unique id of the only message, if it has one.
-        headers: The headers of all messages; a message's own header of that name goes before.
-        reads_json: Whether a line is JSON that says key, value and headers.
+        headers: The headers of all messages; a message's own header of that name has precedence.
+        reads_json: True if a line is JSON with key, value and headers.
     """
 
     key: bytes | None
@@ -253,7 +253,7 @@ class _Maker:
     reads_json: bool
 
     def messages(self, lines: Iterable[bytes], *, first: int = 1) -> Iterator[NewMessage]:
-        """A message of each line; of JSON, empty lines are left out.
+        """The message of each line; empty lines of JSON are left out.
 
         Args:
             lines: The lines.
@@ -295,7 +295,7 @@ class _Maker:
 
 
 def _source(values: list[str] | None, file: Any) -> Any | None:
-    """The stream with messages; None: they are arguments."""
+    """The stream with messages; None if they are arguments."""
     from_input = values == [STANDARD_INPUT]
     if (bool(values) and file is not None) or (
         not from_input and STANDARD_INPUT in (values or ())

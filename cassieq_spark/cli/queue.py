@@ -1,4 +1,4 @@
-"""``cassieq queue``: create, list, alter and delete queues, and see what is in them."""
+"""``cassieq queue``: creates, lists, alters and deletes queues, and shows what is in them."""
 
 from __future__ import annotations
 
@@ -366,14 +366,14 @@ def fix(
 ) -> None:
     """Repair a queue after the clock of a Cassandra node was ahead.
 
-    First set that clock right, and restart Cassandra there: its time does not go back while it
-    runs.
+    First set that clock right, and restart Cassandra on that node: its time does not go back while
+    Cassandra runs.
 
     If the fence of the queue is ahead, it is lowered, and after two minutes the queue takes puts
     again. Before that, stop all writers that began under the wrong clock: a repair run may have
-    deleted blocks that they had begun, and the lower fence does not refuse these any more.
+    deleted blocks that they had begun, and the lower fence no longer refuses these blocks.
 
-    Messages that were delivered and would wait for longer than --longest are due at once. Those
+    Messages that were delivered and would wait for longer than --longest are due at once. Messages
     that would be leased for longer stay with their readers for one lease from now.
     Messages that were put with a delay keep their time.
 
@@ -418,7 +418,7 @@ def _row(record: QueueRecord) -> tuple[Any, ...]:
 
 
 def _print_partitions(stats: QueueStats) -> None:
-    """Print what each partition holds, and how much of it each group is owed."""
+    """Print what each queue partition holds, and how much of it each group is owed."""
     names = [group.group for group in stats.groups]
     rows = []
     for number, each in enumerate(stats.partitions):

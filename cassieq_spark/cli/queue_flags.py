@@ -39,11 +39,12 @@ _DropDead = Annotated[
 def settings_flags(*, alters: bool) -> Callable[..., dict[str, Any]]:
     """A function whose parameters are the settings of a queue as flags.
 
-    It returns what is given, checked, as `Client.create_queue` and `Client.alter_queue` take it.
+    It returns the given settings, checked, as `Client.create_queue` and `Client.alter_queue` take
+    them.
 
     Args:
-        alters: True if the queue exists: then no flag has a default, and flags of what can't be
-            altered are hidden, to be refused with a reason.
+        alters: True if the queue exists: then no flag has a default, and flags of settings that
+            can't be altered are hidden, to be refused with a reason.
     """
 
     def read(

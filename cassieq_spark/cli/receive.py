@@ -32,11 +32,11 @@ from cassieq_spark.terminal import echo
 
 app = typer.Typer()
 
-#: Messages that are leased together to be printed.
+#: How many messages are leased together to be printed.
 _TOGETHER = 1000
-#: For how long a call waits for messages at the most; a signal is noticed after that.
+#: How long, at most, a call waits for messages; a signal is noticed after that.
 _PATIENCE = timedelta(seconds=1)
-#: Between two looks for messages while commands run.
+#: Pauses between two looks for messages while commands run, in seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _LEASE = duration(timedelta(days=365))
 
@@ -129,14 +129,14 @@ def receive(  # noqa: PLR0913 (one per option)
     count as never delivered. (That is known on Linux, macOS and BSD; elsewhere a pipe takes what
     is written. What a reader does with a line that it has read is not known: for that, use
     --receipts or --exec.) A file or a pipe gets the exact bytes; on a terminal, control characters
-    are spelled out. Of a queue with a schema, a line is a JSON object.
+    are spelled out. In a queue with a schema, a line is a JSON object.
 
     With --exec, the value is the standard input of the command. The variables
     CASSIEQ_MESSAGE_QUEUE, _GROUP, _PARTITION, _MONOTON, _DELIVERIES, _PUBLISHED_AT, _RECEIPT,
     _HEADERS (JSON), _KEY and _KEY_BASE64 (a key that is not UTF-8) describe the message. Its lease
-    is extended while the command runs. The command does not get Ctrl-C: the first one lets the
-    commands that run end, and settles their messages; the second one ends them, and releases
-    theirs. The exit code is 1 if a command failed.
+    is extended while the command runs. The command does not get Ctrl-C: the first one lets running
+    commands end, and settles their messages; the second one ends the commands, and releases
+    their messages. The exit code is 1 if a command failed.
 
     Examples:
         cassieq receive orders --group billing
@@ -186,7 +186,7 @@ class HeldMessages:
         store: Where the queue is kept.
         queue: Name of the queue.
         group: Name of the group; created if it does not exist.
-        lease: How long messages are held; None: as long as the queue says.
+        lease: How long messages are held; None for the queue's own lease.
         fate: What becomes of messages that are done.
     """
 
@@ -203,7 +203,7 @@ class HeldMessages:
         self._done: dict[str, Message] = {}
         self._beats_at = 0.0
         self.order = definition.order
-        #: How many messages were not held any more when they were to be settled.
+        #: How many messages were no longer held when they were to be settled.
         self.stale = 0
 
     def receive(self, most: int, wait: timedelta) -> list[Message]:
@@ -228,9 +228,9 @@ class HeldMessages:
         self._count(self._client.release(*messages, delay=delay))
 
     def settle(self) -> None:
-        """Settle what is done. One LWT per lease; none if nothing is.
+        """Settle messages that are done. One LWT per lease; none if there are none.
 
-        What is to be released is held until `finish`: it would be received again.
+        Messages to release are held until `finish`: otherwise they would be received again.
         """
         if self._fate is PrintedFate.RELEASE:
             return
@@ -239,10 +239,10 @@ class HeldMessages:
             self._count(self._client.ack(*done))
 
     def beat(self) -> float:
-        """After a third of the lease: settle what is done, and extend what is held.
+        """After a third of the lease, settle messages that are done, and extend those still held.
 
         Returns:
-            After how many seconds to call it again; a second at the most.
+            After how many seconds to call it again; at most one.
         """
         if not self._open and not self._done:
             return _PATIENCE.total_seconds()
@@ -256,11 +256,11 @@ class HeldMessages:
         return min(_PATIENCE.total_seconds(), max(0.0, self._beats_at - time.monotonic()))
 
     def fail_all(self, *, delay: timedelta) -> None:
-        """Release all that is not done."""
+        """Release all messages that are not done."""
         self.fail([*self._open.values()], delay=delay)
 
     def finish(self) -> None:
-        """Settle what is done; what nobody has seen goes back, and does not count as delivered.
+        """Settle messages that are done; unseen ones go back, and do not count as delivered.
 
         One LWT per lease, or two.
         """
@@ -277,12 +277,12 @@ class HeldMessages:
 
 
 class _Supply:
-    """Leases messages until there are enough, or none came in time, or the program is to end.
+    """Leases messages until there are enough, or none came in time, or the program must end.
 
     Args:
         held: Takes the messages.
-        stop: Ends it.
-        limit: Most messages in all; None: no limit.
+        stop: Ends the supply.
+        limit: Maximum number of messages in all; None for no limit.
         wait: How long to wait if there are none; None: until ``stop``.
     """
 
@@ -306,11 +306,11 @@ class _Supply:
         return not self._patience
 
     def begin_to_wait(self) -> None:
-        """Count the time that it waits from now on."""
+        """Count the waiting time from now on."""
         self._idle_since = time.monotonic()
 
     def look(self, most: int, *, at_once: bool = False) -> list[Message]:
-        """Lease messages, after a second at the most; none if the program is to end."""
+        """Lease messages, within a second; none if the program must end."""
         most = most if self._left is None else min(most, self._left)
         until_beat = timedelta(seconds=self.held.beat())
         patience = timedelta(0) if at_once else min(until_beat, self._patience)
@@ -399,7 +399,7 @@ def _run_all(
 
 
 def _settle_ended(held: HeldMessages, ended: Sequence[Ended], retry_after: timedelta) -> int:
-    """Ack or release messages whose commands have ended; returns how many are released."""
+    """Ack or release messages whose commands have ended; return how many are released."""
     failed = [each for each in ended if each.code]
     for each in failed:
         _tell(f"message {each.message.receipt}: exit code {each.code}; it is released")

@@ -1,6 +1,6 @@
 """``cassieq repair``: the repair without Spark, and what it did.
 
-`main` is the same command ``run`` as a program of its own: ``jobs/repair.py``, for spark-submit.
+`main` runs the command ``run`` as a program of its own: ``jobs/repair.py``, for spark-submit.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ FAILED = 3
 BUSY = 4
 SOME_FAILED = 5
 
-#: Who reads the table of chunks: Spark with its connector, or this process.
+#: Which program reads the table of chunks: Spark with its connector, or this process.
 BY_CONNECTOR, BY_DRIVER = "connector", "driver"
 
 app = make_app("Delete messages that nobody needs, and check that no other is missing.")
 
 _STATUS = {Outcome.DONE: WHOLE, Outcome.SOME_FAILED: SOME_FAILED}
-#: What is told at the end of many runs, the worst first; other errors a later run makes good.
+#: Statuses that the end of many runs reports, the worst first; a later run corrects other errors.
 _KEPT_STATUS = (LOSS, SOME_FAILED)
 _BY_THE_CALLER = (OptionError, SetupError, ConnectError, MissingSchemaError, QueueStateError)
 _GOOD = {Outcome.DONE, Outcome.RUNNING}
@@ -144,7 +144,7 @@ def _status_of(arguments: Sequence[str]) -> int:
 
 
 def _with_exit_status(command: Callable[..., None]) -> Callable[..., None]:
-    """End the process with the status that an error of a command means."""
+    """End the process with the exit status of the command's error."""
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
@@ -238,10 +238,10 @@ def job_of(  # noqa: PLR0913 (one per option)
         ),
     ] = None,
 ) -> Job:
-    """Understand the options of `run`.
+    """Make a `Job` from the options of `run`.
 
     Raises:
-        OptionError: Some of them contradict each other.
+        OptionError: Two options contradict each other.
     """
     if keep_history % timedelta(seconds=1):
         raise OptionError(f"--keep-history must be whole seconds, not {keep_history}")
@@ -305,7 +305,7 @@ def _run(job: Job, connection: ConnectionOptions) -> int:
 
 
 def _again_and_again(repair: Callable[[], int], every: timedelta, stop: Stop) -> int:
-    """Until told to stop; what the first run finds wrong with the arguments ends it."""
+    """Repeat the repair until told to stop; ends if the first run finds wrong arguments."""
     worst = WHOLE
     for number, _ in enumerate(rounds(every, stop)):
         try:
@@ -320,7 +320,7 @@ def _again_and_again(repair: Callable[[], int], every: timedelta, stop: Stop) ->
 
 
 def _repair(job: Job, stop: Stop, store: Store, scan: Scan) -> int:
-    """Run the repair once, and tell what it did; returns the exit status."""
+    """Run the repair once, and print what it did; return the exit status."""
     console = PlainConsole(stderr=True)
     with _progress(console) as watch:
         repair = partial(
@@ -383,7 +383,7 @@ def _driver_scan(store: Store) -> Iterator[Scan]:
 
 @contextmanager
 def _spark_scan(connection: ConnectionOptions, stop: Stop) -> Iterator[Scan]:
-    """Start Spark; here, so that the steps without a scan do without it."""
+    """Start Spark; only when needed, so that steps without a scan work without it."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession  # noqa: PLC0415
 

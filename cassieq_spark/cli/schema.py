@@ -37,8 +37,8 @@ def apply(
 ) -> None:
     """Create the keyspace and the tables, or add the columns that this release needs.
 
-    It is safe to repeat. It drops and changes nothing, so programs of earlier releases continue to
-    work. It refuses tables of another schema version.
+    The command is safe to repeat. It drops and changes nothing, so programs of earlier releases
+    continue to work. It refuses tables of another schema version.
 
     Examples:
         cassieq schema apply
@@ -63,8 +63,8 @@ def apply(
 def check(*, connection: ConnectionOptions, as_json: AsJson = False) -> None:
     """Check that the tables are those that this release needs.
 
-    The exit code is 1 if they are not. Warnings do not change it: of settings of nodes that can
-    lose messages, and of fewer replicas than the nodes could keep.
+    The exit code is 1 if they are not. Warnings do not change it: about settings of nodes that can
+    lose messages, and about fewer replicas than the nodes could keep.
 
     Examples:
         cassieq schema check
@@ -103,7 +103,7 @@ def grants(
     keyspace: Annotated[str, Value(KEYSPACE, "Keyspace of the tables.")] = DEFAULT_KEYSPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Print the GRANT statements that a role needs, and no others. It connects to nothing.
+    """Print the GRANT statements that a role needs, and no others. Connects to nothing.
 
     Examples:
         cassieq schema grants consumer billing

@@ -1,4 +1,4 @@
-"""``cassieq spark``: what makes Spark's Python start sooner."""
+"""``cassieq spark``: makes Spark's Python start sooner."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def compile_(
 ) -> None:
     """Compile Spark's Python modules once, so that its Python processes start sooner.
 
-    Run it where Spark is installed, with the Python of the workers (PYSPARK_PYTHON), before Spark
-    starts. Spark's sources stay as they are, for other versions of Python; only Spark's own tests
-    can't be imported from there any more.
+    Run the command where Spark is installed, with the Python of the workers (PYSPARK_PYTHON),
+    before Spark starts. Spark's sources stay as they are, for other versions of Python; only
+    Spark's own tests can no longer be imported from there.
 
     Examples:
         cassieq spark compile

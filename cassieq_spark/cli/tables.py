@@ -1,6 +1,6 @@
-"""Tables for people: columns beside each other, or one below the other where it is narrow.
+"""Tables for people: columns beside each other, or below each other where it is narrow.
 
-Nothing is drawn with lines. On a terminal a table fits its width; into a file or a pipe it is as
+Nothing is drawn with lines. On a terminal a table fits its width; in a file or a pipe it is as
 wide as it needs to be, and numbers have no separators.
 """
 
@@ -18,9 +18,9 @@ from cassieq_spark.display import shown_age, visible
 from cassieq_spark.terminal import PlainConsole
 
 _GAP = "  "
-#: A column whose text may go over several lines gets no less room than this.
+#: The smallest width of a column whose text may wrap.
 _LEAST_WRAPPED = 20
-#: Between the names and the values of a record.
+#: The text between the names and the values of a record.
 _INDENT = "  "
 
 
@@ -29,8 +29,8 @@ class Column:
     """A column of a table.
 
     Attributes:
-        title: Its title.
-        wraps: Whether its texts may go over several lines, so that the others have room.
+        title: The title of the column.
+        wraps: True if its texts may wrap, so that the other columns have room.
     """
 
     title: str
@@ -47,10 +47,10 @@ def print_table(
     """Print rows of values under their titles.
 
     Args:
-        columns: The columns; a text is the title of one that does not wrap.
-        rows: A value for each column: None, a text, a number, a length of time or an instant.
-        console: Where to; standard output if None.
-        style_of: How each row is printed on a terminal; as usual, if there are fewer.
+        columns: The columns; a text is the title of a column that does not wrap.
+        rows: A value per column: None, a text, a number, a length of time or an instant.
+        console: Where to print; None for standard output.
+        style_of: The style of each row on a terminal; the usual style for further rows.
     """
     console = PlainConsole() if console is None else console
     known = [Column(each) if isinstance(each, str) else each for each in columns]
@@ -71,7 +71,7 @@ def print_table(
 
 
 def print_record(pairs: Iterable[tuple[str, Any]], *, console: PlainConsole | None = None) -> None:
-    """Print names and their values, a line or more for each."""
+    """Print names and their values, at least one line per pair."""
     console = PlainConsole() if console is None else console
     width = console.width if console.is_terminal else None
     named = [(visible(name), show(value, plain=width is None)) for name, value in pairs]
@@ -80,7 +80,7 @@ def print_record(pairs: Iterable[tuple[str, Any]], *, console: PlainConsole | No
 
 
 def show(value: Any, *, plain: bool) -> str:
-    """A value for people.
+    """A value as text for people.
 
     >>> show(1234567, plain=False), show(1234567, plain=True), show(None, plain=False)
     ('1,234,567', '1234567', '-')
@@ -111,8 +111,8 @@ def layout(
     Args:
         columns: The columns.
         cells: Texts, row by row.
-        numeric: Which columns have numbers, which go to the right.
-        width: Characters of a line at the most; None: as many as needed. If the columns do not
+        numeric: True for columns with numbers, which are aligned to the right.
+        width: Maximum number of characters of a line; None for no limit. If the columns do not
             fit, there are no titles, and each row is a record.
     """
     natural = [
@@ -137,7 +137,7 @@ def layout(
 
 
 def _fitted(columns: Sequence[Column], natural: list[int], width: int | None) -> list[int] | None:
-    """How wide each column is; None if they do not fit."""
+    """The width of each column; None if they do not fit."""
     gaps = len(_GAP) * (len(columns) - 1)
     if width is None or sum(natural) + gaps <= width:
         return natural

@@ -1,4 +1,4 @@
-"""``cassieq top``: exact figures of queues on a terminal, again and again."""
+"""``cassieq top``: exact figures of queues on a terminal, updated repeatedly."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from cassieq_spark.terminal import PlainConsole
 
 app = typer.Typer()
 
-#: The headline, the titles, and the line that tells the keys.
+#: The number of lines around the table: the headline, the titles, and the line with the keys.
 _AROUND = 3
 _ESCAPE = b"\x1b"
-#: What terminals send for keys that have no character.
+#: The bytes that terminals send for keys that have no character.
 _NAMED = {
     b"\x1b[A": "up",
     b"\x1bOA": "up",
@@ -68,10 +68,10 @@ class TopColumn:
     """A column of figures.
 
     Attributes:
-        title: Its title.
-        least: Characters that the terminal must be wide for it to be shown.
-        figure: What it shows of a line; None: nothing.
-        show: How a figure is written.
+        title: The title of the column.
+        least: The minimum width of the terminal, in characters, for the column to be shown.
+        figure: Returns the column's figure of a line; None if there is none.
+        show: Formats a figure.
     """
 
     title: str
@@ -82,13 +82,13 @@ class TopColumn:
 
 @dataclass(frozen=True, slots=True)
 class TopView:
-    """How the lines are looked at.
+    """How the lines are viewed.
 
     Attributes:
-        sort: Title of the column by which they are sorted; ``queue``: by name.
-        is_reversed: Whether they are in the other order.
-        first: How many lines are above the first one that is shown.
-        by_partition: Whether each of several partitions has lines of its own.
+        sort: Title of the column by which the lines are sorted; ``queue`` for their name.
+        is_reversed: True if the order is reversed.
+        first: How many lines are above the first visible one.
+        by_partition: True if each of several queue partitions has lines of its own.
     """
 
     sort: str = "queue"
@@ -99,11 +99,11 @@ class TopView:
 
 @dataclass(frozen=True, slots=True)
 class TopFrame:
-    """What is shown at one time.
+    """The content of the screen at one time.
 
     Attributes:
         now: The last reading.
-        before: The one before, for the rates.
+        before: The reading before, for the rates.
         repair: The last run of the repair.
         error: Why the newest reading failed; then ``now`` is older.
     """
@@ -179,13 +179,13 @@ def _watch(
 
 
 def press(view: TopView, key: str, width: int, room: int) -> TopView:
-    """How the lines are looked at after a key; `settled_view` keeps it within the lines.
+    """The view after a key was pressed; `settled_view` keeps it within the lines.
 
     Args:
-        view: How they were.
+        view: The view before.
         key: The key: a character, or a name such as ``page down``.
-        width: Characters of a line; the columns that are shown follow from it.
-        room: Lines that are shown at a time.
+        width: Characters per line; the visible columns follow from it.
+        room: How many lines are visible.
     """
     scrolled = {
         "up": view.first - 1,
@@ -231,7 +231,7 @@ def render(frame: TopFrame, view: TopView, width: int, height: int | None) -> Re
 
 
 def columns_for(width: int) -> list[TopColumn]:
-    """The columns of figures that a terminal of this width has room for."""
+    """The columns of figures that fit into a terminal of this width."""
     return [column for column in COLUMNS if column.least <= width]
 
 
@@ -240,7 +240,7 @@ def _room(frame: TopFrame, height: int) -> int:
 
 
 def _lines(frame: TopFrame, view: TopView, width: int) -> list[BoardLine]:
-    """All lines, in order: largest figures first, and those without one last."""
+    """All lines, in order: largest figures first, and lines without a figure last."""
     found = lines(frame.before, frame.now, by_partition=view.by_partition)
     column = next((each for each in columns_for(width) if each.title == view.sort), None)
     if column is None:
@@ -290,7 +290,7 @@ def _table(shown: Sequence[BoardLine], view: TopView, width: int) -> Table:
 
 
 def _names(line: BoardLine) -> tuple[str, str | None]:
-    """The names of queue and group, with what keeps their messages back."""
+    """The names of queue and group, with what holds their messages back."""
     queue = f"{line.queue} (paused)" if line.paused else line.queue
     if line.group is None:
         return queue, None
@@ -315,7 +315,7 @@ def _print(frame: TopFrame, view: TopView) -> None:
 
 
 def _cut(text: str, style: str = "") -> Text:
-    """On one line, cut where there is no room."""
+    """A text on one line, cut where there is no room."""
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
@@ -334,7 +334,7 @@ def _show_repair(run: PastRun | None, now: datetime) -> str:
 
 
 def _first_frame(store: Store, readings: Readings, queues: Sequence[str]) -> TopFrame:
-    """Raises what is wrong with a queue that was named."""
+    """Read the first frame; raises the error of a queue that was named."""
     frame = _read_frame(store, readings, None)
     for error in frame.now.errors.values() if queues else ():
         raise error
@@ -355,11 +355,11 @@ def _read_frame(store: Store, readings: Readings, before: Snapshot | None) -> To
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str | None]]:
-    """Keys as they are pressed, and a terminal that is as before in the end.
+    """Yield a function that reads keys; restore the terminal at the end.
 
     Yields:
-        Waits a number of seconds for a key, and names it; empty: the terminal is gone; None: no
-        key came.
+        A function that waits a number of seconds for a key, and returns its name; empty if the
+        terminal is gone; None if no key came.
     """
     keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
     watched: list[int] = [] if keyboard is None else [keyboard]
@@ -386,7 +386,7 @@ def _keys() -> Iterator[Callable[[float], str | None]]:
 
 
 def keys_of(data: bytes) -> list[str]:
-    r"""The keys that a terminal has sent: characters, and names of those without.
+    r"""The keys that a terminal has sent: characters, and names for keys without one.
 
     >>> keys_of(b"s\x1b[Bq")
     ['s', 'down', 'q']
@@ -408,6 +408,6 @@ def keys_of(data: bytes) -> list[str]:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """End as by the signal, but leave the terminal as it was."""
+    """End as the signal would, but leave the terminal as it was."""
     del frame
     sys.exit(128 + number)

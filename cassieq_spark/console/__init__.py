@@ -1,4 +1,4 @@
-"""The web console: what all queues hold, and what somebody on call does about it.
+"""The web console: what all queues hold, and what a person on call can do about it.
 
     store -> watcher (reads at a pace) -> histories -> pages: overview, queue
       '----> looking (reads only)  --------------------> pages: messages, dead letters, group
@@ -6,10 +6,12 @@
 
 | event | result |
 |---|---|
-| it was started without --allow-changes | no page offers a change, and the store refuses any |
+| it was started without --allow-changes | no page offers a change, and the store refuses any
+change |
 | a page of another site sends a form | refused: its origin, or the token of the form, is wrong |
-| a message holds markup, or codes that reorder text | it is shown as text, spelled out |
-| Cassandra is away | the last figures stay, with their age and the error |
+| a message holds markup, or codes that reorder text | it is shown as text, with the codes spelled
+out |
+| Cassandra is unreachable | the last figures stay, with their age and the error |
 | a page is open for long | it renews itself; what is typed, chosen or unfolded stays |
 """
 

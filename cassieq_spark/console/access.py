@@ -1,4 +1,4 @@
-"""Who may use the console, and that a change was asked for on its own pages."""
+"""Decides who may use the console, and that a change was requested on its own page."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: How long a session lasts.
 _SESSION_SECONDS = 12 * 3600
-#: The first page after a change says what was done; how long a cookie carries that.
+#: The first page after a change shows what was done; how long a cookie carries that, in seconds.
 _SAID_SECONDS = 60
 _MOST_SAID = 1500
 _LOCAL_NAMES = ("localhost",)
-#: Which a browser leaves out of a name.
+#: Ports that a browser leaves out of a host name.
 _DEFAULT_PORTS = (80, 443)
 
-#: What every answer has. With ``no-referrer`` a browser would send forms without their origin.
+#: The headers of every answer. With ``no-referrer`` a browser would send forms without an origin.
 _SAFE = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -43,7 +43,7 @@ class ConsoleRefusedError(Exception):
     """A request is refused.
 
     Args:
-        message: Why, and what to do.
+        message: The reason, and what to do.
         status: The status code of the answer.
         headers: The headers of the answer.
     """
@@ -58,29 +58,29 @@ class ConsoleRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who sends a request.
+    """The sender of a request.
 
     Attributes:
-        nonce: Identifies it.
-        is_new: Whether its cookie is still to be set.
+        nonce: The identifier of the session.
+        is_new: True if the cookie of the session is still to be set.
     """
 
     nonce: str
     is_new: bool = False
 
 
-#: A program, which sends the key with each request. Nonces of others are longer.
+#: A program, which sends the key with each request. Nonces of other sessions are longer.
 _PROGRAM = Session("program")
 
 
 class Access:
-    """Sessions, and the tokens of their forms. Keeps nothing: all follows from a key.
+    """Sessions, and the tokens of their forms. Keeps nothing: everything follows from a key.
 
     Args:
         admin_key: The key to log in with; None: everybody who reaches the console may look.
-        hosts: Without a log-in: the names and addresses under which it answers, so that no page of
-            another site can read it by a name of its own.
-        cookie: Name of its cookies.
+        hosts: Without a log-in: the names and addresses of the console, so that no page of
+            another site can read it under a name of its own.
+        cookie: The name of the cookies.
         clock: Seconds since 1970.
     """
 
@@ -112,10 +112,10 @@ class Access:
         return self.needs_login and hmac.compare_digest(given.strip().encode(), expected)
 
     def session_of(self, request: Request) -> Session | None:
-        """Who sends a request; None: they must log in.
+        """The sender of a request; None if a log-in is required.
 
         Raises:
-            ConsoleRefusedError: It names a host that is not the console.
+            ConsoleRefusedError: The request names a host that is not the console.
         """
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind == "Key" and self.is_key(given):
@@ -127,7 +127,7 @@ class Access:
         return Session(nonce) if nonce else Session(secrets.token_urlsafe(12), is_new=True)
 
     def begin(self, request: Request, response: Response, session: Session | None = None) -> None:
-        """Set the cookie of a session; of a new one, if none is given."""
+        """Set the cookie of a session; of a new session if none is given."""
         nonce = session.nonce if session else secrets.token_urlsafe(12)
         until = int(self._clock()) + _SESSION_SECONDS
         text = f"{nonce}.{until}"
@@ -138,14 +138,14 @@ class Access:
         response.delete_cookie(self._cookie, path=_path(request), httponly=True, samesite="strict")
 
     def token(self, session: Session) -> str:
-        """What a form of this session has, and no other site knows."""
+        """The token that a form of this session has, and that no other site knows."""
         return self._mac("form", session.nonce)
 
     def check_form(self, request: Request, session: Session, token: str) -> None:
         """Refuse a form that was not sent from a page of the console.
 
         Raises:
-            ConsoleRefusedError: It was not.
+            ConsoleRefusedError: The form was sent from another page.
         """
         self.check_origin(request)
         if session == _PROGRAM:
@@ -160,10 +160,10 @@ class Access:
             )
 
     def check_origin(self, request: Request) -> None:
-        """Refuse what the page of another site sends.
+        """Refuse a request from a page of another site.
 
         Raises:
-            ConsoleRefusedError: Its origin is another one.
+            ConsoleRefusedError: The origin is another site.
         """
         origin = request.headers.get("origin")
         if origin is None:
@@ -179,7 +179,7 @@ class Access:
             )
 
     def seal(self, text: str) -> str:
-        """What makes a text that a form brings back recognisable."""
+        """A seal by which the console recognises a text that a form brings back."""
         return self._mac("seal", text)
 
     def is_sealed(self, text: str, seal: str) -> bool:
@@ -187,7 +187,7 @@ class Access:
         return hmac.compare_digest(seal.encode(), self.seal(text).encode())
 
     def say(self, request: Request, response: Response, text: str) -> None:
-        """Let the next page say what was done."""
+        """Make the next page show what was done."""
         coded = urlsafe_b64encode(text[:_MOST_SAID].encode(errors="replace")).decode()
         value = f"{coded}.{self._mac('said', coded)}"
         self._set(request, response, self._cookie + "-said", value, _SAID_SECONDS)
@@ -238,13 +238,13 @@ class Access:
 
 
 class SafeAnswers:
-    """Puts the headers on every answer that keep a browser from what it should not do."""
+    """Adds the headers that restrict browsers to every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Answer a request, with these headers; see ASGI."""
 
         async def safely(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -272,14 +272,14 @@ def is_loopback(host: str) -> bool:
 
 
 def hosts_of(host: str, port: int) -> frozenset[str]:
-    """What browsers call a console that listens there."""
+    """The host names by which browsers reach a console that listens at this address."""
     names = {f"[{host}]" if ":" in host else host, "localhost", "127.0.0.1", "[::1]"}
     plain = names if port in _DEFAULT_PORTS else ()
     return frozenset([*(f"{name.lower()}:{port}" for name in names), *plain])
 
 
 def own_path(given: str, root: str) -> str:
-    """A path below the console that somebody is sent to; its beginning, for any other.
+    """A path below the console as a target; the console's root for any other path.
 
     >>> own_path("/queues/orders?x=1", ""), own_path("//evil.example/x", "")
     ('/queues/orders?x=1', '/')
@@ -296,7 +296,7 @@ def _path(request: Request) -> str:
 
 
 def _netloc(origin: str) -> str | None:
-    """Host and port of an origin; None if it is no URL."""
+    """Host and port of an origin; None if it is not a URL."""
     try:
         return urlsplit(origin).netloc
     except ValueError:

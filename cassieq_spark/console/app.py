@@ -1,6 +1,6 @@
 """The application: its routes, and the steps of every request.
 
-who sends it -> may they -> the form, and whether it is ours -> handler, in a thread -> headers
+who sends it -> may they -> the form, and its token -> handler, in a thread -> headers
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ logger = logging.getLogger(__name__)
 
 #: Somebody gave a key that is not the admin key.
 LOGIN_REFUSED = "console.login_refused"
-#: A page failed for a reason that is none of ours.
+#: A page failed with an error that is not one of this package.
 PAGE_FAILED = "console.page_failed"
 
-#: Bytes of a form of a session, and of one that a stranger may send.
+#: Maximum bytes of a form of a session, and of a form that a stranger may send.
 _LARGEST_FORM, _LARGEST_OF_STRANGERS = 512 * 1024, 8 * 1024
-#: By this name, our servers have what reads a form within their limits: how fast, how many at a
-#: time.
+#: The name under which our servers provide a reader of forms with their limits: how fast, and how
+#: many in parallel.
 _READ = "cassieq-form"
 _MOST_FIELDS = 100
-#: Requests whose handlers run at the same time.
+#: How many handlers run in parallel.
 _AT_ONCE = 8
 _STATUS: tuple[tuple[type[CassieqError], int], ...] = (
     (NotFoundError, 404),
@@ -79,25 +79,25 @@ _STATUS: tuple[tuple[type[CassieqError], int], ...] = (
     (MessageError, 400),
     (StoreError, 503),
 )
-#: Programs of a page ask for it anew with this header.
+#: Scripts of a page that request the page again send this header.
 _REFRESH = "x-refresh"
 _NOBODY = Session("nobody")
 _TOO_LARGE = 413
 
 
 class Console:
-    """The web console, an ASGI application. It begins to read with its first request.
+    """The web console, an ASGI application. It starts to read with its first request.
 
     Args:
         store: Where the queues are kept; it stays open when the console is closed.
-        title: Names the store on all pages: the keyspace.
+        title: The name of the store on all pages: the keyspace.
         admin_key: The key to log in with; None: everybody who reaches the console may look.
-        allow_changes: Whether it offers to change queues.
-        hosts: Without a key: names under which browsers know it; see `hosts_of`.
-        cookie: Name of its cookies.
-        reads_per_second: Most reads of the background.
-        rest_after: It stops reading when nobody has asked for this time; None: never.
-        clock: Tells the time.
+        allow_changes: True if the console offers to change queues.
+        hosts: Without a key: names under which browsers know the console; see `hosts_of`.
+        cookie: The name of the cookies.
+        reads_per_second: Maximum number of background reads per second.
+        rest_after: The console stops reading when there was no request for this time; None: never.
+        clock: Returns the time.
     """
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
@@ -140,7 +140,7 @@ class Console:
         self._app = SafeAnswers(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Answer a request; see ASGI."""
         await self._app(scope, receive, send)
 
     def close(self) -> None:
@@ -231,7 +231,7 @@ class Console:
         return RedirectResponse(call.url("login", to=target), 303)
 
     def _stranger(self, request: Request) -> PageCall:
-        """A request of somebody who is not known."""
+        """A request from an unknown sender."""
         return PageCall(self, request, _NOBODY)
 
     def _failed(self, call: PageCall, error: Exception) -> Response:
@@ -273,7 +273,7 @@ class Console:
 
 @asynccontextmanager
 async def _form_of(request: Request, most: int) -> AsyncIterator[Mapping[str, str]]:
-    """The fields of a form of at most ``most`` bytes; the last one of each name."""
+    """The fields of a form of at most ``most`` bytes; the last field of each name."""
     read = request.scope.get(_READ, _read)
     try:
         async with read(request, most) as body:
@@ -289,7 +289,7 @@ async def _form_of(request: Request, most: int) -> AsyncIterator[Mapping[str, st
 
 @asynccontextmanager
 async def _read(request: Request, most: int) -> AsyncIterator[bytes]:
-    """Read a form in a server of others, which has limits of its own."""
+    """Read a form in a foreign server, which has limits of its own."""
     body = bytearray()
     async for part in request.stream():
         body += part

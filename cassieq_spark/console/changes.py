@@ -1,8 +1,8 @@
-"""Changes: each is asked for on a page, shown with what it would do, and asked for once more.
+"""Changes: a page requests each, shows its effect, and requests a confirmation.
 
-    its form -> what it would do, by counts (reads only) -> the same form, sealed -> done
+    its form -> its effect, in counts (reads only) -> the same form, sealed -> done
 
-What is confirmed is sealed, with the version of the queue that was shown: a form that comes twice,
+A confirmation is sealed, with the version of the queue that was shown: a form that comes twice,
 late, or for a queue that was purged meanwhile, changes nothing.
 """
 
@@ -27,10 +27,10 @@ from cassieq_spark.errors import NotFoundError, OptionError
 
 logger = logging.getLogger(__name__)
 
-#: Somebody changed something by the console.
+#: A user of the console has changed something.
 CHANGED = "console.changed"
 
-#: How long a confirmation is good.
+#: How long a confirmation is valid, in seconds.
 _SURE_SECONDS = 600
 #: Fields of a form that are not about the change.
 _OF_CONFIRMATION = frozenset({"token", "step", "seal", "sure_until", "typed"})

@@ -1,10 +1,10 @@
-"""Where the shapes of charts are, in the units of their picture; templates draw them.
+"""The positions of the shapes in charts, in the units of their picture; templates draw them.
 
 | chart | shows |
 |---|---|
 | `spark` | a small line without axes, in a row of a table |
 | `plot` | lines over time, with axes |
-| `strip` | where the messages of a group stand, from the first one that is stored to the last |
+| `strip` | where the messages of a group stand, from the first stored message to the last |
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from datetime import UTC, datetime
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.queues.stats import Backlog
 
-#: What a message of a strip may be, in the order of drawing from the bottom.
+#: The kinds of messages of a strip, in the order of drawing from the bottom.
 KINDS = ("dead", "due", "leased", "waiting", "fresh", "settled")
 _MOST_TICKS = 4
 _FULL = 1000.0
-#: Columns of a strip, each of the same width.
+#: How many columns a strip has, each of the same width.
 _COLUMNS = 250
-#: The part of a strip that stands for what is settled below all that is owed.
+#: The part of a strip for all settled messages below the floor.
 _STUB = 0.06
-#: The smallest part of what was offered, and of what was not.
+#: The smallest part of a strip for messages that were offered, and for those that were not.
 _LEAST = 0.2
-#: Heights of a strip, and of the smallest piece that can be seen.
+#: The height of a strip, and of the smallest visible piece.
 STRIP_HEIGHT, _LEAST_HEIGHT = 24.0, 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """A small line: where its parts go, as points of an SVG polyline, and below it.
+    """A small line: its parts as points of SVG polylines, and the areas below them.
 
     Attributes:
-        lines: The runs that are known.
-        areas: The same, closed at the bottom.
+        lines: The runs of known values.
+        areas: The same runs, closed at the bottom.
     """
 
     lines: tuple[str, ...]
@@ -53,10 +53,10 @@ def spark(
     ('0,4 10,0',)
 
     Args:
-        values: From left to right; None where there is none.
+        values: The values from left to right; None where there is none.
         width: The width of the picture.
         height: The height of the picture; 0 is at the bottom.
-        most: The value at the top; None: the largest.
+        most: The value at the top; None for the largest.
     """
     top = most or max((each for each in values if each is not None), default=0.0) or 1.0
     step = width / max(1, len(values) - 1)
@@ -79,8 +79,8 @@ class Tick:
     """A mark of an axis.
 
     Attributes:
-        at: Where it is.
-        text: What it says.
+        at: The position of the mark.
+        text: The label of the mark.
     """
 
     at: float
@@ -173,7 +173,7 @@ class Strip:
     """The messages of a group in one partition, from left to right by their monotons.
 
     Settled messages below the floor are in a narrow part at the left, messages that were offered
-    in the middle, and those that were not at the right.
+    in the middle, and messages that were not offered at the right.
 
     Attributes:
         pieces: The rectangles, in a picture of 1000 by `STRIP_HEIGHT`.
@@ -187,13 +187,13 @@ class Strip:
 
 
 def strip(backlog: Backlog, *, stored_from: int, floor: int, pointer: int) -> Strip:
-    """Draw where messages stand.
+    """Compute where the messages of a group stand.
 
     Args:
         backlog: The messages that the group is owed.
         stored_from: The first monoton that is stored.
         floor: The lowest monoton that the group is owed.
-        pointer: The first monoton that it was never offered.
+        pointer: The first monoton that the group was never offered.
     """
     floor = max(stored_from, min(floor, backlog.stop))
     pointer = max(floor, min(pointer, backlog.stop))
@@ -225,7 +225,7 @@ def strip(backlog: Backlog, *, stored_from: int, floor: int, pointer: int) -> St
 def _columns(
     by_kind: Mapping[str, Ranges], within: Range, left: float, right: float
 ) -> list[StripPiece]:
-    """The pieces of a part of a strip: columns, each with what it holds from the bottom up."""
+    """The pieces of a part of a strip: columns, each with its kinds from the bottom up."""
     count = max(1, min(len(within), round((right - left) / _FULL * _COLUMNS)))
     edges = [within.start + len(within) * number // count for number in range(count + 1)]
     held = {kind: _counts(ranges, edges) for kind, ranges in by_kind.items()}
@@ -250,7 +250,7 @@ def _columns(
 
 
 def _heights(counts: Mapping[str, int], size: int) -> Iterable[tuple[str, float]]:
-    """How high each kind of a column is; one that is there can be seen."""
+    """The height of each kind in a column; a kind that is present stays visible."""
     counts = {**counts, "settled": size - sum(counts.values())}
     present = [kind for kind in KINDS if counts[kind]]
     least = min(_LEAST_HEIGHT, STRIP_HEIGHT / max(1, len(present)))
@@ -260,7 +260,7 @@ def _heights(counts: Mapping[str, int], size: int) -> Iterable[tuple[str, float]
 
 
 def _counts(ranges: Ranges, edges: Sequence[int]) -> list[int]:
-    """How many monotons of these are between two edges each."""
+    """How many of these monotons lie between neighbouring edges."""
     counts = [0] * (len(edges) - 1)
     at = 0
     for part in ranges:
@@ -287,7 +287,7 @@ def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
 
 
 def _round_step(least: float) -> float:
-    """The next of 1, 2 and 5 with zeroes; at least what one message in ten seconds is."""
+    """The next of 1, 2 and 5 with zeroes; at least the rate of one message in ten seconds."""
     least = max(least, 0.1)
     size = 10.0 ** math.floor(math.log10(least))
     return next(factor * size for factor in (1, 2, 5, 10) if factor * size >= least * 0.999_999)

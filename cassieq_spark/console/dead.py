@@ -1,4 +1,4 @@
-"""The page of dead letters, by origin and reason; and what redrives and purges them."""
+"""The page of dead letters, by origin and reason; and the changes that redrive and purge them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from cassieq_spark.fetch.read import Unreadable
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.store.protocol import Store
 
-#: Dead letters that are looked at for a page, the first ones.
+#: How many dead letters are read for a page, the first ones.
 EXAMINED = 20_000
-#: Most dead letters of one redrive or purge: an answer comes within a minute.
+#: Maximum number of dead letters of one redrive or purge, so that it is done within a minute.
 MOST_LETTERS = 10_000
-#: What it means to force a redrive.
+#: The effect of a forced redrive.
 _AGAIN = "Other groups of the queue get these messages once more"
-#: Most dead letters that a list shows.
+#: Maximum number of dead letters that a list shows.
 _LISTED = 50
 
 
@@ -40,8 +40,8 @@ class Letter:
 
     Attributes:
         message: The message as it is in the dead-letter queue.
-        told: What the dead-lettering has written into its headers, by name without the prefix.
-        own: The headers that it had before.
+        told: What the dead-lettering has written into the headers, by name without the prefix.
+        own: The headers that the message had before.
     """
 
     message: StoredMessage
@@ -51,7 +51,7 @@ class Letter:
 
 @page("/queues/{queue}/dead")
 def dead(call: PageCall) -> Response:
-    """Dead letters. Reads the first 20,000 of them, about a read for each bucket."""
+    """Show dead letters. Reads the first 20,000 of them, about one read per bucket."""
     looked = call.console.watcher.read(call.name())
     about = about_queue(call, looked)
     try:
@@ -78,12 +78,12 @@ def dead(call: PageCall) -> Response:
 
 
 def find(call: PageCall) -> Survey:
-    """The dead letters that are asked for, among the first ones."""
+    """The requested dead letters, among the first ones."""
     return survey(call.console.watcher.looking, call.name(), criteria_of(call), examine=EXAMINED)
 
 
 def criteria_of(call: PageCall) -> Filter:
-    """Which dead letters a page or a form asks for."""
+    """The criteria of a page or a form for dead letters."""
     return Filter(
         group=call.asked("group") or None,
         reason=call.asked("reason") or None,
@@ -234,7 +234,7 @@ def _purge_dead(call: PageCall, client: Client) -> str:
 
 
 def _letters(call: PageCall) -> Survey:
-    """The dead letters that are asked for; of a confirmed form, those that it was shown for."""
+    """The requested dead letters; for a confirmed form, those that the form showed."""
     found = find(call)
     below = call.number("below", 2**62)
     allowed, _ = (found.monotons & Ranges.of(Range(0, below))).split(MOST_LETTERS)

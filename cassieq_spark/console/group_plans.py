@@ -1,4 +1,4 @@
-"""What can be changed about one group: it is created, moved, resumed and deleted."""
+"""The changes of one group: it is created, moved, resumed or deleted."""
 
 from __future__ import annotations
 

@@ -17,16 +17,17 @@ from cassieq_spark.model import LedgerBlock, QueueId
 from cassieq_spark.monitoring.board import settled
 from cassieq_spark.monitoring.snapshot import QueueSnapshot
 
-#: For how long figures are kept.
+#: How long figures are kept.
 KEPT = timedelta(hours=3)
-#: A rate "now" is the mean of this time, or of the last two readings if they are further apart.
+#: A rate "now" is the mean over this time, or over the last two readings if they are further
+#: apart.
 RECENT = timedelta(minutes=1)
-#: Points that are dropped at once, so that dropping them costs little.
+#: How many points are dropped at once, so that dropping them costs little.
 _DROPPED_TOGETHER = 64
 
 
 class Track:
-    """A figure over time, in 16 bytes a point; equal ones in a row are two points."""
+    """A figure over time, in 16 bytes per point; equal figures in a row are two points."""
 
     def __init__(self) -> None:
         self._times = array("d")
@@ -37,16 +38,16 @@ class Track:
 
     @property
     def begins_at(self) -> float | None:
-        """The time of its first point; None if it has none."""
+        """The time of the first point; None if there is none."""
         return self._times[0] if self._times else None
 
     @property
     def last(self) -> int | None:
-        """The value of its last point."""
+        """The value of the last point."""
         return self._values[-1] if self._values else None
 
     def add(self, at: float, value: int) -> None:
-        """Add a point; one that is older than the last is left out.
+        """Add a point; a point older than the last one is left out.
 
         Args:
             at: Seconds since 1970.
@@ -62,14 +63,14 @@ class Track:
             values.append(value)
 
     def precede(self, points: Sequence[tuple[float, int]]) -> None:
-        """Put points before the first one, in order of time; two of one time are a step."""
+        """Put points before the first one, in order of time; two points of one time are a step."""
         begins_at = self.begins_at
         older = [each for each in points if begins_at is None or each[0] < begins_at]
         self._times = array("d", [at for at, _ in older]) + self._times
         self._values = array("q", [value for _, value in older]) + self._values
 
     def forget(self, before: float) -> None:
-        """Drop points before a time, but for the last of them, from where a line comes."""
+        """Drop points before a time, except the last of them, where a line begins."""
         count = bisect.bisect_right(self._times, before) - 1
         if count >= _DROPPED_TOGETHER:
             del self._times[:count]
@@ -93,10 +94,10 @@ class Track:
         return [self.at(min(edge, self._end(edges))) for edge in edges[1:]]
 
     def rates(self, edges: Sequence[float]) -> list[float | None]:
-        """Per second in each bin; None where it is not known, or where the figure fell.
+        """The rate per second in each bin; None where it is unknown, or where the figure fell.
 
         Args:
-            edges: Where the bins begin and end, in order. The last one may be cut short.
+            edges: Where the bins begin and end, in order. The last bin may be cut short.
         """
         found: list[float | None] = []
         for start, stop in pairwise(edges):
@@ -107,10 +108,10 @@ class Track:
         return found
 
     def rate(self, over: timedelta = RECENT) -> float | None:
-        """Per second of late: the mean of ``over``, or of the last two points if that is longer.
+        """The recent rate per second: over ``over``, or the last two points if that is longer.
 
         Returns:
-            None: it was read once only, or fell.
+            None if the figure was read only once, or fell.
         """
         times, values = self._times, self._values
         if len(times) < 2:  # noqa: PLR2004 (a rate takes two points)
@@ -122,18 +123,18 @@ class Track:
         return (values[-1] - began) / (times[-1] - start)
 
     def _end(self, edges: Sequence[float]) -> float:
-        """Up to where the last bin is known."""
+        """The end of the known part of the last bin."""
         last = self._times[-1] if self._times else edges[-1]
         return max(last, edges[-2])
 
 
 @dataclass(slots=True)
 class GroupHistory:
-    """What was read of a group.
+    """The readings of a group.
 
     Attributes:
-        settled: Messages of the queue that it is not owed.
-        depth: Messages that it is owed.
+        settled: Messages of the queue that the group is not owed.
+        depth: Messages that the group is owed.
     """
 
     settled: Track = field(default_factory=Track)
@@ -142,15 +143,15 @@ class GroupHistory:
 
 @dataclass(slots=True)
 class QueueHistory:
-    """What was read of a queue; begins anew when the queue is purged or created again.
+    """The readings of a queue; they begin anew when the queue is purged or created again.
 
     Attributes:
         queue_id: Id of the version that was read.
         published: Messages published.
-        groups: The groups that were there at the last reading, by name.
-        began_at: When it was read first, in seconds since 1970; what is earlier follows from the
-            blocks of its ledger.
-        has_blocks: Whether these were looked at.
+        groups: The groups that existed at the last reading, by name.
+        began_at: When the queue was read first, in seconds since 1970; what is earlier follows
+            from the blocks of its ledger.
+        has_blocks: True if these blocks were read.
     """
 
     queue_id: QueueId
@@ -163,8 +164,8 @@ class QueueHistory:
         """Add a reading.
 
         Args:
-            at: When, in seconds since 1970.
-            queue: What was read.
+            at: The time, in seconds since 1970.
+            queue: The figures that were read.
         """
         if self.began_at is None:
             self.began_at = at
@@ -179,10 +180,10 @@ class QueueHistory:
         self._forget(at - KEPT.total_seconds())
 
     def add_blocks(self, partitions: Iterable[tuple[int, Sequence[LedgerBlock]]]) -> None:
-        """Say what was published before the first reading, as far as blocks are known.
+        """Add what was published before the first reading, as far as blocks are known.
 
         Args:
-            partitions: For each partition, how many blocks were asked for, and the last blocks
+            partitions: For each partition, how many blocks were requested, and the last blocks
                 that it has, in order.
         """
         self.has_blocks = True
@@ -214,7 +215,7 @@ class QueueHistory:
 
 
 def edges_until(now: datetime, span: timedelta, bins: int) -> list[float]:
-    """Where the bins of a chart begin and end: whole ones, so that they stand still.
+    """Where the bins of a chart begin and end: at multiples of their length, so they stand still.
 
     >>> from datetime import UTC
     >>> edges_until(datetime(1970, 1, 1, 0, 1, 1, tzinfo=UTC), timedelta(seconds=60), 3)

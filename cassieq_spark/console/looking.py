@@ -20,21 +20,22 @@ from cassieq_spark.store.protocol import (
 )
 from cassieq_spark.store.tables import Table
 
-#: Rows of a scan that come with one request.
+#: How many rows of a scan come with one request.
 _PAGE = 1000
-#: The load that is told is the mean of this many seconds.
+#: The reported load is the mean of this many seconds.
 _SECONDS = 30
-#: A pause is not longer, so that an end is noticed soon.
+#: The longest pause, in seconds, so that an end is noticed soon.
 _LONGEST_PAUSE = 0.5
 
 
 class Pace:
-    """Counts reads, and holds up those that come too fast. Safe to call from several threads.
+    """Counts reads, and delays reads that come too fast. Safe to call from several threads.
 
     Args:
-        per_second: Most reads a second, as the mean of any half minute; None: as many as come.
-        at_once: So many may come at once after a quiet time.
-        clock: Seconds that only grow.
+        per_second: Maximum number of reads per second, as the mean of any half minute; None for
+            no limit.
+        at_once: This many reads may come at once after a quiet time.
+        clock: Seconds that never decrease.
     """
 
     def __init__(
@@ -60,12 +61,12 @@ class Pace:
                 return
 
     def end(self) -> None:
-        """Let all callers go on at once."""
+        """Let all callers continue at once."""
         self._ended.set()
 
     @property
     def load(self) -> float:
-        """Reads a second, the mean of the last half minute."""
+        """Reads per second, the mean of the last half minute."""
         now = int(self._clock())
         with self._lock:
             return self._count(now - _SECONDS, now) / _SECONDS
@@ -96,14 +97,14 @@ class Pace:
 
 
 class LookingStore:
-    """Passes reads on to another store, one by one at a pace, and refuses all that changes.
+    """Passes reads on to another store, one by one at a pace, and refuses all changes.
 
-    A serial read is sent as a plain one: it would be a round of the protocol by which readers
-    lease, and hold them up. So what is in flight at the very moment may be missed. Only blocks are
-    read serially if asked for: that is done where a plain read has missed one, and seldom.
+    A serial read is sent as a plain read: it would be a round of the protocol by which readers
+    lease, and delay them. So an operation in flight at that very moment may be missed. Only blocks
+    are read serially if asked for: that happens where a plain read has missed one, and rarely.
 
     Args:
-        store: Where the queues are kept; it is not closed with this one.
+        store: Where the queues are kept; it is not closed with this store.
         pace: Counts the reads.
     """
 
@@ -114,18 +115,18 @@ class LookingStore:
     def read_rows(
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
     ) -> Rows:
-        """See `Store.read_rows`."""
+        """Read rows at the pace, plainly except for blocks; see `Store.read_rows`."""
         self.pace.take()
         return self._store.read_rows(partition, which, serial=serial and which.kinds == ("block",))
 
     def read_chunks(
         self, queue_id: QueueId, slices: Iterable[BucketSlice]
     ) -> Iterator[tuple[BucketSlice, Chunk]]:
-        """See `Store.read_chunks`."""
+        """Read chunks at the pace; see `Store.read_chunks`."""
         return self._store.read_chunks(queue_id, self._paced(slices))
 
     def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
-        """See `Store.scan`."""
+        """Scan a table at the pace; see `Store.scan`."""
         self.pace.take()
         for number, row in enumerate(self._store.scan(table, kinds), 1):
             if number % _PAGE == 0:
@@ -153,7 +154,7 @@ class LookingStore:
         raise _refusal()
 
     def close(self) -> None:
-        """Nothing: the other store stays open."""
+        """Do nothing: the other store stays open."""
 
     def _paced(self, slices: Iterable[BucketSlice]) -> Iterator[BucketSlice]:
         for each in slices:

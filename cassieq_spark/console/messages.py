@@ -1,6 +1,6 @@
-"""The pages that show messages: by position, time and key, and one of them whole.
+"""The pages that show messages: by position, time and key, and a single message whole.
 
-They lease nothing. Bytes are a stranger's: they are shown as text, and sent as a file only.
+They lease nothing. Bytes are untrusted: they are shown as text, and sent only as a file.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from cassieq_spark.schemas.ddl import ddl_type, schema_of
 from cassieq_spark.settings.position import StartingPosition, parse_position
 from cassieq_spark.store.protocol import Store
 
-#: Messages on a page.
+#: Choices of messages per page.
 PER_PAGE = (20, 50, 100, 200)
 DEFAULT_PER_PAGE = 50
-#: Bytes of messages on a page, about.
+#: Maximum bytes of messages on a page, approximately.
 _PAGE_BYTES = 4 << 20
-#: Messages, and bytes of them, among which a key is looked for at a time.
+#: How many messages, and bytes of them, are searched for a key at a time.
 SEARCHED, _SEARCHED_BYTES = 20_000, 64 << 20
-#: Columns of a typed queue in the table; the page of a message has all.
+#: How many columns of a typed queue the table has; the page of a message has all.
 _COLUMNS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a page of messages shows.
+    """The content of a page of messages.
 
     Attributes:
         messages: The messages, in order.
-        unreadable: What can't be read among them, and why.
-        looked: Which monotons were looked at.
-        gone: Why those that follow could not be read; they were deleted meanwhile, or are lost.
+        unreadable: The unreadable messages among them, and the reasons.
+        looked: The monotons that were read.
+        gone: Why the next messages could not be read; they were deleted meanwhile, or are lost.
     """
 
     messages: Sequence[StoredMessage]
@@ -63,10 +63,10 @@ class Stand:
     """Where a message stands in a group.
 
     Attributes:
-        group: Which group.
+        group: The name of the group.
         kind: ``settled``, ``leased``, ``due``, ``waiting``, ``dead`` or ``fresh``.
-        at: Until when, or when it is due; None: neither.
-        deliveries: How often it was handed out, as far as that is known.
+        at: Until when the message is leased, or when it is due; None if neither.
+        deliveries: How often the message was handed out, as far as known.
         detail: The lease, or the reason.
     """
 
@@ -79,7 +79,7 @@ class Stand:
 
 @page("/queues/{queue}/messages")
 def messages(call: PageCall) -> Response:
-    """Messages from a position on, or those of a key. About a read for each bucket."""
+    """Show messages from a position on, or those with a key. About one read per bucket."""
     looked = call.console.watcher.read(call.name())
     queue = looked.record.definition
     key = call.asked("key")
@@ -111,7 +111,7 @@ def messages(call: PageCall) -> Response:
 
 @page("/queues/{queue}/messages/{partition}/{monoton}")
 def message(call: PageCall) -> Response:
-    """One message, all of it or a part of its value, and where it stands in each group."""
+    """Show one message, or a part of its value, and where it stands in each group."""
     looked, one, block = _one(call)
     number = _number_of(call, looked.record.definition)
     form = call.asked("as") if call.asked("as") in {"hex", "base64"} else None
@@ -138,7 +138,7 @@ def message(call: PageCall) -> Response:
 
 @page("/queues/{queue}/messages/{partition}/{monoton}/value")
 def value(call: PageCall) -> Response:
-    """The value of a message as a file: its bytes, or the JSON of its columns."""
+    """Send the value of a message as a file: its bytes, or the JSON of its columns."""
     _, one, _ = _one(call)
     ending = "json" if isinstance(one.value, dict) else "bin"
     name = f"{one.partition}-{one.monoton}.{ending}"
@@ -165,11 +165,11 @@ def look(  # noqa: PLR0913 (where, and what of it)
 
     Args:
         store: Where the queue is kept.
-        queue: The partition.
+        queue: The queue, or the partition of it.
         head: The head of its ledger.
-        start: The first monoton to look at.
-        limit: Most messages.
-        key: Only those of this key, among the next `SEARCHED`; None: all.
+        start: The first monoton to read.
+        limit: Maximum number of messages.
+        key: Only messages with this key, among the next `SEARCHED`; None for all.
     """
     start = min(max(start, head.finalised), head.next)
     stop = min(head.next, start + (limit if key is None else SEARCHED))
@@ -258,14 +258,14 @@ def _number_of(call: PageCall, queue: QueueDefinition) -> int:
 
 
 def _partition_of(call: PageCall, queue: QueueDefinition, key: bytes | None) -> int:
-    """The partition that is asked for; that of the key, if one is looked for."""
+    """The requested partition, or that of the key, if a key is searched for."""
     if queue.partitions > 1 and key is not None:
         return partition_of_key(key, queue.partitions)
     return call.number("partition", 0, most=queue.partitions - 1)
 
 
 def _start_of(call: PageCall, part: QueueDefinition, head: LedgerHead, at: str, limit: int) -> int:
-    """The monoton that a position stands for; the last messages, for ``latest``."""
+    """The monoton of a position; of the last messages, for ``latest``."""
     if at == "latest":
         return max(head.finalised, head.next - limit) if limit else head.finalised
     position = parse_at(at)
@@ -275,10 +275,10 @@ def _start_of(call: PageCall, part: QueueDefinition, head: LedgerHead, at: str, 
 
 
 def parse_at(text: str) -> StartingPosition:
-    """Read a position that somebody has typed.
+    """Read a position that a user has typed.
 
     Raises:
-        OptionError: It is none.
+        OptionError: The text is not a position.
     """
     try:
         return parse_position(text.replace(",", ""))

@@ -1,4 +1,4 @@
-"""The page of all queues: what each holds, how fast messages come and go, what needs a look."""
+"""The page of all queues: what each holds, how fast messages come and go, what needs attention."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import QueueRecord, Status
 from cassieq_spark.queues.stats import GroupStats
 
-#: Queues on a page.
+#: Choices of queues per page.
 PER_PAGE = (25, 50, 100, 200)
 DEFAULT_PER_PAGE = 50
-#: The small lines show so much time, or as much as there is.
+#: The time that the small lines show, unless there is less.
 _SPARK_SPAN = timedelta(minutes=30)
 _SHORTEST_SPAN = timedelta(minutes=5)
 _SPARK_BINS = 30
 SPARK_WIDTH, SPARK_HEIGHT = 72, 18
 #: How long a first page waits for the figures of its queues.
 _PATIENCE = timedelta(seconds=1.5)
-#: A clock that is so far ahead is wrong.
+#: A clock that is this far ahead is wrong.
 _AHEAD = timedelta(minutes=2)
 
 
@@ -37,11 +37,11 @@ class GroupRow:
     """A group in the table.
 
     Attributes:
-        stats: What it is owed.
-        oldest: How long the oldest message that it is owed has been visible by now.
-        rate: Messages that it settles per second; None if not known.
-        readers: Leases that run.
-        spark: Its rate of late; None: not drawn.
+        stats: The figures of what the group is owed.
+        oldest: How long the oldest message that the group is owed has been visible by now.
+        rate: Messages that the group settles per second; None if unknown.
+        readers: Leases that have not run out.
+        spark: The recent rate; None if not drawn.
     """
 
     stats: GroupStats
@@ -56,16 +56,17 @@ class QueueRow:
     """A queue in the table.
 
     Attributes:
-        name: Its name.
-        definition: What it is; None if its row can't be read.
-        states: What somebody should know, as `STATES` names it.
-        error: Why it has no figures, or old ones.
-        read_at: When its figures were read; None: not yet.
-        rate: Messages published per second; None if not known.
-        groups: Its groups, by name; without the one that redrives dead letters.
-        dead: Dead letters that come from it, or are in it; None: it has nowhere to put any.
-        dead_in: The queue that they are in.
-        spark: The rate of publishing of late; None: not drawn.
+        name: The name of the queue.
+        definition: The definition of the queue; None if its row can't be read.
+        states: The states that somebody should know, named as in `STATES`.
+        error: Why the queue has no figures, or old ones.
+        read_at: When the figures were read; None if not yet.
+        rate: Messages published per second; None if unknown.
+        groups: The groups of the queue, by name; without the group that redrives dead letters.
+        dead: Dead letters that come from the queue, or are in it; None if it has no dead-letter
+            queue.
+        dead_in: The queue that holds these dead letters.
+        spark: The recent rate of publishing; None if not drawn.
     """
 
     name: str
@@ -81,7 +82,7 @@ class QueueRow:
 
     @property
     def depth(self) -> int | None:
-        """What the group is owed that is owed most."""
+        """The messages owed to the group that is owed most."""
         return max((each.stats.depth for each in self.groups), default=None)
 
     @property
@@ -98,11 +99,11 @@ class QueueRow:
 
     @property
     def readers(self) -> int:
-        """Leases that run, of all groups."""
+        """Leases that have not run out, of all groups."""
         return sum(each.readers for each in self.groups)
 
 
-#: What the table can be narrowed down to, and what it says of a queue.
+#: The states by which the table can be filtered, with their words for a queue.
 STATES: Mapping[str, tuple[str, str]] = {
     "paused": ("Paused", "Its readers lease nothing; writers go on."),
     "dead": ("Dead letters", "It has dead letters that are neither redriven nor purged."),
@@ -120,17 +121,17 @@ _SORTS: Mapping[str, Callable[[QueueRow], float]] = {
     "readers": lambda row: row.readers,
     "dead": lambda row: -1 if row.dead is None else row.dead,
 }
-#: The columns that the table can be sorted by; the first one in the order of the alphabet.
+#: The columns that the table can be sorted by; the first one alphabetically.
 SORTS = ("name", *_SORTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All queues together.
+    """The figures of all queues together.
 
     Attributes:
-        queues: How many there are.
-        read: How many of them have been read, so that their figures are known.
+        queues: How many queues there are.
+        read: How many queues have been read, so that their figures are known.
         depth: Messages owed, of all groups.
         rate, settled: Messages published and settled per second.
         dead: Dead letters.
@@ -148,7 +149,7 @@ class Totals:
 
 @page("/")
 def overview(call: PageCall) -> Response:
-    """All queues; no read of its own, but what it shows is read more often for a while."""
+    """Show all queues. No read; but the queues on the page are read more often for a while."""
     watcher = call.console.watcher
     fleet = watcher.fleet()
     if fleet.surveyed_at is None and fleet.away is None:
@@ -200,13 +201,13 @@ def rows_of(
     *,
     only: set[str] | None = None,
 ) -> list[QueueRow]:
-    """The rows of the table, without what is drawn. Pure, but for the histories.
+    """The rows of the table, without the small lines. Pure, except for the histories.
 
     Args:
         fleet: What is known of all queues.
-        history: What was read of each over the last hours.
+        history: Returns the readings of a queue over the last hours.
         now: The time.
-        only: These queues only; None: all.
+        only: Only these queues; None for all.
     """
     names = [name for name in fleet.records if only is None or name in only]
     rows = [_row(fleet, fleet.records[name], history(name), now) for name in names]
@@ -219,7 +220,7 @@ def rows_of(
 
 
 def choose(rows: Sequence[QueueRow], *, search: str = "", state: str = "") -> list[QueueRow]:
-    """The rows whose queue, or one of its groups, has a text in its name, and that are so."""
+    """The rows in this state whose queue, or one of its groups, has this text in its name."""
     text = search.casefold()
     return [
         row
@@ -233,7 +234,7 @@ def choose(rows: Sequence[QueueRow], *, search: str = "", state: str = "") -> li
 
 
 def parse_sort(text: str) -> tuple[str, bool]:
-    """The column that sorts the table, and whether the largest come first.
+    """The column that sorts the table, and True if the largest come first.
 
     >>> parse_sort("depth"), parse_sort("-name"), parse_sort("x")
     (('depth', True), ('name', True), ('name', False))
@@ -246,7 +247,7 @@ def parse_sort(text: str) -> tuple[str, bool]:
 
 
 def sort_rows(rows: Sequence[QueueRow], sort: str, *, is_down: bool) -> list[QueueRow]:
-    """Sort by a column; those that are equal by name."""
+    """Sort by a column; equal rows by name."""
     by_name = sorted(rows, key=lambda row: row.name)
     if sort == "name":
         return by_name[::-1] if is_down else by_name
@@ -254,7 +255,7 @@ def sort_rows(rows: Sequence[QueueRow], sort: str, *, is_down: bool) -> list[Que
 
 
 def totals_of(rows: Sequence[QueueRow]) -> Totals:
-    """All queues together; of dead letters, those in each queue once."""
+    """The sum of all queues; dead letters in one queue count once."""
     return Totals(
         queues=len(rows),
         read=sum(row.read_at is not None for row in rows),
@@ -272,7 +273,7 @@ def draw(
     fleet: Fleet,
     now: datetime,
 ) -> tuple[list[QueueRow], int]:
-    """Add the small lines, and tell how many minutes they show."""
+    """Add the small lines, and return how many minutes they show."""
     since = now - fleet.began_at if fleet.began_at else timedelta(0)
     span = min(_SPARK_SPAN, max(_SHORTEST_SPAN, since))
     edges = edges_until(now, span, _SPARK_BINS)

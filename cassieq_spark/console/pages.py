@@ -25,9 +25,9 @@ from cassieq_spark.queues import read_queue
 from cassieq_spark.store.protocol import Store
 
 THEMES = ("auto", "light", "dark")
-#: The cookie with the theme that somebody has chosen.
+#: The cookie with the theme that the user has chosen.
 THEME = "cassieq-theme"
-#: Files that pages load, and what they are.
+#: The files that pages load, with their media types.
 STATIC = {
     "console.css": "text/css",
     "console.js": "text/javascript",
@@ -42,11 +42,11 @@ class Shared(Protocol):
 
     Attributes:
         store: Where the queues are kept.
-        watcher: Reads them in the background.
-        access: Who may look.
-        title: Names the store on all pages.
-        allow_changes: Whether pages offer to change queues.
-        clock: Tells the time.
+        watcher: Reads the queues in the background.
+        access: Decides who may look.
+        title: The name of the store on all pages.
+        allow_changes: True if pages offer to change queues.
+        clock: Returns the time.
     """
 
     store: Store
@@ -62,9 +62,9 @@ class PageCall:
     """A request, for its handler.
 
     Attributes:
-        console: What all requests share.
+        console: The console that all requests share.
         request: The request.
-        session: Who sends it.
+        session: The sender of the request.
         form: The fields of a form that was sent.
     """
 
@@ -95,10 +95,10 @@ class PageCall:
         return self.request.query_params.get(name, default) if given is None else given
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 2**62) -> int:
-        """The same as a whole number.
+        """A parameter of the query, or a field of the form, as a whole number.
 
         Raises:
-            OptionError: It is none, or out of range.
+            OptionError: It is not a whole number, or out of range.
         """
         text = self.asked(name).strip().replace(",", "")
         if not text:
@@ -127,7 +127,7 @@ class PageCall:
         return f"{path}?{urlencode(kept)}" if kept else path
 
     def render(self, template: str, code: int = 200, **context: Any) -> Response:
-        """A page."""
+        """Render a template as the answer."""
         theme = self.request.cookies.get(THEME, "")
         said = self.console.access.said(self.request)
         text = (
@@ -153,7 +153,7 @@ class PageCall:
         return self._with_session(response)
 
     def redirect(self, url: str, said: str | None = None) -> Response:
-        """Send the browser to a page of ours, which may say what was done."""
+        """Send the browser to a page of the console, which may show what was done."""
         response = RedirectResponse(url, 303)
         if said is not None:
             self.console.access.say(self.request, response, said)
@@ -173,8 +173,8 @@ class Page:
     """A page of the console.
 
     Attributes:
-        path: Below the console.
-        handler: Makes the answer; it may wait.
+        path: The path below the console.
+        handler: Makes the answer; it may block.
         methods: GET, POST or both.
     """
 
@@ -199,7 +199,7 @@ def page(path: str, *methods: str) -> Callable[[Handler], Handler]:
 
 @cache
 def templates() -> Environment:
-    """The templates. Everything that they put out is shown as text, and escaped."""
+    """The templates. Everything that they output is shown as text, and escaped."""
     environment = Environment(
         loader=PackageLoader("cassieq_spark.console"),
         autoescape=True,
@@ -235,7 +235,7 @@ def static_file(name: str) -> bytes:
 
 @cache
 def static_digests() -> dict[str, str]:
-    """What makes the address of a file another one when its content is another."""
+    """Digests that change the address of a file when its content changes."""
     return {name: hashlib.sha256(static_file(name)).hexdigest()[:12] for name in STATIC}
 
 

@@ -1,4 +1,4 @@
-"""What can be changed, and what each change would do: plans by reads, and what carries them out.
+"""The changes of a queue: plans, by reads, of what each change would do, and their execution.
 
 The changes themselves are those of the client and of the command line.
 """
@@ -16,24 +16,24 @@ from cassieq_spark.errors import NEW_CHECKPOINT, CassieqError
 from cassieq_spark.queues import read_record
 from cassieq_spark.queues.record import known
 
-#: What it means to force a change while readers hold messages.
+#: The effect of a change that is forced while readers hold messages.
 LOSES_LEASES = "Readers lose the messages that they hold"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """What a change would do.
+    """The effect that a change would have.
 
     Attributes:
-        sentence: What it would do, in words.
-        command: The same on the command line.
-        about: What it was planned by; it is done only while that is still so.
-        figures: How many of each thing it would change.
-        warnings: What somebody should think of.
-        blocked: Why it can't be done; None: it can.
-        force: What it means to force it, where that is possible; None: it is not.
-        type_name: What somebody must type to confirm it; None: nothing.
-        button: What the button says.
+        sentence: The effect in words.
+        command: The command line with the same effect.
+        about: The state that the plan is based on; the change is made only while it is the same.
+        figures: How many of each thing the change would affect.
+        warnings: What the user should consider.
+        blocked: Why the change can't be made; None if it can.
+        force: The effect of forcing it, where that is possible; None where it is not.
+        type_name: The name that the user must type to confirm; None for no name.
+        button: The label of the button.
         values: Further fields that the form brings back.
     """
 
@@ -54,11 +54,11 @@ class Change:
     """A kind of change.
 
     Attributes:
-        title: What it is called.
-        plan: Reads what it would do.
-        apply: Does it, and says what was done.
-        is_danger: Whether it gives up messages.
-        after: The page to go to when it is done.
+        title: The name of the change.
+        plan: Reads what the change would do.
+        apply: Makes the change, and returns what was done.
+        is_danger: True if the change gives up messages.
+        after: The page to go to when the change is made.
     """
 
     title: str
@@ -174,7 +174,7 @@ def _leased(looked: Looked) -> int:
 
 
 def held_back(call: PageCall, leased: int) -> str | None:
-    """Why a change must be forced while readers hold messages; None: it need not."""
+    """Why a change must be forced while readers hold messages; None if it need not."""
     if not leased or flag("force", call):
         return None
     return (

@@ -1,4 +1,4 @@
-"""The pages of one queue, and of one group of it: where its messages stand, who has them."""
+"""The pages of one queue, and of one of its groups: where messages stand, and who has them."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from cassieq_spark.queues.stats import GroupStats, backlog_of
 from cassieq_spark.schemas.ddl import schema_of, to_ddl
 from cassieq_spark.settings.queue import QUEUE_SETTINGS, QueueSetting
 
-#: How much time the charts show.
+#: The lengths of time that the charts show.
 SPANS = {"15m": timedelta(minutes=15), "1h": timedelta(hours=1), "3h": timedelta(hours=3)}
 _BINS = 90
 _WIDTH, _HEIGHT = 640.0, 120.0
-#: Lines of a chart that can be told apart.
+#: The largest number of lines that can be told apart in a chart.
 _MOST_LINES = 6
-#: Leases and waiting rows on the page of a queue, and on that of a group.
+#: How many leases and waiting rows the page of a queue shows, and that of a group.
 _FIRST, _MOST = 5, 500
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """What a lease holds, or held until it ran out.
+    """The messages that a lease holds, or held until it ran out.
 
     Attributes:
-        partition: Which partition; None if there is only one.
-        token: What names it.
-        monotons: Which messages.
-        until: When it runs out, or did.
-        runs: Whether it has not.
-        deliveries: How often these were handed out.
-        first_at, last_at: When they were handed out first, and last.
+        partition: The queue partition; None if there is only one.
+        token: The token of the lease.
+        monotons: The messages.
+        until: When the lease runs out, or ran out.
+        runs: True if it has not run out.
+        deliveries: How often the messages were handed out.
+        first_at, last_at: When the messages were handed out first, and last.
     """
 
     partition: int | None
@@ -62,15 +62,15 @@ class LeaseRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitRow:
-    """Messages that wait, or that are dead and are to be dead-lettered.
+    """Messages that wait, or that are dead and must be dead-lettered.
 
     Attributes:
-        partition: Which partition; None if there is only one.
-        monotons: Which messages.
-        due_at: When they are due.
-        is_due: Whether that has passed.
-        deliveries: How often they were handed out.
-        reason: Why they are dead; None: they are not.
+        partition: The queue partition; None if there is only one.
+        monotons: The messages.
+        due_at: When the messages are due.
+        is_due: True if that time has passed.
+        deliveries: How often the messages were handed out.
+        reason: Why the messages are dead; None if they are not.
     """
 
     partition: int | None
@@ -86,10 +86,10 @@ class PartStrip:
     """The strip of a group in one partition.
 
     Attributes:
-        partition: Which partition; None if there is only one.
-        stats: What the group is owed there.
+        partition: The queue partition; None if there is only one.
+        stats: What the group is owed in the partition.
         strip: Where these messages stand.
-        leases: Leases that run there.
+        leases: Leases in the partition that have not run out.
     """
 
     partition: int | None
@@ -103,12 +103,12 @@ class GroupView:
     """A group on the page of its queue.
 
     Attributes:
-        stats: What it is owed, in all partitions.
-        rate: Messages that it settles per second; None if not known.
-        readers: Leases that run.
-        parts: Its strips.
-        leases: What it has handed out and is not settled, those first that run out first.
-        waits: What waits, or is dead, by time.
+        stats: What the group is owed, in all partitions.
+        rate: Messages that the group settles per second; None if unknown.
+        readers: Leases that have not run out.
+        parts: The strips of the group.
+        leases: Messages that were handed out and are not settled, by the end of their lease.
+        waits: Messages that wait, or are dead, by time.
     """
 
     stats: GroupStats
@@ -121,7 +121,7 @@ class GroupView:
 
 @page("/queues/{queue}")
 def queue(call: PageCall) -> Response:
-    """Where the messages of a queue stand; reads as `Watcher.read`, at most once a second."""
+    """Show where the messages of a queue stand. Costs the reads of `Watcher.read`."""
     looked = call.console.watcher.read(call.name())
     history = call.console.watcher.history_with_blocks(looked)
     groups = groups_of(call, looked, history)
@@ -143,7 +143,7 @@ def queue(call: PageCall) -> Response:
 
 @page("/queues/{queue}/groups/{group}")
 def group(call: PageCall) -> Response:
-    """One group: its strips, leases, what waits, and the readers that said that they are there."""
+    """Show one group: its strips, leases, waiting messages, and the readers that are present."""
     looked = call.console.watcher.read(call.name())
     found = [
         each
@@ -168,7 +168,7 @@ def group(call: PageCall) -> Response:
 
 @page("/queues/{queue}/settings")
 def settings(call: PageCall) -> Response:
-    """The settings of a queue, its schema, and the forms that change it. Reads as `queue`."""
+    """Show the settings of a queue, its schema, and the forms that change it. Reads as `queue`."""
     looked = call.console.watcher.read(call.name())
     return call.render(
         "settings.html",
@@ -180,14 +180,14 @@ def settings(call: PageCall) -> Response:
 
 
 def _settings_shown(call: PageCall, queue: QueueDefinition) -> list[QueueSetting]:
-    """The settings that the page shows: not those that are in its form, nor the schema."""
+    """The settings that the page shows: not those in its form, nor the schema."""
     alterable = {it.name for it in settings_to_alter(queue)}
     shown = [it for it in QUEUE_SETTINGS if it.fixed or it.name in alterable - {"schema"}]
     return [it for it in shown if it.fixed or not call.console.allow_changes]
 
 
 def about_queue(call: PageCall, looked: Looked) -> dict[str, Any]:
-    """What the head of each page of a queue shows."""
+    """The content of the head of each page of a queue."""
     fleet = call.console.watcher.fleet()
     name = looked.record.name
     (row,) = rows_of(fleet, call.console.watcher.history, call.now, only={name}) or (
@@ -282,7 +282,7 @@ def _part_strip(
 def _plots(
     history: QueueHistory, groups: Sequence[str], span: timedelta, now: datetime
 ) -> tuple[charts.Plot, charts.Plot]:
-    """Messages per second, and what each group is owed."""
+    """Charts of messages per second, and of what each group is owed."""
     edges = edges_until(now, span, _BINS)
     shown = [name for name in groups if name in history.groups][: _MOST_LINES - 1]
     rates = {"published": history.published.rates(edges)} | {
@@ -297,7 +297,7 @@ def _plots(
 
 
 def _versions_of(queue: QueueDefinition) -> list[tuple[int, list[tuple[str, str, bool, str]]]]:
-    """The versions of a schema, the newest first: columns, and what is new about them."""
+    """The versions of a schema, newest first: columns, and what is new about them."""
     versions = []
     before: dict[str, str] = {}
     for number, ddl in enumerate(queue.schemas, 1):

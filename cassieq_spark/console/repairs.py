@@ -13,17 +13,17 @@ from cassieq_spark.repair.report import Counts, Outcome
 from cassieq_spark.repair.runs import PastRun, read_history
 from cassieq_spark.repair.steps import Step
 
-#: Runs that are read, and those that are listed.
+#: How many runs are read, and how many are listed.
 _READ, _LISTED = 1000, 50
-#: Of what a run did, what its line shows; all of it is on its page.
+#: The counts of a run that its line shows; its page shows all.
 SHOWN = ("finalised", "settled_buckets", "unpublished_blocks", "expired", "dead_lettered")
-#: Outcomes that somebody should look at.
+#: Outcomes that a person should look at.
 _BAD = {Outcome.FAILED, Outcome.SOME_FAILED, Outcome.BROKEN_OFF, Outcome.LOCK_LOST}
 
 
 @page("/repair")
 def repair(call: PageCall) -> Response:
-    """The last runs. Two reads."""
+    """Show the last runs. Two reads."""
     runs = read_history(call.console.watcher.looking, _READ)
     last = LastRuns().after(runs)
     only_problems = call.asked("show") == "problems"
@@ -43,7 +43,7 @@ def repair(call: PageCall) -> Response:
 
 @page("/repair/{epoch}")
 def run(call: PageCall) -> Response:
-    """One run: all that it did and found. Two reads."""
+    """Show one repair run: what it did and what it found. Two reads."""
     text = call.name("epoch")
     runs = read_history(call.console.watcher.looking, _READ)
     found = [each for each in runs if str(each.epoch) == text]

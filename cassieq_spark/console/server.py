@@ -13,9 +13,9 @@ from cassieq_spark.http.serving.connections import Config, ConnectionLimiter, Ht
 from cassieq_spark.http.serving.server import Server
 from cassieq_spark.settings.gateway import Limits
 
-#: How long an end waits for requests under way, in seconds.
+#: How long an end waits for running requests, in seconds.
 _GRACE = 5
-#: Those of a gateway; but few people look at a console.
+#: The limits of a gateway, but fewer connections: few people look at a console.
 _LIMITS = Limits(connections=200)
 
 
@@ -24,10 +24,10 @@ class ConsoleServing:
     """Where to serve.
 
     Attributes:
-        host: Address to listen on.
-        port: Port to listen on; 0 for any.
-        certificate: PEM file of the server's certificate; None: no encryption.
-        private_key: PEM file of its private key; None: it is in the other file.
+        host: The address to listen on.
+        port: The port to listen on; 0 for any free port.
+        certificate: PEM file of the server's certificate; None for no encryption.
+        private_key: PEM file of its private key; None if the key is in the certificate's file.
     """
 
     host: str = "127.0.0.1"
@@ -42,12 +42,12 @@ def serve(
     """Serve until SIGTERM or Ctrl-C.
 
     Args:
-        make: Makes the console, given the port that it has.
-        serving: Where.
-        on_start: Called with the URL when it listens.
+        make: Makes the console, given its port.
+        serving: Where to serve.
+        on_start: Called with the URL when the server listens.
 
     Raises:
-        SetupError: The address cannot be listened on, or the certificate cannot be read.
+        SetupError: The server cannot listen on the address, or the certificate cannot be read.
     """
     listening = _listen(serving.host, serving.port)
     port = listening.getsockname()[1]

@@ -29,14 +29,14 @@ class FormField:
     """A field of a form.
 
     Attributes:
-        name: Its name in the form.
-        label: What people call it.
-        hint: What it means.
-        value: What is in it.
-        choices: What it may be; empty: anything.
+        name: The name of the field in the form.
+        label: The name of the field for people.
+        hint: The meaning of the field.
+        value: The present content.
+        choices: The possible values; empty for any value.
         is_number: True for a whole number.
-        is_long: True if it needs several lines.
-        placeholder: What a browser shows in an empty field.
+        is_long: True if the field needs several lines.
+        placeholder: The text that a browser shows in an empty field.
     """
 
     name: str
@@ -60,7 +60,7 @@ def fields_of(queue: QueueDefinition) -> list[FormField]:
 
 
 def settings_to_alter(queue: QueueDefinition) -> tuple[QueueSetting, ...]:
-    """The settings of a queue that can be altered and mean something."""
+    """The settings of a queue that can be altered and have an effect."""
     # Without an order nothing stops, and a queue without a schema cannot get one.
     idle = {"on_dead"} if queue.order is Order.NONE else set()
     idle |= {"schema"} if queue.schema is None else set()
@@ -91,10 +91,10 @@ def _text(it: QueueSetting, value: Any) -> str:
 def _given(
     call: PageCall, settings: Iterable[QueueSetting], usual: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings that a form gives; of a field that it lacks, those that are usual.
+    """The settings that a form gives; the usual values for fields that the form lacks.
 
     Raises:
-        OptionError: A value is out of range, or contradicts another one.
+        OptionError: A value is out of range, or contradicts another value.
     """
     given = {it.name: _value(call, it, usual[it.name]) for it in settings}
     dead_letter_queue_of(given, drop_dead=flag("drop_dead", call))

@@ -1,7 +1,7 @@
-"""How the console writes figures, instants and a stranger's bytes.
+"""How the console writes figures, instants and untrusted bytes.
 
-Every text that a template puts out goes through `shown`: what cannot be seen, or would turn other
-text round, is spelled out. The templates escape it; nothing here makes markup.
+Every text that a template outputs goes through `shown`: characters that are invisible, or would
+reverse other text, are spelled out. The templates escape the text; nothing here makes markup.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from cassieq_spark.display import shown_age, shown_rate, visible
 from cassieq_spark.schemas.to_rows import json_of
 from cassieq_spark.settings.queue import PERIOD
 
-#: What stands where there is no figure.
+#: The text where there is no figure.
 NOTHING = "-"
-#: Characters of a key or value in a row of a table.
+#: How many characters of a key or value a table row shows.
 BRIEF = 160
-#: Bytes of a value that are shown at once.
+#: How many bytes of a value are shown at once.
 PART = 16 * 1024
 _LINE = 16
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _KIB = 1024
-#: JSON that is deeper than this is not set out.
+#: JSON that is nested deeper than this is not pretty-printed.
 _DEEPEST = 60
 _PART_OF_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 def shown(value: object) -> object:
-    """What a template puts out: a text has nothing in it that cannot be seen."""
+    """The output of a template for a value: a text without invisible characters."""
     # Markup is what macros return: their texts came here one by one.
     return visible(value) if type(value) is str else value
 
@@ -58,7 +58,7 @@ def age(length: timedelta | None) -> str:
 
 
 def span(length: timedelta | None) -> str:
-    """A setting, as it is given.
+    """A setting as its flag takes it.
 
     >>> span(timedelta(minutes=90)), span(timedelta(days=14)), span(None)
     ('90m', '14d', '-')
@@ -67,7 +67,7 @@ def span(length: timedelta | None) -> str:
 
 
 def size(number: int) -> str:
-    """Bytes.
+    """A number of bytes, in its largest unit.
 
     >>> size(900), size(1536), size(5 << 20)
     ('900 B', '1.5 KiB', '5.0 MiB')
@@ -79,7 +79,7 @@ def size(number: int) -> str:
 
 
 def instant(at: datetime | None) -> str:
-    """To the second, in UTC.
+    """An instant to the second, in UTC.
 
     >>> instant(datetime(2026, 11, 20, 12, 0, 5, tzinfo=UTC))
     '2026-11-20 12:00:05'
@@ -88,14 +88,14 @@ def instant(at: datetime | None) -> str:
 
 
 def exact(at: datetime | None) -> str:
-    """To the millisecond, in UTC, as a position is written."""
+    """An instant to the millisecond, in UTC, as a position is written."""
     if at is None:
         return ""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def path_of(*parts: object) -> str:
-    """A path of these parts, below the console's.
+    """A path of these parts, below the console's root.
 
     >>> path_of("queues", "acme:a b", "messages")
     '/queues/acme%3Aa%20b/messages'
@@ -109,9 +109,9 @@ class ShownBody:
 
     Attributes:
         kind: ``json``, ``text``, ``bytes``, or ``null``.
-        text: What is shown of it.
-        size: Bytes that it has.
-        begins, ends: Which bytes are shown.
+        text: The text that is shown.
+        size: Length in bytes.
+        begins, ends: The range of bytes that is shown.
     """
 
     kind: str
@@ -122,12 +122,12 @@ class ShownBody:
 
     @property
     def is_cut(self) -> bool:
-        """True if the value has more than what is shown."""
+        """True if the value is longer than what is shown."""
         return self.begins > 0 or self.ends < self.size
 
 
 def brief(value: Any) -> ShownBody:
-    """A key or value in one line of a table.
+    """A key or value on one line of a table.
 
     Args:
         value: Bytes, None, or the columns of a queue with a schema.
@@ -152,7 +152,7 @@ def whole(value: Any, begin: int = 0, *, form: str | None = None) -> ShownBody:
     Args:
         value: Bytes, None, or the columns of a queue with a schema.
         begin: The first byte that is shown.
-        form: ``hex`` or ``base64``; None: as JSON or text if it is some.
+        form: ``hex`` or ``base64``; None for JSON or text, if the value is either.
     """
     if value is None:
         return ShownBody("null", "null", 0, 0, 0)
@@ -193,7 +193,7 @@ def cell(value: Any) -> str:
 
 
 def dump(data: bytes, begin: int = 0) -> str:
-    r"""Bytes in hex, sixteen a line, with what is ASCII of them.
+    r"""Bytes in hex, sixteen per line, with their ASCII characters.
 
     >>> print(dump(b"\x00cassieq", 16))
     00000010  00 63 61 73 73 69 65 71                           .cassieq
@@ -208,7 +208,7 @@ def dump(data: bytes, begin: int = 0) -> str:
 
 
 def parse_bytes(text: str) -> bytes:
-    r"""A key as somebody types it: text, or hex after ``0x``.
+    r"""A key as a user types it: text, or hex after ``0x``.
 
     >>> parse_bytes("order-7"), parse_bytes("0xff00")
     (b'order-7', b'\xff\x00')
@@ -222,7 +222,7 @@ def parse_bytes(text: str) -> bytes:
 
 
 def _pretty(data: bytes) -> str | None:
-    """JSON set out over lines, each part of it as it is written; None if it is none."""
+    """JSON pretty-printed, each part as it was written; None if the bytes are no JSON."""
     if data.lstrip()[:1] not in {b"{", b"["}:
         return None
     try:

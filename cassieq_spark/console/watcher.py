@@ -1,16 +1,16 @@
 """Reads all queues in the background, at a bounded cost, and remembers what it read.
 
-Now and then a *survey* sees the heads of all ledgers and groups by three scans. A queue whose rows
-are as they were needs no read. For one that has changed, the survey mostly has all but the end of
-the ledger and the age of the oldest message: two reads. Others are read in full. Queues on a page
-that somebody looks at are read in full every few seconds. All of these reads wait for their turn
-at a `Pace`: so more queues mean older figures, and no more reads.
+From time to time a *survey* sees the heads of all ledgers and groups by three scans. A queue whose
+rows are unchanged needs no read. For a queue that has changed, the survey mostly has all but the
+end of the ledger and the age of the oldest message: two reads. Other queues are read in full.
+Queues on a page that a user looks at are read in full every few seconds. All these reads wait for
+their turn at a `Pace`: so more queues mean older figures, and no more reads.
 
 | event | result |
 |---|---|
-| Cassandra is away | the figures stay, with the error; it tries again every few seconds |
+| Cassandra is unreachable | the figures stay, with the error; a new attempt every few seconds |
 | one queue can't be read | it has its error; the others go on |
-| nobody has asked for long | it rests, if it was told to, until somebody asks |
+| there was no request for long | the watcher rests, if so configured, until the next request |
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
-#: The queues could not be read; the next reading tries.
+#: The queues could not be read; the next reading retries.
 READ_FAILED = "console.read_failed"
 
-#: Reads a second, at the most, of the background.
+#: Maximum number of background reads per second.
 DEFAULT_READS = 100
-#: Pause between two readings of what somebody looks at.
+#: Pause between two readings of queues on a page that a user looks at.
 EVERY = timedelta(seconds=5)
-#: So many reads may come at once, so that a first page has its figures soon.
+#: This many reads may come at once, so that a first page has its figures soon.
 _AT_ONCE = 400
-#: A survey may take this part of the time.
+#: The part of the time that surveys may take, as a divisor.
 _SURVEY_PART = 20
-#: How long a queue is looked at after a page has shown it.
+#: How long a queue counts as looked at after a page has shown it.
 _LOOKED_AT = timedelta(seconds=30)
-#: The most queues that are looked at.
+#: Maximum number of queues that count as looked at.
 _MOST_LOOKED_AT = 500
-#: How long a full reading serves everybody.
+#: How long a full reading serves all requests.
 _FRESH = timedelta(seconds=1)
-#: Blocks of a partition that are read to tell what was published before the console started.
+#: How many blocks of a partition are read to find what was published before the console started.
 _BLOCKS = 2000
 
 
@@ -68,10 +68,10 @@ class Looked:
     """A queue that was read in full.
 
     Attributes:
-        record: What it is.
-        snapshot: What it held.
-        looks: What was read of each partition, in order.
-        at: When, by the clock of this machine.
+        record: The record of the queue.
+        snapshot: The figures of the queue.
+        looks: Each queue partition as read, in order.
+        at: When the queue was read, by the clock of this machine.
     """
 
     record: QueueRecord
@@ -85,9 +85,9 @@ class Known:
     """What is known of a queue.
 
     Attributes:
-        snapshot: What it held when it was read.
-        at: When that was.
-        confirmed_at: When it was last seen to be so.
+        snapshot: The figures when the queue was read.
+        at: When it was read.
+        confirmed_at: When a survey last found it unchanged.
     """
 
     snapshot: QueueSnapshot
@@ -100,16 +100,16 @@ class Fleet:
     """All queues, as they are known now.
 
     Attributes:
-        records: Those that are not gone, by name.
-        unreadable: What is wrong with the rows of others, by name.
-        known: What was read of them.
-        errors: What keeps some from being read.
-        surveyed_at: When they were seen last; None: not yet.
-        away: Why the last survey failed; None: it did not.
+        records: The records of queues that are not deleted, by name.
+        unreadable: What is wrong with the rows of other queues, by name.
+        known: The readings of these queues.
+        errors: The errors of queues that could not be read.
+        surveyed_at: When the queues were surveyed last; None if not yet.
+        away: Why the last survey failed; None if it did not.
         began_at: When the console began to read.
-        load: Reads a second of the background, the mean of the last half minute.
-        most_reads: And the most there may be.
-        page_load: Reads a second of pages, the same mean; these are not held up.
+        load: Background reads per second, the mean of the last half minute.
+        most_reads: The maximum of this load.
+        page_load: Reads per second by pages, the same mean; these are not delayed.
     """
 
     records: Mapping[str, QueueRecord] = field(default_factory=dict)
@@ -129,9 +129,9 @@ class Watcher:
 
     Args:
         store: Where the queues are kept.
-        reads_per_second: Most reads of the background.
-        rest_after: It rests if nobody has asked for this time; None: never.
-        clock: Tells the time.
+        reads_per_second: Maximum number of background reads per second.
+        rest_after: The watcher rests if there was no request for this time; None: never.
+        clock: Returns the time.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Watcher:
         self._background = LookingStore(
             store, Pace(reads_per_second, at_once=max(_AT_ONCE, reads_per_second))
         )
-        #: For what pages read themselves; counted, and not held up.
+        #: The store for reads by pages; they are counted, and not delayed.
         self.looking = LookingStore(store, Pace())
         self._rest_after = rest_after
         self._clock = clock
@@ -168,7 +168,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to read, in a thread of its own; once is enough."""
+        """Begin to read, in a thread of its own; a second call does nothing."""
         with self._lock:
             if self._thread is None and not self._stop.is_set():
                 self._thread = threading.Thread(
@@ -202,11 +202,11 @@ class Watcher:
         )
 
     def show(self, names: Iterable[str], *, wait: timedelta = timedelta(0)) -> None:
-        """Say that a page shows these queues: they are read more often for a while.
+        """Register that a page shows these queues: they are read more often for a while.
 
         Args:
-            names: Which queues.
-            wait: How long to wait for the first survey, and for those that were not read yet.
+            names: Names of the queues.
+            wait: How long to wait for the first survey, and for queues that were not read yet.
         """
         now, wanted = self._clock(), list(names)[:_MOST_LOOKED_AT]
         with self._lock:
@@ -224,7 +224,7 @@ class Watcher:
     def read(self, name: str) -> Looked:
         """Read a queue in full, unless that was done a moment ago.
 
-        For each partition two reads, and five for each group; and one for the queue.
+        Per queue partition two reads, and five per group; and one for the queue.
 
         Raises:
             QueueStateError: There is no active queue of that name.
@@ -239,17 +239,17 @@ class Watcher:
 
     @property
     def pace(self) -> Pace:
-        """How fast the background may read."""
+        """The pace of the background reads."""
         return self._background.pace
 
     def history(self, name: str) -> QueueHistory | None:
-        """What was read of a queue over the last hours; None: nothing yet."""
+        """The readings of a queue over the last hours; None if there are none yet."""
         return self._histories.get(name)
 
     def history_with_blocks(self, looked: Looked) -> QueueHistory:
-        """The history with what was published before the console started, as far as blocks tell.
+        """The history, with what was published before the console started, as far as blocks show.
 
-        The first call for a queue reads once from each partition.
+        The first call for a queue reads once from each queue partition.
         """
         name = looked.record.name
         history = self._histories.get(name) or QueueHistory(looked.record.definition.queue_id)
@@ -268,13 +268,13 @@ class Watcher:
         return history
 
     def forget(self, name: str) -> None:
-        """A queue was changed here: survey anew, and read it anew when it is asked for."""
+        """Survey anew, and read the queue anew on request: the console has changed it."""
         self._looked.pop(name, None)
         self._next_survey = 0.0
         self._wake.set()
 
     def round(self, *, seconds: float = EVERY.total_seconds()) -> None:
-        """Survey if it is time, and read what is to be read, for about ``seconds``."""
+        """Survey if it is time, and read queues that must be read, for about ``seconds``."""
         until = time.monotonic() + seconds
         if time.monotonic() >= self._next_survey:
             self._survey()
@@ -347,7 +347,7 @@ class Watcher:
     def _changed(
         self, names: Iterable[str], seen: Mapping[QueueId, Seen], now: datetime
     ) -> dict[str, Mapping[QueueId, Seen]]:
-        """The queues that are to be read, those first that were read longest ago."""
+        """The queues that must be read, starting with those that were read longest ago."""
         changed: dict[str, Mapping[QueueId, Seen]] = {}
         for name in names:
             parts = self._records.readable[name].definition.by_partition
@@ -375,7 +375,7 @@ class Watcher:
                 kept.pop(name, None)
 
     def _is_to_come(self, names: Iterable[str]) -> bool:
-        """True if the next round reads something of these queues that is not known at all yet."""
+        """True if the next round reads queues that are not known yet."""
         return self._surveyed_at is None or any(
             self._is_active(name) and name not in self._known and name not in self._errors
             for name in names
@@ -386,7 +386,7 @@ class Watcher:
         return record is not None and record.status is Status.ACTIVE
 
     def _due(self) -> list[str]:
-        """What pages show, and was not read just now."""
+        """The queues that pages show, and that were not read just now."""
         now = self._clock()
         with self._lock:
             shown = [name for name, at in self._on_pages.items() if now - at < _LOOKED_AT]
@@ -449,7 +449,7 @@ class Watcher:
 def _states_of(
     record: QueueRecord, seen: Mapping[QueueId, Seen]
 ) -> dict[QueueId, Mapping[str, GroupState]] | None:
-    """What a survey tells of all groups; None if messages may wait, which it does not see."""
+    """What a survey shows of all groups; None if messages may wait, which it does not see."""
     found: dict[QueueId, Mapping[str, GroupState]] = {}
     for part in record.definition.by_partition:
         survey = seen.get(part.queue_id)

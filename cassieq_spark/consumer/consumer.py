@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A replacement was published, but another reader has the message that it replaces, too.
+#: A replacement was published, but another reader also has the message that it replaces.
 REPLACED_TWICE = "replace.lease_lost"
 
 #: Messages could not be read, and go to the dead-letter queue.
@@ -46,7 +46,7 @@ UNREADABLE = "read.unreadable"
 #: A group stops at a dead message, by the setting ``on_dead`` of its queue.
 STOPPED = "dead.stopped"
 
-#: Messages are extended by at least this while their replacements are published.
+#: How long, at least, messages are extended while their replacements are published.
 _HOLD = timedelta(seconds=60)
 
 _ALWAYS_READ = timedelta(0)
@@ -57,7 +57,7 @@ class Replacements(NamedTuple):
 
     Attributes:
         monotons: The monotons of the old messages.
-        new: A row for each old message, as the queue takes it: ``value``, or the columns of its
+        new: One row per old message, as the queue takes it: ``value``, or the columns of its
             schema; optionally key and headers.
     """
 
@@ -68,15 +68,16 @@ class Replacements(NamedTuple):
 class Consumer:
     """A member of a consumer group, for Spark's source and the client.
 
-    To create one costs nothing. `poll` is for one thread at a time.
+    Creating a consumer costs nothing. `poll` is not thread-safe.
 
     Args:
         group: Name of the group, which is registered by `ensure_group`.
         cache_for: How long `poll` uses the group state that the last poll left; with 0, each poll
             reads the state.
-        prefetch: Tells without a read how many messages have `LeaseRequest.max_bytes`.
-        rounds: Shares LWTs among threads, also of other consumers of the group; None: of this one.
-        lanes: Tells the lanes of messages, in a queue ordered by key; None: a message that is held
+        prefetch: Knows without a read how many messages fit into `LeaseRequest.max_bytes`.
+        rounds: Shares LWTs among threads, including other consumers of the group; None: only this
+            one.
+        lanes: Reads the lanes of messages, in a queue ordered by key; None: a held message
             holds up its whole partition.
     """
 
@@ -123,22 +124,22 @@ class Consumer:
     def poll(
         self, request: LeaseRequest, head: LedgerHead | None = None, *, stop: int | None = None
     ) -> Lease:
-        """Ack messages and lease the next ones, by one LWT and three reads at most.
+        """Ack messages and lease the next ones, by one LWT and at most three reads.
 
-        No read while the cached state will do: by it, there are enough messages that were never
-        handed out, and no other message is due. One read, of the ledger's head, if that shows
-        further messages. If the state is stale, the LWT is refused. No LWT if there is nothing to
-        ack and nothing to lease; see `ConsumerGroup.lease`.
+        No read while the cached state suffices: by that state, there are enough messages that were
+        never handed out, and no other message is due. One read, of the ledger's head, if that
+        shows further messages. If the state is stale, the LWT is refused. No LWT if there is
+        nothing to ack and nothing to lease; see `ConsumerGroup.lease`.
 
         Args:
             head: The ledger's head, if the caller has just read it.
-            stop: Monoton from which on nothing is offered; None: all that the ledger has.
+            stop: The monoton from which on nothing is offered; None: all that the ledger has.
 
         Returns:
             The lease. The caller must `dead_letter` its ``dead``.
 
         Raises:
-            ContentionError: Lost to other readers again and again.
+            ContentionError: Other readers won every attempt.
             QueueStateError: The queue was purged or deleted, or the group deleted.
         """
         request = self._of_this_queue(request)
@@ -171,11 +172,11 @@ class Consumer:
         return lease
 
     def forget(self) -> None:
-        """Let the next poll read ledger and group."""
+        """Make the next poll read ledger and group."""
         self._cache.clear()
 
     def lease_again(self, request: LeaseRequest) -> Lease | None:
-        """See `ConsumerGroup.lease_again`."""
+        """Lease an earlier request's messages anew, if any; see `ConsumerGroup.lease_again`."""
         self._cache.clear()
         return self.group.lease_again(self._of_this_queue(request))
 
@@ -199,7 +200,7 @@ class Consumer:
         return self.group.has_waiting(row)
 
     def find(self, leased: Sequence[LeasedSlot]) -> list[Piece]:
-        """Find the messages of a lease; reads as `Finder.pieces`."""
+        """Find the messages of a lease, at the cost of `Finder.pieces`."""
         return [
             piece
             for each in leased
@@ -209,8 +210,8 @@ class Consumer:
     def dead_letter(self, dead: Sequence[Waiting], *, known: Sequence[Waiting] = ()) -> int:
         """Dead-letter waiting rows of a lease or a settlement; see `dead_letter_messages`.
 
-        If the queue stops at dead messages, only log them: an operator decides, see
-        `resume_group`. An LWT and two or three reads for each row that was released at its last
+        If the queue stops at dead messages, the rows are only logged: an operator decides, see
+        `resume_group`. One LWT and two or three reads per row that was released at its last
         delivery.
 
         Args:
@@ -227,7 +228,7 @@ class Consumer:
         return dead_letter_messages(self._store, self.queue, self.group, dead)
 
     def _stop_at(self, dead: Sequence[Waiting], known: Sequence[Waiting]) -> None:
-        """Log dead rows, each of them once."""
+        """Log each dead row once."""
         told = [each for each in dead if each.reason is not None and each not in known]
         # Those without a reason were released at their last delivery, and nobody has marked them
         # yet. If that fails now, the next reader tries again.
@@ -269,9 +270,9 @@ class Consumer:
         return settled
 
     def return_unread(self, lease: Lease, read: Ranges, unreadable: Mapping[str, Ranges]) -> None:
-        """Reject messages of a lease that can't be read; give back others that nobody gets.
+        """Reject messages of a lease that can't be read; give back the others not handed over.
 
-        One LWT and two reads for either; none if all messages are handed over.
+        One LWT and two reads for each of the two; none if all messages are handed over.
 
         Args:
             read: The messages that are handed over.
@@ -320,17 +321,17 @@ class Consumer:
         """Publish new messages in place of old ones, which are acked. Three LWTs and some reads.
 
         The new messages are published at the end of the queue, for every group, and their
-        deliveries are counted anew. First the old messages are extended, so that none is replaced
-        that another reader has; then the new ones are published; then the old ones are acked.
-        After a crash before the ack both are delivered, the old ones once their lease runs out;
-        so too if the batch is replayed whose ack is to ack the old ones.
+        deliveries are counted anew. First the old messages are extended, so that no message is
+        replaced that another reader has; then the new messages are published; then the old ones
+        are acked. If a crash prevents the ack, both are delivered, the old ones once their lease
+        runs out; the same happens if a batch is replayed whose ack should have acked the old ones.
 
         Args:
             lease: The token that holds the old messages.
             replacements: The new messages, and the old ones that they replace.
             deliveries: Which delivery under that lease; see `Receipt`.
-            delay: How much later the new messages are delivered, at the earliest.
-            with_batch: Let the ack of the running batch ack the old messages, not this call.
+            delay: How much later, at least, the new messages are delivered.
+            with_batch: True if the ack of the running batch, not this call, acks the old messages.
 
         Returns:
             How many were replaced, and which are stale.
@@ -339,7 +340,7 @@ class Consumer:
             MessageError: The queue does not take a new message; nothing has changed.
             SchemaError: The queue has other columns; nothing has changed.
             OptionError: A delay in a strictly ordered queue; nothing has changed.
-            ContentionError: Lost to others again and again; nothing has changed.
+            ContentionError: Competing changes won every attempt; nothing has changed.
             OutcomeUnknownError: The new messages are published, or may be; the old ones are not
                 acked.
             QueueStateError: There is no such group.
@@ -388,7 +389,7 @@ class Consumer:
         return held
 
     def _known(self, request: LeaseRequest, stop: int, least: int) -> GroupState | None:
-        """The cached state, if it will do for this request; see `StateCache.get`."""
+        """The cached state, if it suffices for this request; see `StateCache.get`."""
         state = self._cache.get(stop=stop, least=least)
         is_one_lane = request.strict_fifo and self._lanes is None
         if state and is_one_lane and not state.is_all_held_by(request.finishes):
@@ -397,7 +398,7 @@ class Consumer:
         return state
 
     def _of_this_queue(self, request: LeaseRequest) -> LeaseRequest:
-        """The request with a token of its own, and with what the queue's definition decides."""
+        """The request with a token of its own, and with the settings of the queue's definition."""
         queue = self.queue
         lease = queue.lease if request.lease is None else request.lease
         if request.lease is None and request.longest_lease is not None:
@@ -412,15 +413,15 @@ class Consumer:
 
 
 class StateCache:
-    """The group state that a reader's last poll has left, which saves it reading the state.
+    """The group state that a reader's last poll has left, which saves reading the state.
 
-    Each compare-and-set is conditioned on the state, so a stale one does no harm, but wastes an
+    Each compare-and-set is conditioned on the state, so a stale state does no harm, but wastes an
     LWT. So after losing such a race, a reader reads before each batch until it finds the state
-    that it has left. Until it reads, it does not see messages that others give back. For one
-    thread at a time.
+    that it has left. Until it reads, it does not see messages that others give back. Not
+    thread-safe.
 
     Args:
-        lasting: How long after a read the state may be used; 0: never.
+        lasting: How long after a read the state may be used; 0 for never.
     """
 
     def __init__(self, lasting: timedelta) -> None:
@@ -431,15 +432,15 @@ class StateCache:
         self._read_at = 0.0
         self._used_at = 0.0
         self._is_alone = True
-        #: Whether the last compare-and-set used a state that was stale.
+        #: True if the last compare-and-set used a stale state.
         self.was_stale = False
 
     def get(self, *, stop: int, least: int = 1) -> GroupState | None:
-        """The state, if it will do for a batch of messages that were never handed out.
+        """The state, if it suffices for a batch of messages that were never handed out.
 
         Args:
-            stop: Monoton from which on nothing is offered.
-            least: How many messages there must be below it.
+            stop: The monoton from which on nothing is offered.
+            least: How many messages there must be below ``stop``.
 
         Returns:
             None if the state must be read.
@@ -459,8 +460,8 @@ class StateCache:
         """Remember the state that a compare-and-set has left.
 
         Args:
-            lease: What it has done.
-            known: The cached state that it was given; None if it had to read.
+            lease: The lease that the compare-and-set granted.
+            known: The cached state that was used; None if the state was read.
         """
         was_read = lease.state is not known
         self.was_stale = was_read and known is not None

@@ -14,11 +14,11 @@ from cassieq_spark.groups.lease import LeasedSlot
 
 logger = logging.getLogger(__name__)
 
-#: The lease of the running batch is lost: others may process its messages too.
+#: The lease of the running batch is lost: others may process its messages, too.
 LEASE_LOST = "lease.lost"
 #: Another process has taken up the running batch; this process no longer holds it.
 LEASE_TAKEN_UP = "lease.taken_up"
-#: An extension failed; it is tried again.
+#: An extension failed, and is tried again.
 EXTENSION_FAILED = "lease.extension_failed"
 
 _STOP_SECONDS = 5
@@ -36,7 +36,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="cassieq-heartbeat", daemon=True)
 
     def hold(self, lease: UUID, leased: Sequence[LeasedSlot]) -> None:
-        """Extend this lease from now on; it is fresh."""
+        """Extend this fresh lease from now on."""
         if not self._thread.ident:
             self._thread.start()
         self._set((lease, tuple(leased)))

@@ -1,8 +1,8 @@
 """When an idle reader looks again, and whether it then reads more than the head of the ledger.
 
 Spark asks the source of an idle query for messages up to a hundred times a second. The source
-reads the queue less and less often, and mostly its head only: one read shows whether anything was
-published. A receive that waits at several partitions reads mostly their heads, too.
+reads the queue less and less often, and mostly only its head: one read shows whether anything was
+published. A receive that waits at several partitions also reads mostly their heads.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.state import GroupState
 
 #: A reader looks again after this part of the time for which it has had nothing. So the shorter
-#: the queue was empty, the sooner the next message is found.
+#: the time the queue was empty, the sooner the next message is found.
 PART = 0.2
 SHORTEST_PAUSE = timedelta(milliseconds=10)
 LONGEST_PAUSE = timedelta(milliseconds=330)
 #: Messages that others give back, by stopping or by releasing, are found after this time.
 RECHECK = timedelta(seconds=1.5)
 
-#: A reader of several partitions looks at each less often: ten reads a second for all together.
+#: A reader of several partitions looks at each less often: ten reads a second in all.
 _LONGER_PAUSE = 0.375
 
 
 class IdleBackoff:
-    """What an idle reader knows about a partition, and since when it has had no messages.
+    """What an idle reader knows about a queue partition, and since when it has had no messages.
 
     Args:
-        stops_on_dead: Whether the group is given nothing behind a dead message. Then nothing that
-            is published matters while it stands at one.
+        stops_on_dead: True if the group is given nothing behind a dead message. Then nothing that
+            is published matters while the group stands at a dead message.
 
     Attributes:
         partitions: How many partitions the reader looks at.
@@ -47,8 +47,8 @@ class IdleBackoff:
     def record(self, lease: Lease) -> None:
         """Record the result of a poll.
 
-        If it leased nothing, but has changed something (by an ack, or by stepping over delayed
-        messages), or was to lease nothing, the reader polls again at the next look.
+        If the poll leased nothing, but has changed something (by an ack, or by stepping over
+        delayed messages), or was to lease nothing, the reader polls again at the next look.
         """
         if lease.leased:
             self._began = self._lease = None
@@ -103,13 +103,13 @@ def pause_after(idle: timedelta, partitions: int = 1) -> timedelta:
 def may_have(state: GroupState, pointer: int, stop: int, elapsed: timedelta) -> bool:
     """True if a group that had nothing to hand out may have something now.
 
-    It does not see messages that others have put back since.
+    Messages that others have given back since are not seen.
 
     Args:
         state: The group as read when it had nothing.
-        pointer: First monoton that was not offered then.
-        stop: Monoton from which on nothing is offered now.
-        elapsed: Time since the group was read.
+        pointer: The first monoton that was not offered then.
+        stop: The monoton from which on nothing is offered now.
+        elapsed: The time since the group was read.
     """
     now = state.now + elapsed
     if pointer < stop or any(state.now < each.due_at <= now for each in state.slots):

@@ -1,4 +1,4 @@
-"""Reads in which lanes messages are, before they are leased."""
+"""Reads the lanes of messages before they are leased."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from cassieq_spark.processes import lock_across_forks
 from cassieq_spark.producer.partitioner import lanes_of_keys
 from cassieq_spark.store.protocol import Store
 
-#: Messages at whose lanes a lease looks: twice as many as it wants, but no fewer and no more.
+#: How many messages are read for their lanes: twice as many as wanted, within these bounds.
 LEAST_AHEAD, MOST_AHEAD = 512, 16_384
-#: Bytes, as stored, of the messages that are read for that; one message at least.
+#: How many bytes, as stored, of these messages are read; at least one message.
 _AHEAD_BYTES = 4 << 20
-#: Partitions and groups of which a client remembers lanes: those that it has used last.
+#: How many partitions and groups a client remembers lanes of: those that it used last.
 _MOST_READERS = 256
 
 
 class LaneReader:
     """The lanes of the messages beyond the pointer of a group, in one partition of a queue.
 
-    They never change (I2), so the reader remembers lanes while the pointer moves through them. A
+    Lanes never change (I2), so the reader remembers them while the pointer moves through them. A
     message that can't be read may be of any lane: it holds up all messages behind it until its
-    receiver has rejected it. For one thread at a time.
+    receiver has rejected it. Not thread-safe.
     """
 
     def __init__(self, store: Store, queue: QueueDefinition) -> None:
@@ -39,17 +39,18 @@ class LaneReader:
         self._known = Window(0, ())
 
     def window(self, state: GroupState, request: LeaseRequest) -> Window:
-        """The lanes of the first messages from the pointer on, up to one that is delayed.
+        """The lanes of the first messages from the pointer on, up to the first delayed message.
 
-        No read while half of them are known; else one or two, and one for each bucket.
+        No read while half of the lanes are known; else one or two reads, and one per bucket.
 
         Args:
             state: The group.
-            request: How many messages and bytes are wanted, and up to where there are any.
+            request: The request, with the wanted messages and bytes, and the end of what is
+                offered.
 
         Raises:
             InvariantError: The ledger has a hole there (I1), or the messages are trimmed.
-            LeaseLostError: The messages are not in the store any more.
+            LeaseLostError: The messages are no longer in the store.
         """
         pointer = state.head.pointer
         wanted = MOST_AHEAD if request.max_messages is None else 2 * request.max_messages
@@ -93,7 +94,7 @@ class LaneReader:
 
 
 class LaneReaders:
-    """The lane readers of a client, for each partition and group, so that its leases share them.
+    """The lane readers of a client, one per partition and group, which its leases share.
 
     The leases of a group come one after the other, whichever threads ask for them; see `Rounds`.
     """

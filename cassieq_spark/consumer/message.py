@@ -13,7 +13,7 @@ from cassieq_spark.arrow.rows import metadata_of, values_of
 from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.producer.new_message import Headers
 
-#: Bytes that a number or an instant counts as.
+#: The bytes for which a number or an instant counts.
 _SCALAR = 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -24,13 +24,13 @@ class StoredMessage(Displayed):
 
     Attributes:
         queue: Name of the queue.
-        monoton: Its position in its partition, from 0, without gaps.
+        monoton: The position of the message in its partition, from 0, without gaps.
         key: The key as it was put; text comes back as UTF-8.
         value: The value as it was put; text comes back as UTF-8. If the queue has a schema, a
             dict of its columns.
         headers: The headers as they were put; empty if there were none.
-        published_at: When it was published, by the coordinator's clock.
-        partition: Which partition of the queue it is in, from 0.
+        published_at: When the message was published, by the coordinator's clock.
+        partition: The number of the queue partition that holds the message, from 0.
     """
 
     queue: str
@@ -45,8 +45,8 @@ class StoredMessage(Displayed):
     def size(self) -> int:
         """Bytes that count against limits of answers: value, key, and three times the headers.
 
-        JSON takes up to six bytes for a byte of a header, and less than three for a byte of a
-        value or key, which is sent as Base64 rather than take more.
+        JSON takes up to six bytes per byte of a header, and less than three per byte of a
+        value or key, which is sent as Base64 where JSON would take more.
         """
         size = _size_of(self.value) + len(self.key or b"")
         if not self.headers:
@@ -68,13 +68,13 @@ class StoredMessage(Displayed):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Message(StoredMessage):
-    """A message that this program holds, under a lease.
+    """A message that this program holds under a lease.
 
     Attributes:
-        group: The consumer group that it was delivered to.
-        delivery_count: How often it was delivered to that group, this time included.
-        receipt: Text with which any program can settle it.
-        lease_until: Until when it is held at least, by the coordinator's clock.
+        group: The consumer group to which the message was delivered.
+        delivery_count: How often the message was delivered to that group, this time included.
+        receipt: Text with which any program can settle the message.
+        lease_until: Until when, at least, the message is held, by the coordinator's clock.
     """
 
     group: str
@@ -95,7 +95,7 @@ class Message(StoredMessage):
 
 
 def _size_of(value: Any) -> int:
-    """About how many bytes a value has, which may be a dict of columns."""
+    """The approximate bytes of a value, which may be a dict of columns."""
     if isinstance(value, (bytes, str)):
         return len(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Reads messages before they are leased: many of them by one read of a chunk."""
+"""Reads messages before they are leased: many messages by one read of a chunk."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from cassieq_spark.store.protocol import Store
 
 #: About how many messages and bytes are read ahead.
 _AHEAD_COUNT, _AHEAD_BYTES = 256, 256 << 10
-#: Bytes, decompressed, that are read ahead in a partition at most.
+#: Maximum number of decompressed bytes that are read ahead in a partition.
 _AHEAD_DECODED = 8 << 20
-#: Bytes of a budget, if nobody says otherwise.
+#: The default number of bytes of a budget.
 DEFAULT_BUDGET = 64 << 20
 
 
 class PrefetchBudget:
-    """Bytes of messages, decompressed, that may be read ahead, by all that share the budget.
+    """Decompressed bytes of messages that may be read ahead, by all users of the budget together.
 
-    Where nothing is left of it, nothing is read ahead, and each lease reads for itself. For any
-    thread.
+    Where the budget is used up, nothing is read ahead, and each lease reads for itself.
+    Thread-safe.
 
     Args:
         most: Bytes that may be read ahead.
@@ -59,8 +59,8 @@ class PrefetchBudget:
 class Prefetch:
     """Messages of one version of a queue, read ahead of the pointer of a group.
 
-    They can't change (I2), and no program deletes them (I7). They have the columns of the queue's
-    definition as it was given last. For one thread at a time.
+    The messages can't change (I2), and no program deletes them (I7). They have the columns of the
+    queue's latest given definition. Not thread-safe.
     """
 
     def __init__(self, store: Store, queue: QueueDefinition, budget: PrefetchBudget) -> None:
@@ -76,22 +76,22 @@ class Prefetch:
         self._unreadable: dict[int, str] = {}
 
     def renew(self, queue: QueueDefinition) -> None:
-        """Use this definition of the queue; what was read by another one is read again."""
+        """Use this definition of the queue; messages read by another definition are read again."""
         if queue != self._queue:
             self._queue = queue
             self.forget()
 
     def forget(self) -> None:
-        """Forget what was read ahead: it is read again if somebody asks for it."""
+        """Forget what was read ahead; a later request reads it again."""
         self._messages.clear()
         self._unreadable.clear()
         self._give_back()
 
     def fit(self, request: LeaseRequest, offered: Range) -> LeaseRequest:
-        """Turn a limit of bytes into one of messages, for a lease of the first of ``offered``.
+        """Turn a limit of bytes into a limit of messages, for a lease of the first of ``offered``.
 
         Raises:
-            InvariantError: The ledger has a hole there (I1).
+            InvariantError: The ledger has a hole among these messages (I1).
         """
         most, max_bytes = request.max_messages, request.max_bytes
         if max_bytes is None or most is None:
@@ -111,16 +111,17 @@ class Prefetch:
 
         Args:
             leased: The messages; at least one.
-            stop: The ledger's ``next``, or lower; no message from there on is read ahead. If
-                ``leased`` are not the first messages that are to come, 0.
-            on_unreadable: Is told of messages that can't be read, which are left out.
-            most_bytes: If the messages have more bytes, only the first ones; one at least.
+            stop: The ledger's ``next``, or lower; no message from this monoton on is read ahead. 0
+                if ``leased`` are not the next messages of the group.
+            on_unreadable: Called with messages that can't be read, which are left out.
+            most_bytes: If the messages have more bytes, only the first ones are returned; at least
+                one.
 
         Raises:
-            LeaseLostError: Messages are not in the store any more.
-            InvariantError: The ledger has a hole there (I1).
-            SchemaChangedError: A newer version of the schema wrote messages than this definition
-                of the queue has.
+            LeaseLostError: Messages are no longer in the store.
+            InvariantError: The ledger has a hole among these messages (I1).
+            SchemaChangedError: A version of the schema that is newer than this definition of the
+                queue wrote some messages.
         """
         try:
             return self._take(leased, stop, on_unreadable, most_bytes)
@@ -151,7 +152,7 @@ class Prefetch:
         return [self._messages.pop(each) for each in monotons]
 
     def _give_back(self) -> None:
-        """Give back what was taken of the budget for more than the messages that are kept."""
+        """Give back the part of the budget that exceeds the messages that are kept."""
         kept = sum(each.size for each in self._messages.values())
         self._budget.give(self._taken - kept)
         self._taken = kept
@@ -185,7 +186,7 @@ class Prefetch:
         self._put(self._read(pieces), most_bytes, leased)
 
     def _is_compact(self, leased: Ranges) -> bool:
-        """True if messages are one range, or, with lanes, what lies between is not much."""
+        """True if messages are one range, or, with lanes, the gaps between them are small."""
         if leased.count == len(leased.hull):
             return True
         if not self._queue.has_lanes or len(leased.hull) > _AHEAD_COUNT:
@@ -199,7 +200,7 @@ class Prefetch:
     def _put(
         self, messages: Iterable[StoredMessage], most_bytes: int | None, leased: Ranges
     ) -> None:
-        """Keep messages; those that are not leased only as far as the budget goes."""
+        """Keep messages; messages that are not leased only as far as the budget goes."""
         size, most = 0, float("inf") if most_bytes is None else float(most_bytes)
         ahead = sum(it.size for it in self._messages.values())
         wanted = {at for part in leased for at in range(part.start, part.stop)}

@@ -1,14 +1,14 @@
 """Claims: dead letters that a run of redrive or purge has reserved for itself.
 
 A claim is a lease of the group `ADMIN_GROUP`. A redrive publishes the messages of a claim under a
-name of its own, and then acks them. A run that breaks off in between leaves its claim open. The
+name of their own, and then acks them. A run that breaks off in between leaves its claim open. The
 next run reads the name in the ledger of the target queue:
 
-- If the messages are published, it acks them.
-- If they are not, and the lease has run out, it closes the name, so that they can't be published
-  under it any more, and gives them back.
-- If it can't tell which queue is the target, as the row of a queue can't be read, it leaves the
-  claim alone.
+- If the messages are published, the run acks them.
+- If they are not, and the lease has run out, the run closes the name, so that nothing can be
+  published under it any more, and gives the messages back.
+- If the run cannot know which queue is the target, because the row of a queue can't be read, it
+  leaves the claim alone.
 
 So each message is published once, however late a request arrives.
 """
@@ -48,16 +48,16 @@ from cassieq_spark.store.protocol import Op, ServerNow
 
 logger = logging.getLogger(__name__)
 
-#: An open claim of a run that broke off was acked, or given back.
+#: The claim of a run that broke off was acked, or given back.
 CLAIM_RESOLVED = "dead.claim_resolved"
-#: An open claim was left alone, as its target may be a queue whose row can't be read.
+#: An open claim was left alone, because its target may be a queue whose row can't be read.
 CLAIM_UNKNOWN = "dead.claim_unknown"
 
 #: The consumer group in which dead letters are redriven and purged.
 ADMIN_GROUP = "cassieq-dead"
 
-#: A claim lies between two multiples of this, so that the waiting row of the messages between that
-#: are left stays small, however scattered they are.
+#: A claim lies between two multiples of this number, so that the waiting row of the messages that
+#: remain between them stays small, however scattered they are.
 WINDOW = 4096
 
 _HALF = 8
@@ -76,11 +76,11 @@ class OpenClaim:
     """A claim that is not acked yet.
 
     Attributes:
-        slot: Its slot in the state of the group.
-        target: The ledger of its target queue; None if there is no such ledger any more, or if
-            the lease is no claim, or if it is unknown.
-        is_published: Whether its messages are visible there.
-        is_unknown: Whether its target may be a queue whose row can't be read.
+        slot: The slot of the claim in the state of the group.
+        target: The ledger of the claim's target queue; None if that ledger no longer exists, or if
+            the lease is no claim, or if the target is unknown.
+        is_published: True if the claim's messages are visible in the target queue.
+        is_unknown: True if the target may be a queue whose row can't be read.
     """
 
     slot: Slot
@@ -106,7 +106,7 @@ def batches_of(monotons: Ranges, most: int) -> Iterator[Ranges]:
 def claim(
     group: ConsumerGroup, monotons: Ranges, *, token: Callable[[], UUID], length: timedelta | None
 ) -> Claim | None:
-    """Claim those dead letters that no lease holds. One LWT, three reads.
+    """Claim those of some dead letters that no lease holds. One LWT, three reads.
 
     The group is still owed all other messages.
 
@@ -114,13 +114,13 @@ def claim(
         group: `ADMIN_GROUP` of the dead-letter queue.
         monotons: Published messages, all within one window.
         token: Makes a fresh token for each attempt.
-        length: How long the claim lasts; None: its messages are settled at once.
+        length: How long the claim lasts; None if its messages are settled at once.
 
     Returns:
-        None if none of them can be claimed.
+        None if none of the messages can be claimed.
 
     Raises:
-        ContentionError: Lost to others again and again.
+        ContentionError: Competing changes won every attempt.
         QueueStateError: There is no such group.
     """
     tried: dict[UUID, Ranges] = {}
@@ -145,9 +145,9 @@ def plan_claim(
 ) -> tuple[Ranges, tuple[Op, ...]]:
     """Plan to claim messages beyond the pointer and in waiting rows.
 
-    The other messages of these rows, and those that the pointer passes, go to new waiting rows:
+    The other messages of these rows, and messages that the pointer passes, go to new waiting rows:
     one for those within the window, one for those below, one for those above. Even if the messages
-    are settled at once, a slot gets the token, which tells whether the plan was applied.
+    are settled at once, a slot gets the token, which shows whether the plan was applied.
 
     Returns:
         The messages that are claimed, and the operations.
@@ -181,7 +181,7 @@ def plan_claim(
 
 
 def token_for(target: QueueId) -> UUID:
-    """Make a fresh token for a claim: half of it random, half a digest of that and the target."""
+    """Make a fresh token for a claim: half random, half a digest of that half and the target."""
     salt = secrets.token_bytes(_HALF)
     return UUID(bytes=salt + _digest(salt, target))
 
@@ -202,7 +202,7 @@ def is_published(target: Ledger, once: Once) -> bool:
 
 
 def read_claims(ledger: Ledger, state: GroupState) -> list[OpenClaim]:
-    """Read which claims in ``state`` are published. A scan of the queues, and a read for each."""
+    """Read which claims in ``state`` are published. One scan of the queues, one read per claim."""
     slots = [slot for slot in state.slots if slot.monotons]
     records = read_records(ledger.store) if slots else Records({}, {})
     # Also of queues that were purged or deleted since, until the repair retires their ledgers.
@@ -228,10 +228,10 @@ def open_admin_group(ledger: Ledger, *, is_needed: bool) -> ConsumerGroup | None
 
     Args:
         ledger: The ledger of the dead-letter queue.
-        is_needed: Whether to create the group if there is none; else the result is None then.
+        is_needed: True to create the group if it does not exist; False to return None then.
 
     Raises:
-        ContentionError: Lost to others again and again.
+        ContentionError: Competing changes won every attempt.
     """
     if not is_needed and ledger.read_group(ADMIN_GROUP) is None:
         return None
@@ -264,12 +264,12 @@ def ack_claim(group: ConsumerGroup, lease: UUID) -> None:
 
 
 def release_claim(group: ConsumerGroup, claim: Claim) -> None:
-    """Give the messages of a claim back, which are not published. One LWT, a read."""
+    """Give back the messages of a claim that are not published. One LWT, one read."""
     group.settle(claim.lease, Settlement(released={timedelta(0): claim.monotons}))
 
 
 def _around(left: Ranges, window: int) -> list[Ranges]:
-    """The parts of it below, within and above a window, unless empty."""
+    """The parts of ``left`` below, within and above a window, without empty parts."""
     start, stop = window * WINDOW, (window + 1) * WINDOW
     below, within = left & Ranges.of(Range(0, start)), left & Ranges.of(Range(start, stop))
     return [each for each in (below, within, left - below - within) if each]
@@ -280,7 +280,7 @@ def _has_token(lease: UUID, slots: Sequence[Slot], _: object) -> bool:
 
 
 def _is_published_after_all(ledger: Ledger, claim: OpenClaim) -> bool:
-    """Close the name of a claim, and tell whether it was used before. One LWT and a read."""
+    """Close the name of a claim; True if it was used before. One LWT and one read."""
     if claim.target is None:
         return False
     once = once_of(ledger.queue_id, claim.slot.lease)

@@ -1,4 +1,4 @@
-"""Turns messages of one queue into those of another, to dead-letter or redrive them."""
+"""Turns messages of one queue into messages of another, to dead-letter or redrive them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def check_same_kind(source: QueueDefinition, target: QueueDefinition) -> None:
 def destination(
     source: QueueDefinition, target: QueueDefinition, *, no_column: str | None
 ) -> Destination | None:
-    """Into which columns messages are decoded, to be copied; None if they are bytes.
+    """The columns into which messages are decoded, to be copied; None if messages are bytes.
 
     Args:
-        target: The queue that they are to go to; with a schema if ``source`` has one.
+        target: The queue that gets the copies; it has a schema if ``source`` has one.
         no_column: See `Destination`.
     """
     if source.schema is None or target.schema is None:
@@ -57,7 +57,7 @@ def with_headers(batch: pa.RecordBatch, headers: Headers) -> pa.RecordBatch:
 def letter_of_bytes(
     data: bytes, headers: Mapping[str, str | None], target: QueueDefinition
 ) -> pa.RecordBatch:
-    """A dead letter that stands for a chunk that can't be read.
+    """Make the dead letter that represents a chunk that can't be read.
 
     Args:
         data: Bytes of the chunk: the letter's value, or its key if the queue has a schema.

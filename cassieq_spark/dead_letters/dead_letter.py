@@ -2,7 +2,8 @@
 
 The copy is published once, under a name made of queue, group, messages and the time of their first
 delivery. So two readers that dead-letter the same messages make one copy, and so does a reader
-that completes the work of a dead one. Messages that die again after a seek are copied again.
+that completes the work of a reader that died. Messages that die again after a seek are copied
+again.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ logger = logging.getLogger(__name__)
 
 #: Messages went to the dead-letter queue.
 DEAD_LETTERED = "dead.lettered"
-#: Messages were dropped, as their queue has no dead-letter queue.
+#: Messages were dropped, because their queue has no dead-letter queue.
 DROPPED = "dead.dropped"
 
-#: Dead messages could not be copied or settled; they stay, and are tried again after a while.
+#: Dead messages could not be copied or settled; they stay, and a later attempt takes them.
 DEAD_LETTERING_FAILED = "dead.failed"
 RETRY_AFTER = timedelta(minutes=1)
 
-#: Most bytes of an unreadable chunk that go into its dead letter.
+#: Maximum number of bytes of an unreadable chunk in its dead letter.
 UNREADABLE_BYTES = 1 << 20
 
 
@@ -62,11 +63,11 @@ def dead_letter_messages(
 ) -> int:
     """Dead-letter messages that were delivered too often, or rejected.
 
-    Two LWTs and a few reads for each waiting row, and a third LWT for messages that are not marked
-    dead: otherwise a reader with a higher limit, of before an alter, could get them while they are
-    copied. An error is logged, not raised, as the group
-    must get its other messages: the dead ones stay in the queue, and are tried again a minute
-    later. If the group changes too fast for a removal, the rest is left, and is due as before.
+    Two LWTs and a few reads per waiting row, and a third LWT for messages that are not marked
+    dead: otherwise a reader with a higher limit, from before an alter, could get them while they
+    are copied. An error is logged, not raised, because the group must get its other messages: the
+    dead messages stay in the queue, and are tried again a minute later. If the group changes too
+    fast for a removal, the rest is left, and is due as before.
 
     Returns:
         How many messages were dead-lettered.
@@ -100,9 +101,9 @@ def dead_letter_messages(
 
 
 def _definition_now(store: Store, queue: QueueDefinition) -> QueueDefinition:
-    """The queue as it is: its columns, and where its dead messages go. One serial read.
+    """The present definition of the queue: its columns and dead-letter queue. One serial read.
 
-    A reader of before an alter must neither leave out a column nor drop messages that have a
+    A reader from before an alter must neither leave out a column nor drop messages that have a
     dead-letter queue by now.
     """
     found = active(queue.name, read_record(store, queue.name, serial=True)).definition
@@ -134,16 +135,16 @@ def _publish_copies(
         raise InvariantError(
             f"queue {queue.queue_id}: of the dead messages {dead.monotons.short} only "
             f"{copies.copied} are in the store; none was settled; the repair's "
-            "audit tells which are lost"
+            "audit shows which are lost"
         )
 
 
 def _once_of(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> Once:
-    """The name for exactly these messages and this death of theirs.
+    """The name for exactly these messages and this death.
 
     After a seek, the same messages may die again, or others with the same first one, when the
-    first copy is gone already. So the name has the time of their first delivery, which changes
-    neither when they are marked dead nor when dead-lettering fails.
+    first copy is already gone. So the name has the time of the first delivery, which changes
+    neither when messages are marked dead nor when dead-lettering fails.
     """
     first = "" if dead.first_at is None else to_millis(dead.first_at)
     digest = sha256(f"{dead.monotons}@{first}".encode()).hexdigest()[:16]
@@ -153,12 +154,12 @@ def _once_of(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> Onc
 
 @dataclass(slots=True)
 class _Copies:
-    """The messages as they were, with headers that tell their origin and reason.
+    """The dead messages as they were, with headers that name their origin and reason.
 
     Messages of a chunk that can't be read become one dead letter with the bytes of that chunk.
 
     Attributes:
-        copied: How many messages the copies stand for, so far.
+        copied: How many messages the copies represent so far.
     """
 
     store: Store
@@ -250,7 +251,7 @@ def _extra(action: str, group: ConsumerGroup, dead: Waiting) -> dict[str, object
 
 
 def reason_of(dead: Waiting) -> str:
-    """Why messages are dead."""
+    """The reason why messages are dead."""
     return dead.reason or too_often(dead.deliveries)
 
 

@@ -11,10 +11,10 @@ from cassieq_spark.arguments import REDRIVES, RESERVED
 from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.model import Range, Ranges
 
-#: Digits of a count of redrives; other programs may have written any number.
+#: The maximum number of digits of a count of redrives; other programs may have written any number.
 _LONGEST_COUNT = 9
 
-#: The header of a letter that stands for messages that could not be read: their monotons.
+#: The header of a letter that represents messages that could not be read: their monotons.
 UNREADABLE = RESERVED + "unreadable"
 
 #: The headers of a message as Arrow returns them; None if it has none.
@@ -23,15 +23,15 @@ Headers = Sequence[tuple[str, str | None]] | None
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DeadLetter(Displayed):
-    """A message of a dead-letter queue, by its headers; None where they do not tell.
+    """A message of a dead-letter queue, by its headers; None for what they do not say.
 
     Attributes:
-        monoton: Its position in the dead-letter queue.
-        origin_queue, origin_group: Which group of which queue could not process it; a message
-            without ``origin_queue`` is no dead letter.
-        reason: Why it is dead.
-        dead_lettered_at: When it was dead-lettered.
-        is_unreadable: Whether it stands for messages that could not be read.
+        monoton: The position of the letter in the dead-letter queue.
+        origin_queue, origin_group: The queue and the group that could not process the message; a
+            message without ``origin_queue`` is no dead letter.
+        reason: Why the message is dead.
+        dead_lettered_at: When the message was dead-lettered.
+        is_unreadable: True if the letter represents messages that could not be read.
     """
 
     monoton: int
@@ -57,11 +57,11 @@ class Filter:
     """Takes the dead letters that match every attribute that is not None.
 
     Attributes:
-        origin: They come from this queue.
-        group: This consumer group could not process them.
-        reason: Their reason contains this text, whatever its case.
-        since: They were dead-lettered at this instant or later.
-        until: They were dead-lettered before this instant.
+        origin: The letters come from this queue.
+        group: This consumer group could not process the messages.
+        reason: The reason contains this text, whatever its case.
+        since: The letters were dead-lettered at this instant or later.
+        until: The letters were dead-lettered before this instant.
     """
 
     origin: str | None = None
@@ -88,9 +88,9 @@ class DeadLetterGroup(Displayed):
 
     Attributes:
         origin_queue, origin_group, reason: See `DeadLetter`.
-        monotons: Where they are in the dead-letter queue; at least one.
-        first, last: When the first and the last of them were dead-lettered; None if not known.
-        unreadable: Those of the monotons that stand for messages that could not be read.
+        monotons: The monotons of the letters in the dead-letter queue; at least one.
+        first, last: When the first and the last letter was dead-lettered; None if unknown.
+        unreadable: The monotons of letters that represent messages that could not be read.
     """
 
     origin_queue: str | None
@@ -127,7 +127,7 @@ def read_letter(monoton: int, headers: Headers) -> DeadLetter:
 
 
 def redriven_headers(headers: Headers) -> list[tuple[str, str | None]]:
-    """The headers of a redriven message: its own, and how often it was redriven.
+    """The headers of a redriven message: its own, and a count of its redrives.
 
     >>> redriven_headers([("own", "x"), ("cassieq.reason", "r"), ("cassieq.redrives", "2")])
     [('own', 'x'), ('cassieq.redrives', '3')]
@@ -146,7 +146,7 @@ def group_letters(
 
     Args:
         letters: The letters, in the order of their monotons.
-        limit: Most of these, the first ones; None for all.
+        limit: Maximum number of letters, the first that ``criteria`` match; None for all.
     """
     groups: dict[tuple[str | None, str | None, str | None], _Gathered] = {}
     for letter in islice(filter(criteria.takes, letters), limit):

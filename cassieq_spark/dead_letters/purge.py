@@ -1,4 +1,4 @@
-"""Purges dead letters: settles them, and the repair deletes them."""
+"""Purges dead letters: settles them, so that the repair deletes them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class PurgeReport:
 
     Attributes:
         purged: How many messages were purged.
-        missed: How many were not, as others hold or have settled them.
-        is_stopped: Whether the run was stopped before its end.
+        missed: How many messages were not, as others hold or have settled them.
+        is_stopped: True if the run was stopped before its end.
     """
 
     purged: int
@@ -36,13 +36,13 @@ class PurgeReport:
 def purge(
     store: Store, found: Survey, *, wait: Wait | None = None, watch: Watch = unwatched
 ) -> PurgeReport:
-    """Settle dead letters for good. One LWT for each window of 4096 monotons.
+    """Settle dead letters for good. One LWT per window of 4096 monotons.
 
     Args:
-        wait: Asked before each batch, with 0 seconds, whether to stop.
+        wait: Called before each batch, with 0 seconds; returns True to stop.
 
     Raises:
-        ContentionError: Lost to others again and again.
+        ContentionError: Competing changes won every attempt.
     """
     queue_id = found.queue.queue_id
     group = open_admin_group(Ledger(store, queue_id), is_needed=bool(found.groups))

@@ -46,13 +46,13 @@ REDRIVEN = "dead.redriven"
 #: A claim ran out before it was published, so another run gave its dead letters back.
 TAKEN_OVER = "dead.taken_over"
 
-#: Most messages in one publish.
+#: Maximum number of messages in one publish.
 BATCH = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where dead letters are to go."""
+    """A queue and the dead letters that go to it."""
 
     target: QueueDefinition
     monotons: Ranges
@@ -63,9 +63,9 @@ class RedriveReport:
     """The result of a run.
 
     Attributes:
-        redriven: How many messages were redriven, by the queue that they went to.
-        missed: How many were not, as others hold or have settled them.
-        is_stopped: Whether the run was stopped before its end.
+        redriven: How many messages were redriven, by target queue.
+        missed: How many messages were not, as others hold or have settled them.
+        is_stopped: True if the run was stopped before its end.
     """
 
     redriven: dict[str, int]
@@ -81,15 +81,16 @@ def read_routes(
     force: bool = False,
     across_accounts: bool = False,
 ) -> tuple[Route, ...]:
-    """Read to which queues dead letters are to go. Two reads for each queue; changes nothing.
+    """Find the target queues of dead letters. Two reads per queue; changes nothing.
 
-    Messages whose headers do not tell their origin stay, unless ``to`` is given; and so do letters
-    that stand for messages that could not be read: no message of their queue is in them.
+    Messages whose headers do not name their origin stay, unless ``to`` is given. Letters that
+    represent unreadable messages stay, too, as they contain no message of the origin queue.
 
     Args:
-        to: Name of the queue to which all of them go; None: each goes to where it came from.
-        force: Also if groups would get messages again that they have processed.
-        across_accounts: Also to queues of other accounts than that of the dead-letter queue.
+        to: Name of the queue to which all letters go; None: each goes to where it came from.
+        force: True to accept that groups get messages again that they have processed.
+        across_accounts: True to allow target queues of other accounts than the dead-letter
+            queue's.
 
     Raises:
         OptionError: ``to`` is the dead-letter queue itself; or, without ``across_accounts``, a
@@ -134,23 +135,23 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
     clock: Callable[[], float] = time.monotonic,
     watch: Watch = unwatched,
 ) -> RedriveReport:
-    """Publish dead letters again, and settle them. Three LWTs for each thousand.
+    """Publish dead letters again, and settle them. Three LWTs per thousand letters.
 
-    Each is published once, even if this run breaks off, or another one runs at the same time; see
+    Each letter is published once, even if this run breaks off, or another run is active; see
     `claims`. Between two batches the run holds no claim.
 
     Args:
         to, force, across_accounts: See `read_routes`.
-        drop_columns: Whether to leave out values of columns and fields that the target lacks.
-        rate: Most messages per second; None for no limit.
+        drop_columns: True to leave out values of columns and fields that the target lacks.
+        rate: Maximum number of messages per second; None for no limit.
         wait: Waits before each batch, or stops the run.
 
     Raises:
         OptionError, QueueStateError: See `read_routes`; nothing is changed.
         OptionError: The rate is not above 0.
         MessageError: A value does not fit its column of the target; or, without ``drop_columns``,
-            has no column there. Its batch and those that follow are not redriven.
-        ContentionError: Lost to others again and again.
+            has no column there. The batch and all later batches are not redriven.
+        ContentionError: Competing changes won every attempt.
     """
     if rate is not None and rate <= 0:
         raise OptionError(f"a rate must be above 0 messages per second, not {rate}")
@@ -190,9 +191,9 @@ class _Run:
     drop_columns: bool
 
     def redrive(self, target: QueueDefinition, part: Ranges) -> int:
-        """Redrive a batch, except messages that others hold; returns how many.
+        """Redrive a batch, except messages that others hold; return how many were redriven.
 
-        One claim for each partition of the target, so that each is published once.
+        One claim per target partition, so that each claim is published once.
         """
         routes = self._by_partition(target, part)
         return sum(self._redrive(to, monotons) for to, monotons in routes)
@@ -200,7 +201,7 @@ class _Run:
     def _by_partition(
         self, target: QueueDefinition, part: Ranges
     ) -> list[tuple[QueueDefinition, Ranges]]:
-        """Which messages go to which partition, by their keys; reads them if there are several."""
+        """Split messages by target partition, by their keys; reads them if there are several."""
         if target.partitions == 1:
             return [(target, part)]
         without_key = partition_without_key(None, target.partitions)
@@ -242,7 +243,7 @@ class _Run:
         return count
 
     def _write(self, target: QueueDefinition, claimed: Claim) -> PendingBlock:
-        """Write copies of the messages of a claim. They are not visible yet."""
+        """Write copies of the messages of a claim; they are not visible yet."""
         refused = (
             f"queue {target.name!r} has no such column: add it (cassieq queue alter {target.name} "
             "--schema), send the messages to another queue (--to), or leave these values out "
@@ -262,7 +263,7 @@ class _Run:
         return write_block(self.store, target, copies, options, takes_reserved=True)
 
     def _publish(self, target: QueueDefinition, claimed: Claim, block: PendingBlock) -> bool:
-        """Publish a claim; False if another run has given it back before."""
+        """Publish a claim; False if another run has already given it back."""
         once = once_of(self.queue.queue_id, claimed.lease)
         ledger = Ledger(self.store, target.queue_id)
         done = publish(ledger, [block], batch=once)

@@ -1,4 +1,4 @@
-"""Groups that have stopped at a dead message, in queues that say so (``OnDead.STOP``)."""
+"""Groups that have stopped at a dead message, in queues with ``OnDead.STOP``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cassieq_spark.store.protocol import Store
 
 
 class Resume(StrEnum):
-    """What happens to the dead messages at which a group has stopped.
+    """What becomes of the dead messages at which a group has stopped.
 
     ``RETRY``: they are delivered again, and their deliveries are counted anew.
     ``DEAD_LETTER``: they go to the dead-letter queue.
@@ -36,11 +36,11 @@ class Stopped:
     """Dead messages at which a group has stopped.
 
     Attributes:
-        partition: Which of several partitions they are in; None: the queue has one.
+        partition: The queue partition of the messages; None if the queue has only one.
         monotons: The messages.
-        deliveries: How often they were handed out.
-        reason: Why they are dead.
-        last_delivered_at: When they were handed out last, by the coordinator's clock.
+        deliveries: How often the messages were handed out.
+        reason: Why the messages are dead.
+        last_delivered_at: When the messages were handed out last, by the coordinator's clock.
     """
 
     partition: int | None
@@ -51,7 +51,7 @@ class Stopped:
 
 
 def find_stopped(store: Store, queue: QueueDefinition, group: str) -> list[Stopped]:
-    """Find the messages at which a group has stopped. Three reads for each partition.
+    """Find the messages at which a group has stopped. Three reads per partition.
 
     Raises:
         QueueStateError: There is no such group.
@@ -73,15 +73,15 @@ def resume_group(
     *,
     partition: int | None = None,
 ) -> int:
-    """Let a group continue that has stopped at dead messages.
+    """Let a group that has stopped at dead messages continue.
 
-    Three reads for each partition. For each dead row an LWT and two or three reads; to dead-letter
-    it, two LWTs and a few reads. If the call breaks off, it has resumed some partitions, and the
+    Three reads per partition. One LWT and two or three reads per dead row; to dead-letter a row,
+    two LWTs and a few reads. If the call breaks off, it has resumed some partitions, and the
     next call resumes the others.
 
     Args:
-        how: What happens to the dead messages; see `Resume`.
-        partition: The only partition to resume; None: all of them.
+        how: What becomes of the dead messages; see `Resume`.
+        partition: The only partition to resume; None for all.
 
     Returns:
         How many messages were dead; 0 if the group has not stopped.
@@ -91,7 +91,7 @@ def resume_group(
             messages, or it has no dead-letter queue.
         QueueStateError: There is no such group, or messages could not be dead-lettered; the log
             says why.
-        ContentionError: Lost to others again and again.
+        ContentionError: Competing changes won every attempt.
     """
     check_choice("how to resume", how, Resume)
     how = Resume(how)

@@ -30,9 +30,10 @@ from cassieq_spark.model import QueueDefinition, Range, Ranges
 from cassieq_spark.queues import list_queues, read_queue
 from cassieq_spark.store.protocol import Store
 
-#: Is told the progress: the activity, how many messages are done, and of how many.
+#: Called with the progress: the activity, the number of finished messages, and that of all
+#: messages.
 Watch = Callable[[str, int, int], None]
-#: Waits a number of seconds; True: stop. The ``wait`` of an event is one.
+#: Waits a number of seconds; returns True to stop. ``Event.wait`` is one.
 Wait = Callable[[float], bool]
 
 
@@ -54,7 +55,7 @@ class Survey(Displayed):
 
     @property
     def monotons(self) -> Ranges:
-        """The monotons of all of them."""
+        """The monotons of all letters."""
         return Ranges.union(group.monotons for group in self.groups)
 
     def _view(self) -> ObjectView:
@@ -68,8 +69,8 @@ class DeadLetterMessage(Displayed):
 
     Attributes:
         queue: Name of the dead-letter queue.
-        monoton, published_at: Where it is there, and since when.
-        headers, key: What is stored of it.
+        monoton, published_at: The position in the dead-letter queue, and the time of publication.
+        headers, key: The headers and the key as they are stored.
         value: The value as it is stored; a dict of columns if the queue has a schema.
     """
 
@@ -103,10 +104,12 @@ def survey(  # noqa: PLR0913 (each narrows it down, by name)
     """List dead letters. Reads the dead-letter queue; changes nothing.
 
     Args:
-        name: A dead-letter queue, for all letters in it; or a queue, for those that come from it.
-        criteria: Which of them; None: all.
-        limit: Most to list, the first ones; None for all.
-        examine: Most to read, the first ones, whether they are asked for or not; None for all.
+        name: A dead-letter queue, for all letters in it; or another queue, for the letters from
+            it.
+        criteria: The letters to list; None for all.
+        limit: Maximum number of letters to list, the first ones; None for all.
+        examine: Maximum number of letters to read, including those that do not match; None for
+            all.
 
     Raises:
         OptionError: A limit is below 1.
@@ -129,8 +132,8 @@ def read_message(store: Store, name: str, monoton: int) -> DeadLetterMessage:
     """Read one dead letter. Changes nothing.
 
     Args:
-        name: Which queue, as for `survey`.
-        monoton: Where it is in the dead-letter queue.
+        name: A queue, as for `survey`.
+        monoton: The position of the letter in the dead-letter queue.
 
     Raises:
         QueueStateError: As for `survey`; or there is no such dead letter.
@@ -151,10 +154,10 @@ def read_message(store: Store, name: str, monoton: int) -> DeadLetterMessage:
 
 
 def find_dead_letter_queue(store: Store, name: str) -> tuple[QueueDefinition, str | None]:
-    """Find the dead-letter queue for a name as of `survey`. A few reads.
+    """Find the dead-letter queue for a name, as `survey` does. A few reads.
 
     Returns:
-        The dead-letter queue; and from which queue its letters are to come, None for any.
+        The dead-letter queue; and the origin queue of the requested letters, None for any.
 
     Raises:
         QueueStateError: See `survey`.
@@ -217,11 +220,11 @@ def read_messages(  # noqa: PLR0913 (as `fetch`)
     *,
     into: Destination | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read messages in order. About one read for each bucket that has some of them.
+    """Read messages in order. About one read per bucket that has some of the messages.
 
     Args:
-        rows: See `fetch`; with monotons.
-        on_unreadable, into: See `fetch`, also for what is raised.
+        rows: See `fetch`; must have monotons.
+        on_unreadable, into: See `fetch`, also for the errors.
     """
     run = bridged(monotons, queue.chunk_size)
     pieces = find_pieces(Ledger(store, queue.queue_id), run, deliveries=None)
@@ -245,7 +248,7 @@ def read_messages(  # noqa: PLR0913 (as `fetch`)
 
 
 def bridged(monotons: Ranges, gap: int) -> Ranges:
-    """Join ranges between which there are fewer than ``gap`` monotons.
+    """Join ranges that are fewer than ``gap`` monotons apart.
 
     >>> str(bridged(Ranges.parse("0-1,3-4,9-10"), 3))
     '0-4,9-10'

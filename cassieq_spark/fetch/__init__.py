@@ -2,7 +2,7 @@
 
     lease -> find: ledger's blocks -> pieces -> read: chunks -> Arrow batches
 
-To lease and ack, a query needs only `find`; so it starts without the imports of `read`.
+To lease and ack, a query needs only `find`, so it starts without the imports of `read`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds messages: in which blocks they are, and where in them. Without Arrow."""
+"""Finds messages: the blocks that hold them, and their offsets. Does not import Arrow."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Piece:
 
     Attributes:
         block: The id of the block.
-        offsets: Where in the block, from the first to the last.
+        offsets: The offsets of the messages in the block.
         first_monoton: The monoton of the first message.
         published_at: When the block was published.
-        deliveries: How often they were handed out, this time included; None when browsing.
-        kept: Which messages of the block were published; None: all.
+        deliveries: How often the messages were handed out, this time included; None when browsing.
+        kept: The messages of the block that were published; None for all.
     """
 
     block: UUID
@@ -73,16 +73,16 @@ def bucket_slices(piece: Piece, queue: QueueDefinition) -> Iterator[BucketSlice]
         yield BucketSlice(piece.block, part.start // queue.bucket_size, start, part.stop)
 
 
-#: Ranges further apart than this are found by reads of their own, which skip the blocks between.
+#: Ranges further apart than this are found by separate reads, which skip the blocks between.
 _FAR = 10_000
-#: How many blocks are remembered.
+#: How many blocks a finder remembers.
 _REMEMBERED = 1_000
 
 
 class Finder:
     """Finds messages, and remembers the last blocks that it found: they never change (I2).
 
-    For one thread at a time.
+    Not thread-safe.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -90,14 +90,14 @@ class Finder:
         self._blocks: list[LedgerBlock] = []
 
     def pieces(self, monotons: Ranges, *, deliveries: int | None) -> list[Piece]:
-        """Find messages, in order. Reads as `covering`, for each run of ranges that are close.
+        """Find messages, in order. Costs the reads of `covering` per run of ranges that are close.
 
         Args:
             monotons: Published messages that are not finalised.
-            deliveries: How often they were handed out; see `Piece`.
+            deliveries: How often the messages were handed out; see `Piece`.
 
         Raises:
-            InvariantError: The ledger has a hole there (I1).
+            InvariantError: The ledger has a hole among these messages (I1).
         """
         return [
             piece
@@ -108,11 +108,11 @@ class Finder:
     def covering(self, monotons: Range) -> list[LedgerBlock]:
         """The blocks that hold these messages, in order.
 
-        No read if they are remembered, one if they follow the remembered ones, else two; one more
-        for each thousand blocks.
+        No read if all blocks are remembered, one if they follow the remembered blocks, else two;
+        one more per thousand blocks.
 
         Raises:
-            InvariantError: The ledger has a hole there (I1).
+            InvariantError: The ledger has a hole among these messages (I1).
         """
         blocks = self._known(monotons) or self._ledger.locate(monotons)
         blocks = [block for block in blocks if monotons.start < block.monotons.stop]
@@ -120,9 +120,9 @@ class Finder:
         return [block for block in blocks if block.monotons.start < monotons.stop]
 
     def fitting(self, fresh: Range, max_bytes: int) -> int:
-        """How many of the first messages have about this many bytes, as stored; one at least.
+        """How many of the first messages have about this many bytes, as stored; at least one.
 
-        Two reads, or none if their blocks are known.
+        Two reads; no read if their blocks are known.
         """
         count, left = 0, float(max_bytes)
         for block in self.covering(fresh):
@@ -139,7 +139,7 @@ class Finder:
         self._blocks = []
 
     def _known(self, monotons: Range) -> list[LedgerBlock]:
-        """The remembered blocks and those that follow; empty if these are not among them."""
+        """The remembered blocks and those that follow; empty if these do not hold the messages."""
         known = self._blocks
         if not known or not known[0].monotons.start <= monotons.start <= known[-1].monotons.stop:
             return []

@@ -20,23 +20,23 @@ from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.evolution import present, without_place
 from cassieq_spark.store.protocol import Store
 
-#: Batches of fewer messages and fewer bytes are joined, as each batch costs Spark some 0.1 ms, as
+#: Batches of fewer messages and fewer bytes are joined, as each batch costs Spark about 0.1 ms, as
 #: much as copying twice as many messages of a kilobyte.
 SMALL_COUNT, SMALL_BYTES = 200, 1 << 20
 
-#: Is told of messages that can't be read: their monotons, and why.
+#: Called with messages that can't be read: their monotons, and the reason.
 OnUnreadable = Callable[[Range, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The columns that messages are decoded into, to be copied to a queue with a schema.
+    """The columns into which messages are decoded, to be copied to a queue with a schema.
 
     Attributes:
-        columns: Those of the queue that the copies go to.
+        columns: The columns of the queue that gets the copies.
         misfit: What to do about a value that does not fit its column, for errors.
-        no_column: What to do about a value that has no column there, for errors; None: such values
-            are left out.
+        no_column: What to do about a value that has no column in that queue, for errors; None:
+            such values are left out.
     """
 
     columns: pa.Schema
@@ -55,13 +55,13 @@ class Unreadable:
         self._found[reason].append(monotons)
 
     def by_reason(self) -> dict[str, Ranges]:
-        """All of them, by the reason why they can't be read."""
+        """All messages that can't be read, by reason."""
         return {reason: Ranges.of(*ranges) for reason, ranges in self._found.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A row of the table of chunks that is not a valid chunk, and why."""
+    """A row of the table of chunks that is not a valid chunk, and the reason."""
 
     chunk: Chunk
     reason: str
@@ -74,12 +74,12 @@ class Decoder:
     is read again: one serial read.
 
     Args:
-        columns: The columns that are wanted of a queue with a schema, in its types; None: those of
-            its schema. Others are not decompressed.
-        with_extras: Whether the keys and headers of its messages are wanted as well.
-        whole: Whether a version that is newer than the definition is an error, so that no column
-            is left out unnoticed: of a copy, or for a reader that can take the new definition.
-        into: The columns of a copy, instead of ``columns``, from whichever version wrote them.
+        columns: The wanted columns of a queue with a schema, in their wanted types; None: those of
+            its schema. Other columns are not decompressed.
+        with_extras: True if the keys and headers of messages are wanted, too.
+        whole: True if a version newer than the definition is an error, so that no column
+            is left out unnoticed: for a copy, or for a reader that can take the new definition.
+        into: The columns of a copy, instead of ``columns``, whichever version wrote them.
     """
 
     def __init__(  # noqa: PLR0913 (as `fetch`)
@@ -108,17 +108,17 @@ class Decoder:
         self._wanted = frozenset(self._schema.names)
 
     def decode(self, chunk: Chunk, offsets: Range) -> pa.RecordBatch:
-        """The messages of a chunk at these offsets of its block, as far as it has them.
+        """The messages of a chunk at these offsets of its block, as far as the chunk has them.
 
         Returns:
-            As `chunks.decode`; if the queue has a schema, the wanted columns, and then ``_key``
-            and ``_headers`` if they are wanted.
+            Columns as `chunks.decode` returns them; if the queue has a schema, the wanted columns,
+            and then ``_key`` and ``_headers`` if they are wanted.
 
         Raises:
             UnreadableError: The chunk is no frame, or does not match its row.
             MessageError: A newer version of the schema wrote a value that does not fit the type
-                that its column has here; or a value has no column in a copy.
-            SchemaChangedError: A newer version wrote it, and it is wanted whole.
+                of its column in this program; or a value has no column in a copy.
+            SchemaChangedError: A newer version wrote the chunk, and ``whole`` is set.
         """
         if self._columns is None:
             return chunks.decode(chunk, offsets)
@@ -172,19 +172,19 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
     whole: bool = False,
     into: Destination | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read messages, piece after piece, a bounded amount ahead. One read for each bucket.
+    """Read messages, piece after piece, a bounded amount ahead. One read per bucket.
 
-    It has no side effect. A chunk that can't be read is read once more, as another replica may
-    have it whole.
+    The call has no side effect. A chunk that can't be read is read once more, as another replica
+    may have it whole.
 
     Args:
-        rows: The columns of the rows; None: all.
-        on_unreadable: Is told of messages that can't be read, which are left out. None: an error.
+        rows: The columns of the rows; None for all.
+        on_unreadable: Called with messages that can't be read, which are left out. None: raise.
         whole: See `Decoder`.
-        into: See `Decoder`; the columns of the rows are these.
+        into: See `Decoder`; the rows have these columns.
 
     Raises:
-        LeaseLostError: Messages are not in the store any more.
+        LeaseLostError: Messages are no longer in the store.
         UnreadableError: Messages can't be read, and there is no ``on_unreadable``.
         MessageError, SchemaChangedError: See `Decoder.decode`.
     """
@@ -206,20 +206,20 @@ def fetch(  # noqa: PLR0913 (which messages, how their rows look, and what is an
     return _joined(batches)
 
 
-#: Offsets in the block, one run after the other without a gap, and the messages there that were
-#: published.
+#: Offsets in the block, one run after the other without a gap, and the published messages among
+#: them.
 Found = Iterator[tuple[Range, pa.RecordBatch | Damage]]
 
 
 def read_pieces(decoder: Decoder, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Found]]:
     """Read the messages of each piece, in order, up to the first one that is not in the store.
 
-    The next pieces are read ahead, as far as `Store.read_chunks` does: many writers leave small
-    ones. A row whose columns do not fit its key and its data is damaged. Its messages end where
-    the next chunk begins, or at the next multiple of the chunk size, which no chunk crosses.
+    The next pieces are read ahead, as far as `Store.read_chunks` does, because many writers leave
+    small pieces. A row whose columns do not fit its key and its data is damaged. Its messages end
+    where the next chunk begins, or at the next multiple of the chunk size, which no chunk crosses.
 
     Returns:
-        Each piece with its messages, which must be taken before the next piece.
+        Each piece with its messages, which must be consumed before the next piece.
     """
     queue = decoder.queue
     numbers: dict[BucketSlice, int] = {}
@@ -245,7 +245,7 @@ _NO_PIECE: tuple[int, Iterator[tuple[BucketSlice, Chunk]]] = (-1, iter(()))
 
 
 def _published(piece: Piece, messages: Found) -> Found:
-    """Leave out what is in the block and was not published."""
+    """Leave out messages of the block that were not published."""
     if piece.kept is None:
         return messages
     return _without_repeats(piece.kept, messages)
@@ -309,7 +309,7 @@ def _look(
 
 
 def _end_of(damage: Damage, queue: QueueDefinition) -> int:
-    """Where a chunk with that start ends at the latest."""
+    """The latest possible end of a damaged chunk, given its start."""
     start = damage.chunk.start
     return start - start % queue.chunk_size + queue.chunk_size
 
@@ -353,7 +353,7 @@ def _rows_of_piece(
         raise LeaseLostError(
             f"queue {queue.queue_id}: message {first} is not in the store (block "
             f"{piece.block}, offset {at}): either {why} and the repair deleted it, or data was "
-            "lost; the repair's audit tells which"
+            "lost; the repair's audit shows which"
         )
 
 

@@ -19,8 +19,8 @@ next. Slots are overwritten, never deleted, so reading the state is one short sl
 | ``partitions.py``, ``presence.py`` | a group in all partitions of a queue; readers share them |
 
 Invariants (docs/design.md section 8): I5 every monoton below ``next`` is exactly one of not yet
-offered, waiting, leased, settled; I6 at most one token holds it, and settling needs that token;
-I7 ``finalised`` never passes the floor; I8 ``deliveries`` grows by one each time it is handed out.
+offered, waiting, leased, settled; I6 at most one token holds a monoton, and settling needs that
+token; I7 ``finalised`` never passes the floor; I8 ``deliveries`` grows by one with each delivery.
 
 | event | result |
 |---|---|

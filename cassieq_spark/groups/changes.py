@@ -32,7 +32,7 @@ _NOTHING = Ranges()
 class Changes:
     """Collects the operations of one LWT on a state.
 
-    At most one for each row, each conditioned on what was read there.
+    At most one operation per row, conditioned on what was read in that row.
     """
 
     state: GroupState
@@ -43,7 +43,7 @@ class Changes:
     _added: list[Waiting] = field(default_factory=list)
 
     def ops(self) -> tuple[Op, ...]:
-        """All operations, that on the head first."""
+        """All operations; the one on the head comes first."""
         low_end = self._low_end()
         if low_end != self.state.head.waiting_from:
             self._advance("waiting_from", low_end)
@@ -61,7 +61,7 @@ class Changes:
             self._advance("pointer", pointer)
 
     def change_slot(self, slot: Slot, values: Values, *when: When) -> None:
-        """Write columns of a slot, if it still is under the token that was read there."""
+        """Write columns of a slot, if the slot still has the token that was read."""
         under = as_read(slot, "lease")
         if slot.recorded and token_in(values):
             # Outcomes of another lease would be dropped anyway, but they take room.
@@ -85,7 +85,7 @@ class Changes:
 
         Args:
             values: The columns of the lease.
-            reuse: Slots that this change empties; the conditions of that stay.
+            reuse: Slots that this change empties; the conditions for emptying them stay.
 
         Returns:
             The number of the slot.
@@ -105,9 +105,10 @@ class Changes:
         return number
 
     def leave_token(self, *ours: UUID) -> None:
-        """If slots change, leave one of these tokens in a slot; nobody else writes them.
+        """If slots change, leave one of these tokens in a slot; nobody else writes these tokens.
 
-        If the answer is lost, the token tells this change from those of the holders of leases.
+        If the answer is lost, the token shows that this change was applied, not one by the holder
+        of a lease.
         """
         tokens = {token_in(op.values) for op in self._slots.values()}
         if tokens and not tokens & set(ours):
@@ -120,9 +121,9 @@ class Changes:
             self._added.append(waiting)
 
     def remove_waiting(self, waiting: Waiting, *, rest: Ranges = _NOTHING) -> None:
-        """Remove a waiting row, but for the ``rest`` of its messages, which goes on waiting.
+        """Remove a waiting row; the ``rest`` of its messages goes on waiting.
 
-        Only from a state that is of one moment.
+        Only from a consistent state; see `GroupState.of_one_moment`.
         """
         self.exclude_others()
         self._removed.append(waiting)
@@ -133,7 +134,7 @@ class Changes:
             self.add_waiting(replace(waiting, due=due, monotons=rest, lanes=lanes))
 
     def exclude_others(self) -> None:
-        """Condition it on no other change of the waiting rows meanwhile, and fail those later."""
+        """Fail if waiting rows have changed since the read; make later changes of them fail."""
         head = self.state.head
         self._advance("waiting_version", head.waiting_version + 1)
         self._head_when["waiting_from"] = as_read(head, "waiting_from")
@@ -141,7 +142,7 @@ class Changes:
     def _low_end(self) -> int:
         """No waiting row is left below this due time: readers skip the rows deleted there.
 
-        It follows from the rows, never from a clock: a wrong clock must hide no row.
+        The due time follows from the rows, never from a clock: a wrong clock must hide no row.
         """
         state = self.state
         end = state.head.waiting_from
@@ -160,10 +161,10 @@ class Changes:
 
 
 def apply(state: GroupState, ops: Sequence[Op]) -> GroupState | None:
-    """The state after ``ops``, if nobody else has changed it; None if they change waiting rows.
+    """The state after ``ops``, if nobody else has changed it; None if ``ops`` change waiting rows.
 
-    Times that the server sets are a little too early in it. So a caller that leases from this
-    state conditions its LWT on it, and reads the state before it leases messages again that were
+    Times that the server sets are a little too early in this state. So a caller that leases from
+    it conditions its LWT on it, and reads the state before it leases messages again that were
     handed out before.
     """
     keeps = all(isinstance(op, Insert | Update) and op.row[0] != "waiting" for op in ops)
@@ -199,8 +200,8 @@ def state_after(state: GroupState, ops: Sequence[Op]) -> GroupState:
 def merge_ops(first: Sequence[Op], then: Sequence[Op]) -> tuple[Op, ...]:
     """The operations of one LWT that does the same as two, one at once after the other.
 
-    At most one for each row. It is conditioned on what the first is conditioned on, and on what
-    the second is conditioned on unless the first writes it.
+    At most one operation per row. The LWT has the conditions of the first, and those of the second
+    on columns that the first does not write.
 
     Args:
         first: Operations on a state, by `Changes`.
@@ -220,7 +221,7 @@ def merge_ops(first: Sequence[Op], then: Sequence[Op]) -> tuple[Op, ...]:
 
 
 def _place(op: Op) -> object:
-    """What one operation at most is about: a row is deleted before it is written."""
+    """The key of an operation in `merge_ops`: a row is deleted before it is written."""
     return op if isinstance(op, Delete | DeleteBelow) else _written(op)
 
 

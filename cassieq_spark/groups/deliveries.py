@@ -11,18 +11,19 @@ LONGEST_BACKOFF = timedelta(hours=1)
 
 
 def most_messages(count: int, *, delivery: int, max_deliveries: int) -> int:
-    """Most of ``count`` messages that may be handed out together, for the ``delivery``-th time.
+    """How many of ``count`` messages may be handed out together, for the ``delivery``-th time.
 
     The second delivery is as large as the first: a batch that failed after its sink had it must
-    come again whole, or the sink could not know it by its id. Then it shrinks, by the same factor
-    each time, to single messages one delivery before the last. So the neighbours of a bad message
-    succeed in batches without it, and with a delivery to spare. With fewer than four deliveries
-    there is no room for the whole batch to come again: the second is of single messages.
+    come again whole, or the sink would not recognise its id. Then the batch shrinks, by the same
+    factor each time, to single messages one delivery before the last. So the neighbours of a bad
+    message succeed in batches without it, with a delivery to spare. With fewer than four
+    deliveries there is no room for the whole batch to come again: the second is of single
+    messages.
 
     Args:
-        count: How many failed together, or are left of those.
+        count: How many messages failed together, or are left of those.
         delivery: 1 for messages that were never handed out.
-        max_deliveries: Deliveries after which a message is dead; 0 for never, and then nothing
+        max_deliveries: Deliveries after which a message is dead; 0 for no limit, and then nothing
             shrinks.
 
     >>> [most_messages(100_000, delivery=d, max_deliveries=5) for d in (1, 2, 3, 4, 5)]
@@ -39,7 +40,7 @@ def most_messages(count: int, *, delivery: int, max_deliveries: int) -> int:
 
 
 def is_dead(deliveries: int, max_deliveries: int) -> bool:
-    """True if messages that were handed out so often must not be handed out again (I8)."""
+    """True if messages that were handed out this many times must not be handed out again (I8)."""
     return 0 < max_deliveries <= deliveries
 
 
@@ -53,8 +54,8 @@ def backoff(first: timedelta, deliveries: int) -> timedelta:
     """How long messages wait after they failed: doubles each time, up to an hour.
 
     Args:
-        first: After the first delivery. If it is an hour or more, each wait is as long.
-        deliveries: How often they were handed out.
+        first: The wait after the first delivery. If it is an hour or more, all waits are equal.
+        deliveries: How often the messages were handed out.
 
     >>> [str(backoff(timedelta(minutes=10), n)) for n in (1, 2, 3, 4)]
     ['0:10:00', '0:20:00', '0:40:00', '1:00:00']

@@ -71,9 +71,9 @@ logger = logging.getLogger(__name__)
 #: An answer was lost, and a serial read resolved it.
 LEASE_RESOLVED = "lease.resolved"
 
-#: Waiting rows that a reader reads; it leases one of them a batch.
+#: How many waiting rows a reader reads; it leases one of them per batch.
 _WAITING_READ = 100
-#: Blocks that a reader reads beyond the pointer, where they matter.
+#: How many blocks a reader reads beyond the pointer, where blocks matter.
 _BLOCKS_READ = 500
 #: No lanes, as the state that was read is older than the messages beyond its pointer.
 _STALE = Window(-1, ())
@@ -81,12 +81,12 @@ _STALE = Window(-1, ())
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """A consumer group of a queue; registered by `ensure_group`.
+    """A consumer group of a queue; `ensure_group` registers it.
 
     Attributes:
         ledger: The ledger of the queue, or of a partition of it.
-        name: Its name.
-        rounds: Shares LWTs among the threads that use it.
+        name: The name of the group.
+        rounds: Shares LWTs among the threads that use the group.
     """
 
     ledger: Ledger
@@ -106,11 +106,13 @@ class ConsumerGroup:
     def read(self, *, every_waiting: bool = False) -> GroupState:
         """Read the state. Two reads of one partition.
 
-        They are not of one moment, which is good enough for a plan that removes no waiting rows.
+        The two reads are not one consistent snapshot. A plan that removes no waiting rows needs
+        none.
 
         Args:
-            every_waiting: Read all waiting rows instead of the first ones, and all at one moment,
-                by serial reads: one read more, which tells whether to try again.
+            every_waiting: Read all waiting rows instead of the first ones, as one consistent
+                snapshot, by serial reads. One read more, which shows whether the rows have changed
+                meanwhile.
 
         Raises:
             QueueStateError: The group is not registered.
@@ -126,7 +128,7 @@ class ConsumerGroup:
         raise ContentionError(f"{self}: its waiting messages change too fast to be counted")
 
     def read_opened(self, known: Group) -> GroupState | None:
-        """Read all of this registration's state; None if it has none. Four reads."""
+        """Read the whole state of this registration; None if it has none. Four reads."""
         # I7: the registration first; a later read finds no state of an earlier one.
         if known.registered_as not in self.read_registrations(serial=True):
             return None
@@ -166,20 +168,20 @@ class ConsumerGroup:
 
         - With strict order or ``max_in_flight``, the first read is serial.
         - One serial read more if a waiting row is leased.
-        - Two reads more for each LWT if blocks matter (`LeaseRequest.needs_blocks`).
+        - Two reads more per LWT if blocks matter (`LeaseRequest.needs_blocks`).
         - One attempt more after an LWT that only stepped over delayed messages, or whose batch
           released messages without a delay.
 
-        Every attempt has a token of its own. If it is applied late, after its answer was lost, no
-        reader takes its lease for its own, and the lease runs out.
+        Every attempt has a token of its own. If an attempt is applied late, after its answer was
+        lost, no reader takes its lease as its own, and the lease runs out.
 
         Args:
             known: The group as it probably is; saves the reads. One LWT more if it has changed.
-            ahead: Tells the lanes of messages, in a queue ordered by key, for receivers that
-                settle one by one; None: what is held there holds up all that is behind it.
+            ahead: Reads the lanes of messages, in a queue ordered by key, for receivers that
+                settle one by one; None: a held message holds up all messages behind it.
 
         Raises:
-            ContentionError: Lost to other readers again and again.
+            ContentionError: Other readers won every attempt.
             QueueStateError: The group is not registered.
         """
         lease = self._lease_once(request, known, ahead)
@@ -197,7 +199,7 @@ class ConsumerGroup:
         return lease
 
     def _share(self, change: Change) -> Lease | Settled:
-        """Carry out a change; together with those of other threads, if there are any."""
+        """Carry out a change, in one LWT with those of other threads, if there are any."""
         where = (self.queue_id, self.name)
         return self.rounds.share(where, change, self._carry_out_round, self._was_carried_out)
 
@@ -230,7 +232,7 @@ class ConsumerGroup:
         return bool(planned.ops) and planned.was_applied(slots_of(found.rows), found.now)
 
     def _states(self, changes: Sequence[Change], backoff: Backoff) -> Iterator[GroupState]:
-        """The known state, if it will do, and then states as read, until attempts run out."""
+        """The known state, if it suffices, and then states as read, until attempts run out."""
         requests = [each.request for each in changes if isinstance(each, Leasing)]
         alone = changes[0] if len(changes) == 1 else None
         # Messages that others have leased are in no known slot, but their receipts are not stale.
@@ -248,7 +250,7 @@ class ConsumerGroup:
     ) -> Blocks | None:
         """The first blocks from the pointer on, if they matter; None if the state is stale.
 
-        They do not matter to a lease that goes by a window.
+        Blocks do not matter to a lease that goes by a window.
         """
         pointer = state.head.pointer
         leasing = [each for each in changes if isinstance(each, Leasing)]
@@ -265,8 +267,9 @@ class ConsumerGroup:
     def _window_for(self, changes: Sequence[Change], state: GroupState) -> Window | None:
         """The lanes of the first messages from the pointer on, for all changes that need them.
 
-        If they can't be read, the partition counts as one lane: acks go on, and the first message
-        is leased. Each read of it that fails counts as a delivery, so it dies in the end.
+        If the lanes can't be read, the partition counts as one lane: acks go on, and the first
+        message is leased. Each failed read of that message counts as a delivery, so it dies in the
+        end.
 
         Returns:
             `_STALE` if the state is older than the messages; None if the lanes do not matter, or
@@ -293,7 +296,7 @@ class ConsumerGroup:
 
         A restarted query takes up its lease under the same token, and counts one delivery more:
         from then on the process before it changes nothing here. An unknown outcome counts as
-        success: the next extension tells.
+        success: the next extension resolves it.
 
         Args:
             leased: The messages that this process leased under that token.
@@ -311,19 +314,19 @@ class ConsumerGroup:
     def lease_again(self, request: LeaseRequest) -> Lease | None:
         """Lease the messages of an earlier request of the same attempt anew, for as long.
 
-        A serial read, which sees also a lease whose answer was lost, and an LWT if there are any.
-        Messages that are settled, or were extended by themselves, are not among them any more.
-        The receipts of the earlier request are stale then: if it fails or is cancelled later, it
-        cannot give back what this one has got.
+        One serial read, which also sees a lease whose answer was lost, and one LWT if there are
+        such messages. Messages that are settled, or were extended one by one, are left out. The
+        receipts of the earlier request are stale then: if that request fails or is cancelled
+        later, it cannot give back what this request has got.
 
         Args:
-            request: It names the attempt, and how long the lease lasts.
+            request: It has the attempt's name, and how long the lease lasts.
 
         Returns:
             None if the attempt holds nothing.
 
         Raises:
-            ContentionError: Lost to others again and again.
+            ContentionError: Competing changes won every attempt.
         """
         name = request.attempt or ""
         for _ in attempts():
@@ -354,7 +357,7 @@ class ConsumerGroup:
         The token stays in the slots, so that the same query takes them up if it comes first.
 
         Returns:
-            How many were released; not those that a restarted query has taken up meanwhile.
+            How many were released, without those that a restarted query has taken up meanwhile.
         """
         slots = self.read().held_by(lease)
         counts = {(slot.number, slot.deliveries): slot.monotons.count for slot in slots}
@@ -378,7 +381,7 @@ class ConsumerGroup:
             The messages that the token still holds, handed out once more (I8).
 
         Raises:
-            ContentionError: Lost to others again and again.
+            ContentionError: Competing changes won every attempt.
         """
         for _ in attempts():
             plan = plan_replay(self.read(), replace(request, token=uuid4()))
@@ -387,19 +390,20 @@ class ConsumerGroup:
         raise ContentionError(f"{self}: could not take up the lease of a batch again")
 
     def remove_dead(self, dead: Waiting) -> bool:
-        """Remove dead messages. One LWT and two or three reads; False if another process did.
+        """Remove dead messages. One LWT and two or three reads; False if another process did it.
 
-        Their copies must be visible in the dead-letter queue before (I9).
+        The copies of the messages must be visible in the dead-letter queue before (I9).
 
         Raises:
-            ContentionError: Lost to others again and again; the messages are still there.
+            ContentionError: Competing changes won every attempt; the messages are still there.
         """
         return self._replace_dead(dead, lambda _: None)
 
     def retry_dead(self, dead: Waiting) -> bool:
-        """Have dead messages delivered again, at the same cost; False if someone else was faster.
+        """Deliver dead messages again. Costs the same as `remove_dead`.
 
-        Their deliveries are counted anew (I8). Raises as `remove_dead` does.
+        The deliveries are counted anew (I8). Returns False if another process was faster, and
+        raises what `remove_dead` raises.
         """
         return self._replace_dead(
             dead,
@@ -413,12 +417,13 @@ class ConsumerGroup:
         )
 
     def mark_dead(self, row: Waiting) -> Waiting | None:
-        """Give messages that wait, and were handed out too often, the reason why they are dead.
+        """Mark waiting messages that were handed out too often as dead, with the reason.
 
-        So everyone sees that they are, whatever the limit of deliveries is. The same cost.
+        So every process sees that they are dead, whatever the limit of deliveries is. Costs the
+        same as `remove_dead`.
 
         Returns:
-            The new row; None if someone else was faster.
+            The new row; None if another process was faster.
         """
         marked = row
 
@@ -433,8 +438,8 @@ class ConsumerGroup:
     def defer_dead(self, dead: Waiting, *, by: timedelta) -> bool:
         """Let dead messages be dead-lettered later, so that they do not hide those behind them.
 
-        One LWT and two or three reads; False if another process took them, or by the clocks they
-        are due later already. Raises as `remove_dead` does.
+        One LWT and two or three reads; False if another process took them, or if they are already
+        due later by the server's clock. Raises what `remove_dead` raises.
         """
         return self._replace_dead(dead, lambda state: replace(dead, due=state.due_in(by)))
 
@@ -455,31 +460,33 @@ class ConsumerGroup:
             deliveries: Which delivery of a batch; None: any. Once a restarted query has taken the
                 batch up, settlements of an earlier delivery are stale, except for messages that
                 are held beyond their batch.
-            with_batch: Only record it for messages of the running batch: the LWT that acks the
-                batch carries it out, and a replay of the batch drops it. For a message that is
-                named again, the last record counts. Acks cost no LWT then, unless they change a
-                record. Messages that are held beyond their batch are settled at once all the same.
+            with_batch: For messages of the running batch, only record the settlement: the LWT that
+                acks the batch carries it out, and a replay of the batch drops it. For a message
+                that is named again, the last record counts. Acks then cost no LWT, unless they
+                change a record. Messages that are held beyond their batch are settled at once all
+                the same.
 
         Raises:
-            ContentionError: Lost to others again and again.
+            ContentionError: Competing changes won every attempt.
             QueueStateError: There is no such group.
-            TooLargeError: The messages of the batch have more different delays and reasons than
-                one LWT carries out, together with those that are recorded; nothing has changed.
+            TooLargeError: The messages of the batch have more different delays and reasons,
+                together with those already recorded, than one LWT carries out; nothing has
+                changed.
         """
         settled = self._share(Settling(lease, settlement, deliveries, with_batch))
         assert isinstance(settled, Settled)  # noqa: S101 (that is what it asks for)
         return settled
 
     def keep_whole(self, lease: UUID) -> bool:
-        """Have replays of a batch hand out all of it: its sink has published it, and skips it.
+        """Make replays of a batch hand out all of it, as its sink has published it and skips it.
 
-        One LWT and two reads; no LWT if it is marked already, or the lease is over.
+        One LWT and two reads; no LWT if the batch is marked already, or the lease is over.
 
         Returns:
             True if the lease was found, and is marked now.
 
         Raises:
-            ContentionError: Lost to others again and again.
+            ContentionError: Competing changes won every attempt.
             QueueStateError: There is no such group.
         """
         for _ in attempts():
@@ -532,8 +539,8 @@ class ConsumerGroup:
     def _with_waiting(self, state: GroupState, *, limit: int | None, serial: bool) -> GroupState:
         """The state with waiting rows, read after it. One read.
 
-        It is of one moment if either read is serial: a plain read misses nothing that a serial one
-        has shown before, and later changes of waiting rows change the head.
+        The state is one consistent snapshot if either read is serial: a plain read misses nothing
+        that a serial read has shown before, and later changes of waiting rows change the head.
         """
         rows = Slice(kinds=("waiting",), start=state.head.waiting_from, limit=limit)
         waiting = waiting_of(self.read_rows(rows, serial=serial).rows)
@@ -567,10 +574,11 @@ class ConsumerGroup:
     ) -> bool:
         """Change the state. One LWT; False if others have changed it meanwhile.
 
-        If the answer is lost, one serial read of the slots tells.
+        If the answer is lost, one serial read of the slots resolves the outcome.
 
         Args:
-            was_applied: Tells from the slots, and the server's time, whether ``ops`` were applied.
+            was_applied: Decides from the slots, and the server's time, whether ``ops`` were
+                applied.
         """
         try:
             return self.cas(ops)
@@ -587,7 +595,7 @@ class ConsumerGroup:
 
 
 def _is_in_vain(changes: Sequence[Change], planned: Round) -> bool:
-    """True if a lease by a state that was known leases nothing, although messages are wanted."""
+    """True if a lease by a known state leases nothing, although messages are wanted."""
     (change,) = changes if len(changes) == 1 else (None,)
     if not isinstance(change, Leasing) or not (change.ahead and change.known_if_enough):
         return False

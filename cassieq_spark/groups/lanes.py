@@ -20,11 +20,11 @@ from cassieq_spark.errors import InvariantError
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.store.decoded import OF_DECODING
 
-#: Lanes of a partition. Keys that share one hold each other up, and are never out of order.
+#: How many lanes a partition has. Keys of one lane hold each other up, and stay in order.
 LANES = 1 << 16
-#: Of messages without a key: none holds up another one.
+#: The lane of messages without a key: none holds up another message.
 NO_LANE = LANES
-#: Of messages of which it is not known, as those of a batch of Spark's: they hold up all others.
+#: The lane of messages whose lane is unknown, such as a batch of Spark's: they hold up all others.
 ANY_LANE = -1
 
 #: The messages of each lane.
@@ -36,9 +36,9 @@ class Window:
     """The lanes of messages that were never offered, from a monoton on.
 
     Attributes:
-        start: The monoton of the first one.
-        lanes: The lane of each.
-        fitting: Most messages to lease, by their bytes; None for no limit.
+        start: The monoton of the first message.
+        lanes: The lane of each message.
+        fitting: Maximum number of messages to lease, by their bytes; None for no limit.
     """
 
     start: int
@@ -47,16 +47,16 @@ class Window:
 
     @property
     def stop(self) -> int:
-        """The end of those that it knows."""
+        """The end of the messages that the window knows."""
         return self.start + len(self.lanes)
 
     @property
     def by_lane(self) -> ByLane:
-        """All of them by lane."""
+        """The messages of the window by lane."""
         return by_lane(self.start, self.lanes)
 
     def beyond(self, pointer: int, *, stop: int, most: int) -> ByLane:
-        """The messages of ``[pointer, stop)`` that it knows, ``most`` of them at the most."""
+        """The known messages of ``[pointer, stop)``, at most ``most`` of them."""
         first = max(0, pointer - self.start)
         end = max(first, min(len(self.lanes), stop - self.start, first + most))
         return by_lane(self.start + first, self.lanes[first:end])
@@ -80,7 +80,7 @@ def by_lane(start: int, lanes: Sequence[int]) -> dict[int, Ranges]:
 def encode_lanes(lanes: ByLane) -> str:
     """The lanes of some messages as text: their ranges, and a run for each change of lane.
 
-    Messages of `ANY_LANE` are left out: no text says the same of them.
+    Messages of `ANY_LANE` are left out: without a text, they are read as `ANY_LANE`.
 
     >>> encode_lanes({7: Ranges.parse("10-12,13-14"), 3: Ranges.parse("12-13")})
     '10-14|7*2,3,7'
@@ -95,10 +95,10 @@ def encode_lanes(lanes: ByLane) -> str:
 
 
 def decode_lanes(text: str | None) -> dict[int, Ranges]:
-    """Read what `encode_lanes` writes; of nothing, nothing.
+    """Read what `encode_lanes` writes; empty if there is no text.
 
     Raises:
-        InvariantError: The text is not ours.
+        InvariantError: The text is not one of `encode_lanes`.
     """
     return dict(_decoded(text or "")[0])
 
@@ -155,22 +155,21 @@ def _checked(lane: int) -> int:
 
 
 def lanes_within(text: str | None, monotons: Ranges) -> str | None:
-    """The text for a part of the messages; None if it says nothing of them."""
+    """The text for a part of the messages; None if the text has no lane for them."""
     return encode_lanes(restrict(decode_lanes(text), monotons)) or None
 
 
 def restrict(lanes: ByLane, monotons: Ranges) -> dict[int, Ranges]:
-    """The part of it that concerns these messages."""
+    """The part of ``lanes`` that concerns these messages."""
     parts = ((lane, it & monotons) for lane, it in lanes.items())
     return {lane: part for lane, part in parts if part}
 
 
 def lanes_of(text: str | None, monotons: Ranges) -> dict[int, Ranges]:
-    """The lanes of the messages of a row; `ANY_LANE` for those of which its text says nothing.
+    """The lanes of the messages of a row; `ANY_LANE` for those that its text does not name.
 
-    The lane of a message never changes. So a text that is older than the messages of its row may
-    have too many messages or too few, but none in a wrong lane: earlier releases write the row
-    without it.
+    The lane of a message never changes, and earlier releases write a row without updating its
+    text. So the text may name too many messages or too few, but none in a wrong lane.
     """
     known, every = _decoded(text or "")
     if every == monotons:
@@ -182,7 +181,7 @@ def lanes_of(text: str | None, monotons: Ranges) -> dict[int, Ranges]:
 
 
 def join_lanes(every: Iterable[ByLane]) -> dict[int, Ranges]:
-    """All of them together."""
+    """The messages of each lane, of all of ``every`` together."""
     joined: dict[int, list[Ranges]] = {}
     for each in every:
         for lane, monotons in each.items():

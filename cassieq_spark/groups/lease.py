@@ -27,38 +27,39 @@ from cassieq_spark.store.protocol import Op, ServerNow
 class LeaseRequest:
     """What a reader has finished, and what it wants.
 
-    A `Consumer` fills in ``token`` and the last four, which follow from the queue and its ledger.
+    A `Consumer` fills in ``token`` and the last four fields, from the queue and its ledger.
 
     Attributes:
         token: Fresh token for the lease.
         held: Token of the batch that the reader has finished; its slots are acked.
         held_deliveries: For each slot of ``held``, its ``deliveries`` when this process leased it.
-            If it has more by now, another process has taken the batch up, and nothing is acked.
-            None: this process did not lease the batch, and continues after it.
+            If a slot has more by now, another process has taken the batch up, and nothing is
+            acked. None: this process did not lease the batch, and continues after it.
         receipt_acks: Messages that are done, of other leases than ``held``.
-        lease: How long the lease lasts; None: as long as the queue says.
+        lease: How long the lease lasts; None: as long as the queue's definition says.
         longest_lease: The longest that the lease lasts if ``lease`` is None; None for no limit.
-        max_messages: Most messages to lease; None for no limit.
-        takers: Most messages for each of several receivers; empty: one gets all. It matters in a
-            queue with an order: each lane goes to one receiver, as another one may have no message
-            of it before the earlier ones are settled.
+        max_messages: Maximum number of messages to lease; None for no limit.
+        takers: Maximum number of messages for each of several receivers; empty: one gets all.
+            It matters in a queue with an order: each lane goes to one receiver, as no other
+            receiver may have a message of the lane before the earlier ones are settled.
         min_messages: Lease nothing if fewer messages than this could be leased.
         max_bytes: About how many bytes of fresh messages to lease, as stored; None for no limit.
-        max_decoded_bytes: How many bytes the caller takes, decompressed, but a message at least;
+        max_decoded_bytes: How many decompressed bytes the caller takes, but at least one message;
             None for no limit. `Consumer.return_unread` gives back what was leased beyond that.
-        max_in_flight: Most messages that the group's readers hold together; None for no limit.
+        max_in_flight: Maximum number of messages that all readers of the group hold together; None
+            for no limit.
         skip_older_than: Fresh messages that have been visible for longer count as settled; None:
             none do.
-        retry_backoff: How long messages wait that failed once; see `backoff`.
-        by_receipts: Whether the messages are settled one by one only, as clients do, and never as
+        retry_backoff: How long messages wait after their first failure; see `backoff`.
+        by_receipts: True if the messages are only settled one by one, as clients do, and never as
             the batch of ``held``: then the slot is free as soon as all of them are settled.
-        attempt: A name of the request, by which its lease is found again; None: it has none.
-        prefer_fresh: Whether fresh messages go before those that are due. Readers alternate, so
+        attempt: The name of the request, by which its lease is found again; None: it has none.
+        prefer_fresh: True if fresh messages go before those that are due. Readers alternate, so
             that neither kind starves.
         max_deliveries: Deliveries after which a message is dead; 0 for no limit.
-        strict_fifo: Whether nothing is offered before all earlier messages are settled.
+        strict_fifo: True if nothing is offered before all earlier messages are settled.
         stop: Monoton from which on nothing is offered: the ledger's ``next``, or lower.
-        delayed_stop: No message from here on is delayed; see `LedgerHead`.
+        delayed_stop: No message from this monoton on is delayed; see `LedgerHead`.
     """
 
     token: UUID = field(default_factory=uuid4)
@@ -85,7 +86,7 @@ class LeaseRequest:
 
     @property
     def finishes(self) -> frozenset[UUID]:
-        """The tokens of the leases of which it acks messages."""
+        """The tokens of the leases whose messages the request acks."""
         return frozenset(
             self.receipt_acks if self.held is None else {self.held, *self.receipt_acks}
         )
@@ -103,7 +104,7 @@ class LeaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeasedSlot:
-    """Monotons in a slot under our token, handed out for the ``deliveries``-th time."""
+    """Monotons in a slot under our token, in their ``deliveries``-th delivery."""
 
     slot: int
     monotons: Ranges
@@ -119,16 +120,16 @@ class Lease(Displayed):
         state: The group as it was read.
         ops: The operations.
         leased: The messages that are handed out.
-        pointer: First monoton not offered to the group, afterwards.
+        pointer: The first monoton that the group is not offered, after ``ops``.
         acked: How many messages of the finished batch were still held, and are settled now.
-        acked_slots: The slots that the finished batch still had; the others are lost.
-        left: Slots and waiting rows with messages of the finished batch that are not acked, as
-            outcomes were recorded for them.
+        acked_slots: The slots that the finished batch still had; its other slots are lost.
+        left: Slots and waiting rows with messages of the finished batch that are not acked,
+            because outcomes were recorded for them.
         settled: The messages that are acked by receipts, by slot as it was read.
         skipped: How many messages were too old, and count as settled.
         dead: Rows to dead-letter after ``ops`` are applied.
-        is_shared: Whether the same compare-and-set changed the group for other threads, too.
-        shares: What each receiver gets of ``leased``, if they settle one by one.
+        is_shared: True if the same compare-and-set also changed the group for other threads.
+        shares: What each receiver gets of ``leased``, if the receivers settle one by one.
     """
 
     request: LeaseRequest
@@ -167,7 +168,7 @@ class Lease(Displayed):
 
     @property
     def after(self) -> GroupState | None:
-        """The group as it is now, unless others have changed it; None: not known."""
+        """The group as it is now, unless others have changed it; None if unknown."""
         return None if self.is_shared else apply(self.state, self.ops)
 
     @property
@@ -178,7 +179,7 @@ class Lease(Displayed):
 
     @property
     def asks_for_more(self) -> bool:
-        """True if nothing was leased, and the next attempt may find something all the same."""
+        """True if nothing was leased, but the next attempt may find messages."""
         if self.leased:
             return False
         waiting = [each for each in self.left if isinstance(each, Waiting)]
@@ -186,7 +187,7 @@ class Lease(Displayed):
         return is_due or self.state.head.pointer < self.pointer < self.request.stop
 
     def following(self, first: Lease) -> Lease:
-        """This one, with what the attempt before it has acked, skipped and found dead."""
+        """This lease, with what the attempt before it has acked, skipped and found dead."""
         return replace(
             self,
             acked=first.acked,
@@ -198,9 +199,9 @@ class Lease(Displayed):
 
 
 def was_leased(lease: Lease, slots: Sequence[Slot], now: datetime | None) -> bool:
-    """True if a lease of `plan_lease` was applied whose answer was lost.
+    """True if a lease of `plan_lease`, whose answer was lost, was applied.
 
-    If it only acks, others may have leased the slots since in which it left its token.
+    If the lease only acks, others may since have leased the slots in which it left its token.
     """
     if _has_token(lease.token, slots):
         return True

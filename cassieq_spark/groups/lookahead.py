@@ -1,4 +1,4 @@
-"""Looks ahead: which messages beyond the pointer may be leased, or are to be stepped over."""
+"""Looks ahead: which messages beyond the pointer may be leased, or must be stepped over."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Lookahead:
     """Messages beyond the pointer.
 
     Attributes:
-        leased: To lease.
-        waiting: Delayed, to step over until they are due.
-        skipped: How many are too old, and count as settled.
+        leased: The messages to lease.
+        waiting: Delayed messages, to step over until they are due.
+        skipped: How many messages are too old, and count as settled.
         pointer: Where the lookahead ended.
     """
 
@@ -40,11 +40,11 @@ def look_ahead(  # noqa: PLR0913 (each is a bound of its own, by name)
     """Go over the blocks from the pointer on, as far as the limits allow.
 
     Args:
-        blocks: Those that hold the first messages of ``fresh``, in order.
+        blocks: The blocks that hold the first messages of ``fresh``, in order.
         fresh: The messages that may be offered.
-        limit: Most messages to lease. With 0, it still steps over messages before the first one
-            that could be leased.
-        max_bytes: About how many bytes to lease, but a message at least; None for no limit.
+        limit: Maximum number of messages to lease. With 0, the lookahead still steps over messages
+            before the first one that could be leased.
+        max_bytes: About how many bytes to lease, but at least one message; None for no limit.
         skip_before: Messages that have been visible since before this are skipped; None: none are.
         now: The time by the server's clock.
     """
@@ -78,7 +78,7 @@ def look_ahead(  # noqa: PLR0913 (each is a bound of its own, by name)
 
 
 def first_delayed(blocks: Sequence[LedgerBlock], now: datetime, *, otherwise: int) -> int:
-    """The first monoton that is not to be delivered yet; ``otherwise`` if there is none."""
+    """The first monoton that must not be delivered yet; ``otherwise`` if there is none."""
     delayed = (it for it in blocks if it.visible_at is not None and it.visible_at > now)
     return next((block.monotons.start for block in delayed), otherwise)
 
@@ -91,7 +91,7 @@ def look_ahead_for(
     stop: int,
     limit: int,
 ) -> Lookahead:
-    """The lookahead of a lease; without blocks, if they do not matter for it."""
+    """The lookahead of a lease; it uses the blocks only if `LeaseRequest.needs_blocks`."""
     pointer = state.head.pointer
     if request.strict_fifo:
         # Whatever is behind a delayed message comes after it.

@@ -25,12 +25,13 @@ from cassieq_spark.settings.position import StartingPosition
 def create_groups(ledgers: Sequence[Ledger], name: str, position: StartingPosition) -> None:
     """Create a group in each partition that has none.
 
-    If it breaks off, repeat it: it raises `ExistsError` if all partitions have the group by then.
+    If the call breaks off, repeat it: it raises `ExistsError` if all partitions have the group by
+    then.
 
     Raises:
         OptionError: The name is not valid, or the position is a monoton and there are several
             partitions.
-        ExistsError: All partitions have such a group.
+        ExistsError: All partitions have a group of this name.
         CassieqError: See `create_group`.
     """
     validate_name("group", name)
@@ -52,26 +53,27 @@ def ensure_groups(
     """Create a group in each partition that has none.
 
     A group is owed only messages of partitions that know it: so a reader calls this before it
-    leases from any partition. The first partition comes first, the others at the same time; see
-    `ensure_group`. If it breaks off in between, the next reader completes the group, from its own
-    position on; so where the group can begin is checked in all partitions before.
+    leases from any partition. The first partition comes first, then the others in parallel; see
+    `ensure_group`. If the call breaks off in between, the next reader completes the group, from
+    its own position on. So this function first checks that the group can begin in all of them.
 
     Args:
-        make_group: Whether to create a group that the first partition does not have, for one read
-            more. One that the first has and others do not, as its creation broke off, is completed
-            in any case.
-        starting: Where it begins. An instant takes some reads more for each partition.
-        fail_on_data_loss: Whether to refuse a position from which on messages are deleted.
+        make_group: True to create a group that the first partition does not have; one read more. A
+            group that the first partition has and others lack, because its creation broke off, is
+            completed in any case.
+        starting: Where the group begins. An instant takes some reads more per partition.
+        fail_on_data_loss: True to refuse a position from which on messages are deleted.
 
     Returns:
-        For each partition the first monoton that the group is owed, if it was there before.
+        For each partition the first monoton that the group is owed; None if the group is new
+        there.
 
     Raises:
         OptionError: The position is a monoton and there are several partitions.
         NotFoundError: The first partition has no such group, and it is not to be created.
         QueueStateError: The queue was purged or deleted, or the group can't begin there in some
             partition.
-        ContentionError: Lost to others again and again.
+        ContentionError: Competing changes won every attempt.
     """
     check_for_all(ledgers, starting)
     first, *others = ledgers
@@ -129,7 +131,7 @@ def delete_groups(ledgers: Sequence[Ledger], name: str, *, force: bool = False) 
     If the call breaks off, it must be repeated.
 
     Returns:
-        False: there was none.
+        False if there was no such group.
 
     Raises:
         CassieqError: See `delete_group`; if readers hold messages of one partition, the group is
@@ -148,7 +150,7 @@ def check_for_all(ledgers: Sequence[Ledger], position: StartingPosition) -> None
     """Refuse a monoton as the position in several partitions.
 
     Raises:
-        OptionError: It is one.
+        OptionError: The position is a monoton, and there are several partitions.
     """
     if len(ledgers) > 1 and isinstance(position, int):
         raise OptionError(
@@ -159,7 +161,7 @@ def check_for_all(ledgers: Sequence[Ledger], position: StartingPosition) -> None
 
 
 def _check_starts(ledgers: Sequence[Ledger], name: str, starting: StartingPosition) -> None:
-    """If there are several partitions, check all before the group is made in the first.
+    """If there are several partitions, check all of them before the first gets the group.
 
     Only an instant can be refused: messages after it may be deleted already.
     """
@@ -168,7 +170,7 @@ def _check_starts(ledgers: Sequence[Ledger], name: str, starting: StartingPositi
 
 
 def _check_all_unleased(ledgers: Sequence[Ledger], name: str, *, force: bool) -> None:
-    """If there are several partitions, check all before the first is changed."""
+    """If there are several partitions, check all of them before the first is changed."""
     if len(ledgers) > 1 and not force:
         for ledger in ledgers:
             check_unleased(ledger, group=name)

@@ -57,12 +57,13 @@ def plan_lease(
     settle one by one, see `hand_out`.
 
     Args:
-        state: The group as read; if ``request.strict_fifo``, all of it, of one moment. A plan that
-            removes waiting rows may be carried out only if the state is of one moment.
+        state: The group as read; if ``request.strict_fifo``, all of it, as one consistent
+            snapshot. A plan that removes waiting rows needs a snapshot, too; see
+            `GroupState.of_one_moment`.
         request: What the reader has finished, and what it wants.
-        blocks: The first ones from the pointer on, if `LeaseRequest.needs_blocks`.
+        blocks: The first blocks from the pointer on, if `LeaseRequest.needs_blocks`.
         window: The lanes of the first messages from the pointer on; None: the partition is one
-            lane, if it is ordered at all.
+            lane, if it is ordered.
     """
     changes, spare = Changes(state), spare_token(request.token)
     held, counts = request.held, request.held_deliveries or {}
@@ -126,12 +127,12 @@ def plan_lease(
 
 
 def plan_replay(state: GroupState, request: LeaseRequest) -> Lease:
-    """Plan to take up a lease again: a batch that this process did not lease, and Spark replays.
+    """Plan to take up a lease again: a batch that Spark replays, leased by another process.
 
     The messages that its token still holds are handed out once more, as many as that delivery may
-    have. Those that were handed out too often are taken from the token: no ack must reach them. A
-    batch that its sink has published is handed out whole, however often: it will be skipped, and
-    what was left out would be published once more.
+    have. Messages that were handed out too often leave the token: no ack must reach them. A batch
+    that its sink has published is handed out whole, however often: the sink skips it, and would
+    publish once more what is left out of it.
 
     Args:
         request: Its ``held`` is the token of the batch, ``token`` a fresh one.
@@ -167,7 +168,7 @@ def plan_replay(state: GroupState, request: LeaseRequest) -> Lease:
 
 
 def mark_dead(changes: Changes, slot: Slot, lease: UUID, *when: When) -> Waiting:
-    """Move messages that were handed out too often to a waiting row, where no token settles them.
+    """Move messages that were handed out too often to a waiting row, which no token can settle.
 
     Returns:
         The waiting row.
@@ -195,7 +196,7 @@ def _due_rows(state: GroupState, request: LeaseRequest, held: UUID | None) -> li
 
 
 def _outstanding(state: GroupState, held: UUID | None, settled: BySlot) -> list[Slot | Waiting]:
-    """Messages that were handed to the group and are not settled, but for those of ``held``."""
+    """Messages that were handed to the group and are not settled, except those of ``held``."""
     slots = [
         replace(slot, monotons=slot.monotons - settled[slot]) if slot in settled else slot
         for slot in state.slots
@@ -249,7 +250,7 @@ def _lease_batch(
     *,
     limit: int,
 ) -> Chosen:
-    """Lease either fresh messages or one row again."""
+    """Lease either fresh messages, or messages of one due row."""
     state, alive, outstanding = changes.state, rows.alive, rows.outstanding
     again = min(
         (row for row in alive if row.deliveries or request.strict_fifo),
@@ -288,7 +289,7 @@ def _lease_fresh(
 def _lease_again(
     changes: Changes, request: LeaseRequest, row: Slot | Waiting, limit: int, empty: Sequence[Slot]
 ) -> LeasedSlot:
-    """Lease messages of a row, as many as this delivery may have; the others wait."""
+    """Lease as many messages of a row as this delivery may have; the others wait."""
     count, delivery = row.monotons.count, row.deliveries + 1
     most = most_messages(count, delivery=delivery, max_deliveries=request.max_deliveries)
     taken, rest = row.monotons.split(min(limit, most))

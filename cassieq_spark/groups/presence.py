@@ -1,9 +1,9 @@
 """Readers of a group divide the partitions of a queue among them, without a coordinator.
 
-Each reader writes its presence, a row with a time to live, and reads those of the others. The n-th
-of k readers takes every k-th partition, from the n-th on. For a moment, two readers may take the
-same partition, or no reader may take it: the LWT of each lease still decides who gets a message,
-and each reader also looks at the others' partitions now and then.
+Each reader writes its presence, a row with a time to live, and reads the presences of the others.
+The n-th of k readers takes every k-th partition, from the n-th on. For a moment, two readers may
+take the same partition, or no reader may take it: the LWT of each lease still decides who gets a
+message, and each reader also looks at the others' partitions now and then.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from cassieq_spark.store.protocol import Partition, RowKey, Slice, TimedRows, pa
 
 logger = logging.getLogger(__name__)
 
-#: A reader could not write its presence, or not read those of the others.
+#: A reader could not write its presence, or not read the presences of others.
 PRESENCE_FAILED = "presence.failed"
 
-#: A presence lasts as long as a lease, but neither shorter nor longer than this.
+#: A presence lasts as long as a lease, within these bounds.
 SHORTEST, LONGEST = timedelta(seconds=3), timedelta(minutes=1)
-#: It is written again after this part of that time, but not later than this.
+#: A presence is written again once this part of its length has passed (a third), or this time.
 PART = 3
 LATEST = timedelta(seconds=5)
 
 _KIND = "reader"
-#: Rows are in order of time, by windows of this length. Only the last two windows are read, so no
-#: read crosses older rows, which have expired.
+#: Rows are in order of time, in windows of this length. Only the last two windows are read, so
+#: no read crosses older rows, which have expired.
 _WINDOW = timedelta(minutes=10)
 
 
 class Presence:
-    """The presence of one reader; tells which partitions are its share.
+    """The presence of one reader, from which its share of the partitions follows.
 
-    A read and a write each third of a lease, or each five seconds; no LWT. Neither if the queue
+    One read and one write every third of a lease, or every five seconds; no LWT. None if the queue
     has one partition. Safe to call from several threads.
 
     Args:
@@ -64,7 +64,7 @@ class Presence:
         self._share = frozenset(range(queue.partitions))
 
     def share(self) -> frozenset[int]:
-        """The partitions that this reader takes; all, if it cannot read who else is there."""
+        """The partitions that this reader takes; all, if it cannot read other presences."""
         at, now = self._written_at, time.monotonic()
         if self._queue.partitions > 1 and (at is None or now >= at + self._again_after):
             self._written_at = now
@@ -90,12 +90,12 @@ class Presence:
 
     @property
     def is_over(self) -> bool:
-        """True if the presence has expired, as `share` was not called for long."""
+        """True if the presence has expired, because `share` was not called for too long."""
         at = self._written_at
         return at is not None and time.monotonic() > at + self._lasting.total_seconds()
 
     def _write(self) -> set[UUID]:
-        """Write the presence; which readers have one now."""
+        """Write the presence; return the readers that have one now."""
         now = time.time()
         window = int(now // _WINDOW.total_seconds())
         row = self._row = (_KIND, window, self._reader.int >> 65)
@@ -110,7 +110,7 @@ class Presence:
 
 
 class Presences:
-    """The presences of one program, one in each group that it receives for.
+    """The presences of one program: one in each group from which it receives.
 
     Safe to call from several threads, and across a fork.
     """
@@ -121,7 +121,7 @@ class Presences:
         self._known: dict[tuple[int, QueueId, str], Presence] = {}
 
     def share(self, queue: QueueDefinition, group: str) -> frozenset[int]:
-        """The partitions of a queue that the program looks at first; see `Presence.share`."""
+        """The partitions of a queue that the program reads first; see `Presence.share`."""
         if queue.partitions == 1:
             return frozenset({0})
         key = (os.getpid(), queue.queue_id, group)
@@ -134,7 +134,7 @@ class Presences:
         return presence.share()
 
     def leave(self) -> None:
-        """Delete the presences of the program. One write for each group; never raises."""
+        """Delete the presences of the program. One write per group; never raises."""
         for (process, _, _), presence in list(self._known.items()):
             if process == os.getpid():
                 presence.leave()
@@ -143,7 +143,7 @@ class Presences:
 def read_presences(store: TimedRows, queue: QueueDefinition, group: str) -> dict[UUID, datetime]:
     """The readers of a group that have a presence, and when each was written. One read.
 
-    None in a queue with one partition, where readers write none.
+    Empty if the queue has one partition, where readers write no presence.
     """
     if queue.partitions == 1:
         return {}
@@ -169,7 +169,7 @@ def share_of(reader: UUID, readers: Collection[UUID], partitions: int) -> frozen
     [1, 3]
 
     Args:
-        reader: The reader; counted once, whether it is among the readers or not.
+        reader: The reader; counted once, even if it is among ``readers``.
     """
     in_order = sorted({reader, *readers})
     return frozenset(range(in_order.index(reader), partitions, len(in_order)))

@@ -19,7 +19,7 @@ from cassieq_spark.store.protocol import DeleteBelow, Slice
 
 logger = logging.getLogger(__name__)
 
-#: The messages with which a new group was to begin are deleted already, so it begins later.
+#: The messages at which a new group was to begin are deleted already, so the group begins later.
 BEGINS_LATER = "group.begins_later"
 
 
@@ -34,15 +34,15 @@ def ensure_group(
 
     Args:
         starting: Where a new group begins.
-        fail_on_data_loss: Whether to refuse a position below ``finalised``, rather than to begin
+        fail_on_data_loss: True to refuse a position below ``finalised``, rather than to begin
             at ``finalised``.
 
     Returns:
-        The first monoton that it is owed, if it was there before; None if it is new.
+        The first monoton that the group is owed, if it existed; None if it is new.
 
     Raises:
         QueueStateError: There is no such queue or position.
-        ContentionError: Lost to others again and again.
+        ContentionError: Competing changes won every attempt.
     """
     is_new = False
     for _ in attempts():
@@ -61,10 +61,10 @@ def ensure_group(
 
 
 def check_start(group: ConsumerGroup, starting: StartingPosition) -> None:
-    """Check that the group exists or can begin there. One read; some more if it does not exist.
+    """Check that the group exists, or can be created at ``starting``. One read; more if it is new.
 
     Raises:
-        OptionError: It is not a position.
+        OptionError: ``starting`` is not a position.
         QueueStateError: There is no such queue or position, or the messages from there on are
             deleted.
     """
@@ -78,7 +78,7 @@ def create_group(group: ConsumerGroup, position: StartingPosition) -> None:
     Raises:
         OptionError: The name is not valid.
         QueueStateError: There is no such queue or position, or the group exists.
-        ContentionError: Lost to others again and again.
+        ContentionError: Competing changes won every attempt.
     """
     validate_name("group", group.name)
     tried: dict[int, int] = {}
@@ -102,15 +102,16 @@ def delete_group(group: ConsumerGroup, *, force: bool = False) -> bool:
     """Delete a group. Two LWTs and some reads.
 
     First its registration: the repair no longer waits for the group. Then its state: from then on
-    its readers fail, as there is no such group. If the call breaks off in between, readers go on,
-    unprotected from the repair, until the deletion is repeated, or the group is created anew.
+    the group's readers fail, as it does not exist. If the call breaks off in between, readers
+    continue, unprotected from the repair, until the deletion is repeated, or the group is created
+    anew.
 
     Returns:
-        False: there was none.
+        False if there was no such group.
 
     Raises:
         QueueStateError: There is no such queue, or readers hold messages.
-        ContentionError: Lost to others again and again.
+        ContentionError: Competing changes won every attempt.
     """
     found: int | None = None
     for _ in attempts():
@@ -135,9 +136,9 @@ def delete_group(group: ConsumerGroup, *, force: bool = False) -> bool:
 
 
 def read_group_states(ledger: Ledger) -> dict[str, GroupState]:
-    """Read the whole state of every registered group, by name. One read, and four for each.
+    """Read the whole state of every registered group, by name. One read, and four per group.
 
-    A group that is registered and has no state yet is owed everything from its start; a group that
+    A registered group without a state is owed everything from its start. A group that
     is removed meanwhile is left out.
 
     I7: a caller that deletes what no group is owed reads the ledger's head first, and conditions
@@ -160,27 +161,27 @@ def read_group_states(ledger: Ledger) -> dict[str, GroupState]:
 
 
 def close_groups(ledger: Ledger, *, end: int) -> None:
-    """Settle all messages for every group. One LWT and five reads for each; reads only, if done.
+    """Settle all messages for every group. One LWT and five reads per group; no LWT if done.
 
     The state of a closed group says that all messages were offered and none is left. It stays for
-    ever, so that a reader that is late can neither create the group anew nor lease a message.
+    ever, so that a late reader can neither create the group anew nor lease a message.
 
     Args:
         ledger: The closed ledger of a version of a queue.
         end: The ledger's ``next``, which is final.
 
     Raises:
-        ContentionError: Lost to readers again and again.
+        ContentionError: Readers won every attempt.
     """
     for known in ledger.read_groups(serial=True):
         _close(ConsumerGroup(ledger, known.name), known, end)
 
 
 def check_unleased(ledger: Ledger, *, group: str | None = None) -> None:
-    """Refuse if readers of any group, or of one, hold messages. Five reads for each group.
+    """Refuse if readers of any group, or of one, hold messages. Five reads per group.
 
     Raises:
-        QueueStateError: They do.
+        QueueStateError: Readers hold messages.
     """
     for known in ledger.read_groups(serial=True):
         if group not in (None, known.name):

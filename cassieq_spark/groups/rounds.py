@@ -1,7 +1,7 @@
-"""Rounds: threads of a process that lease from a group, or settle, share compare-and-sets.
+"""Rounds: threads of a process that change the same group share compare-and-sets.
 
-Each thread asks for a change; a round plans those of all that wait, as if one came after the
-other, and carries them out by one LWT.
+Each thread asks for a change, to lease or to settle. A round plans the changes of all waiting
+threads, as if one came after the other, and carries them out by one LWT.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from cassieq_spark.groups.state import (
 from cassieq_spark.model import LedgerBlock, QueueId
 from cassieq_spark.store.protocol import Insert, Op, Update
 
-#: Most changes of a round. A round ends when its texts have more bytes; Cassandra takes 16 MiB.
+#: A round has at most this many changes, and about this many bytes; Cassandra takes 16 MiB.
 MOST_TOGETHER, MOST_BYTES = 64, 1 << 20
 
 #: How much shorter each change makes the pauses where processes compete; see `Backoff`. Half of
@@ -54,7 +54,7 @@ LanesAhead = Callable[[GroupState, LeaseRequest], Window]
 
 
 class Rest(Enum):
-    """What is not planned in a round."""
+    """Why a change has no plan in a round."""
 
     #: The round was full; ask for it again.
     LEFT = auto()
@@ -65,14 +65,14 @@ class Change(Caller, ABC):
     """A change that one thread asks for.
 
     Attributes:
-        token: Only this attempt writes it.
-        round: The round that may have been carried out last.
+        token: A token that only this attempt writes.
+        round: The last round that may have carried the change out.
     """
 
     token: UUID = field(default_factory=uuid4, kw_only=True)
     round: Round | None = field(default=None, kw_only=True)
 
-    #: What is said of it if it was not carried out.
+    #: The message of the error if the change was not carried out.
     lost: ClassVar[str]
 
     @property
@@ -81,11 +81,11 @@ class Change(Caller, ABC):
         return False
 
     def renew(self) -> None:
-        """Let the next attempt have a token of its own: this one may be applied late."""
+        """Give the next attempt a token of its own, as this attempt may be applied late."""
         self.token = uuid4()
 
     def again(self) -> Self:
-        """The same change, to be asked for once more."""
+        """A copy of the change, for the next attempt."""
         return replace(
             self,
             taken_by=None,
@@ -102,11 +102,11 @@ class Change(Caller, ABC):
 
     @abstractmethod
     def plan(self, state: GroupState, blocks: Blocks, window: Window | None) -> Any:
-        """Plan it, given the state before it; see `plan_lease`."""
+        """Plan the change, given the state before it; see `plan_lease`."""
 
     @abstractmethod
     def outcome_of(self, plan: Any, *, is_shared: bool) -> Lease | Settled:
-        """What the thread gets after this plan was carried out."""
+        """What the thread gets after ``plan`` was carried out."""
 
     @property
     def tokens(self) -> set[UUID]:
@@ -119,17 +119,17 @@ class Change(Caller, ABC):
 
     @abstractmethod
     def was_applied(self, plan: Any, slots: Sequence[Slot], now: datetime | None) -> bool:
-        """True if a plan whose answer was lost was applied."""
+        """True if ``plan``, whose answer was lost, was applied."""
 
 
 @dataclass(slots=True, eq=False)
 class Leasing(Change):
-    """Acks, and leases the next messages; see `plan_lease`.
+    """A change that acks, and leases the next messages; see `plan_lease`.
 
     Attributes:
         request: What the reader has finished and wants.
         known: The group as it probably is; None: to be read.
-        ahead: Tells the lanes of messages; None: the partition is one lane, if it has an order.
+        ahead: Reads the lanes of messages; None: the partition is one lane, if it has an order.
     """
 
     request: LeaseRequest
@@ -143,7 +143,7 @@ class Leasing(Change):
 
     @property
     def known_if_enough(self) -> GroupState | None:
-        """The known state, if it has all that the acks need."""
+        """The known state, if it has all messages that the acks name."""
         known = self.known
         return known if known and holds_all(known, self.request.receipt_acks) else None
 
@@ -151,19 +151,19 @@ class Leasing(Change):
     def is_alone(self) -> bool:
         """True if the lease depends on all messages that others hold, or has a limit of bytes.
 
-        With lanes, it depends only on the messages of its own lanes. How many messages have the
-        bytes is told for one request.
+        With lanes, the lease depends only on the messages of its own lanes. How many messages fit
+        into a limit of bytes is computed for one request.
         """
         is_free = self.ahead is not None and self.request.max_bytes is None
         return self.request.is_exclusive and not is_free
 
     @property
     def tokens(self) -> set[UUID]:
-        """See `Change.tokens`."""
+        """The tokens that the lease writes; see `Change.tokens`."""
         return {self.token, spare_token(self.token)}
 
     def plan(self, state: GroupState, blocks: Blocks, window: Window | None) -> Lease:
-        """See `Change.plan`."""
+        """Plan the lease; see `plan_lease`."""
         own = None if self.ahead is None else window
         needs = own is None and self.request.needs_blocks(state.head.pointer)
         if needs and isinstance(blocks, InvariantError):
@@ -172,21 +172,21 @@ class Leasing(Change):
         return plan_lease(state, replace(self.request, token=self.token), beyond, own)
 
     def outcome_of(self, plan: Lease, *, is_shared: bool) -> Lease:
-        """See `Change.outcome_of`."""
+        """The lease, after it was carried out; see `Change.outcome_of`."""
         return replace(plan, is_shared=True) if is_shared else plan
 
     def holds(self, plan: Lease) -> bool:
-        """See `Change.holds`."""
+        """True if a slot has the token of the lease; see `Change.holds`."""
         return bool(plan.leased)
 
     def was_applied(self, plan: Lease, slots: Sequence[Slot], now: datetime | None) -> bool:
-        """See `Change.was_applied`."""
+        """True if the lease was applied; see `was_leased`."""
         return was_leased(plan, slots, now)
 
 
 @dataclass(slots=True, eq=False)
 class Settling(Change):
-    """Settles messages of a lease; see `ConsumerGroup.settle`."""
+    """A change that settles messages of a lease; see `ConsumerGroup.settle`."""
 
     lease: UUID
     settlement: Settlement
@@ -197,11 +197,11 @@ class Settling(Change):
 
     @property
     def competes(self) -> bool:
-        """Not if it only acks: that depends on its own slots, and nothing depends on it."""
+        """False if the change only acks: nothing that others do depends on an ack."""
         return self.settlement != Settlement(acked=self.settlement.acked)
 
     def plan(self, state: GroupState, blocks: Blocks, window: Window | None) -> SettlePlan:
-        """See `Change.plan`."""
+        """Plan the settlement; see `plan_settle`."""
         del blocks, window
         return plan_settle(
             state,
@@ -213,24 +213,24 @@ class Settling(Change):
         )
 
     def outcome_of(self, plan: SettlePlan, *, is_shared: bool) -> Settled:
-        """See `Change.outcome_of`."""
+        """The settlement, after it was carried out; see `Change.outcome_of`."""
         del is_shared
         reached = plan.reached
         return Settled(reached.count, self.settlement.named - reached, plan.dead)
 
     def holds(self, plan: SettlePlan) -> bool:
-        """See `Change.holds`."""
+        """False: a settlement holds no message."""
         del plan
         return False
 
     def was_applied(self, plan: SettlePlan, slots: Sequence[Slot], now: datetime | None) -> bool:
-        """See `Change.was_applied`."""
+        """True if the settlement was applied; see `was_settled`."""
         return was_settled(plan, self.lease, slots, now)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What carrying out ``ops`` at once does for several threads.
+    """The outcome of carrying out ``ops``, for several threads.
 
     Attributes:
         ops: The operations.
@@ -274,8 +274,8 @@ def plan_round(
     Args:
         state: The group as read, with all that each of the changes needs.
         changes: The changes, in order; at least one.
-        blocks: The first ones from the pointer on, if one of the changes needs them.
-        window: The lanes of the first messages from there on, if one of the changes needs them.
+        blocks: The first blocks from the pointer on, if one of the changes needs them.
+        window: The lanes of the first messages from the pointer on, if a change needs them.
     """
     plans: dict[Change, Any] = {}
     ops: tuple[Op, ...] = ()
@@ -295,7 +295,7 @@ def plan_round(
 
 
 def _with_token(state: GroupState, ops: tuple[Op, ...], tokens: frozenset[UUID]) -> tuple[Op, ...]:
-    """Leave a token of the round in a slot, as a later change may have filled one that had it."""
+    """Make sure that a slot has a token of the round: later changes may have overwritten it."""
     written = {
         token_in(op.values)
         for op in ops
@@ -317,13 +317,13 @@ class Rounds:
     """Shares LWTs among the threads of a process that change the same group.
 
     Safe across a fork. A thread carries its change out at once, unless another thread is changing
-    the group; then it waits, and one of those that wait carries out the changes of all.
+    the group; then it waits, and one of the waiting threads carries out the changes of all.
 
-    Processes compete all the same. One that has lost a race waits a moment before its next
+    Processes compete all the same. A process that has lost a race waits a moment before its next
     changes (see `Backoff`); the threads that come meanwhile share the LWT.
 
-    If a thread is interrupted that was carrying out changes of others, each of these looks whether
-    its own was carried out, and repeats it if not.
+    If a thread is interrupted while it carries out changes of others, each of these checks whether
+    its own change was carried out, and repeats it if not.
     """
 
     def __init__(self) -> None:
@@ -342,7 +342,7 @@ class Rounds:
             group: The queue's id and the name of the group.
             mine: The change of this thread.
             carry_out: Carries out changes by one LWT.
-            was_carried_out: Tells, by a serial read, whether a round was.
+            was_carried_out: Finds out, by a serial read, whether a round was carried out.
 
         Raises:
             CassieqError: Nothing is changed; see `ConsumerGroup.lease` and `settle`.
@@ -370,7 +370,7 @@ class Rounds:
 
 
 def _told(changes: Sequence[Change], carry_out: Callable[[], Round]) -> Any:
-    """Carry out changes; tell each other thread its outcome, and return that of the first one."""
+    """Carry out changes; give each other thread its outcome, and return that of the first one."""
     others = changes[1:]
     try:
         done = carry_out()
@@ -384,6 +384,6 @@ def _told(changes: Sequence[Change], carry_out: Callable[[], Round]) -> Any:
 
 
 def _fit(changes: Sequence[Change], more: Change) -> bool:
-    """True if one round may have all of these changes."""
+    """True if all of these changes fit into one round."""
     is_alone = more.is_alone or any(each.is_alone for each in changes)
     return not is_alone and len(changes) < MOST_TOGETHER

@@ -26,17 +26,17 @@ from cassieq_spark.store.protocol import Delete, DeleteBelow, Op, Update
 
 
 def seek_group(group: ConsumerGroup, position: StartingPosition, *, force: bool = False) -> int:
-    """Let a group continue from another position. Three LWTs and some reads.
+    """Move a group to another position. Three LWTs and some reads.
 
-    Messages below the position become settled, all others not yet offered. Leases and waiting
-    rows are dropped.
+    Messages below the position become settled, all others become not yet offered. Leases and
+    waiting rows are dropped.
 
     No message that the group is owed is deleted (I7), whatever happens in between, and wherever
     the call breaks off:
 
     1. Read the token of the group state, which each seek changes, and then the state.
     2. Ledger: place a seek pin at the position, conditioned on ``finalised`` and groups version as
-       read. A repair run that has read either before fails; a later one sees the pin, and counts
+       read. A repair run that has read either before fails; a later run sees the pin, and counts
        it as a floor of the group.
     3. Group: move the pointer, free the slots, remove the waiting rows and change the token,
        conditioned on the state as read in 1; if it has changed, try again from 1. A process that
@@ -44,8 +44,8 @@ def seek_group(group: ConsumerGroup, position: StartingPosition, *, force: bool 
     4. Ledger: remove our pin, and the pins found in 2. Their seeks had read the token before they
        placed these pins, thus before 3; so they fail at their own 3 and place another pin.
 
-    If the call breaks off after 2, the pin stays: no message from there on is deleted until the
-    group is moved again, or deleted. It is always safe to repeat the call.
+    If the call breaks off after 2, the pin stays: no message from the pin on is deleted until the
+    group is moved again, or deleted. Repeating the call is always safe.
 
     Args:
         force: Drop running leases; their readers lose the messages.
@@ -56,7 +56,7 @@ def seek_group(group: ConsumerGroup, position: StartingPosition, *, force: bool 
     Raises:
         QueueStateError: There is no such group or position, the position is finalised, or readers
             hold messages.
-        ContentionError: Lost to others again and again.
+        ContentionError: Competing changes won every attempt.
     """
     return _Seek(group).run(position, force=force)
 
@@ -105,7 +105,7 @@ class _Seek:
         )
 
     def _place_pin(self, known: Group, position: StartingPosition) -> int | None:
-        """The monoton that is pinned now; None if the outcome is unknown, or others came first."""
+        """Pin the target and return it; None if the outcome is unknown, or others came first."""
         head = self._ledger.read_head(serial=True)
         target = self._ledger.find_position(head, position)
         if target < head.finalised:

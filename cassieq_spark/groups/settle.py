@@ -1,4 +1,4 @@
-"""Settling messages of a lease: which leave their slot, and where they go."""
+"""Settling messages of a lease: which messages leave their slot, and where they go."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ ReceiptAcks = Mapping[UUID, Ranges]
 #: Messages that leave their slots, by slot as it was read.
 BySlot = Mapping[Slot, Ranges]
 
-#: Most different delays and reasons of one batch. Each is a row of the LWT that carries them out.
+#: At most this many different delays and reasons per batch: each is a row of the acking LWT.
 MOST_OUTCOMES = 10_000
-#: Most bytes of the ack of a batch for which something is recorded. It has that text twice, in a
-#: condition and in its rows, and the numbers of its messages once, in a condition. Cassandra takes
-#: 16 MiB at once; the other half is for what is leased with it.
+#: Maximum size in bytes of the ack of a batch with recorded outcomes. The ack has their text
+#: twice, in a condition and in its rows, and the numbers of its messages once, in a condition.
+#: Cassandra takes 16 MiB at once; the other half is for what is leased with it.
 MOST_ACK_BYTES = 8 << 20
 
 _ADVICE = (
@@ -49,10 +49,10 @@ def kept_token(lease: UUID) -> UUID:
 
 
 def take_receipt_acks(changes: Changes, acks: ReceiptAcks, token: UUID) -> dict[Slot, Ranges]:
-    """Take messages out of the slots of their leases; those that are in none are stale.
+    """Take messages out of the slots of their leases; messages in no slot are stale.
 
     Args:
-        token: Put into the slots that become free; see `take_out`.
+        token: The token for slots that become free; see `take_out`.
 
     Returns:
         The messages that were found, by slot.
@@ -72,7 +72,7 @@ def take_out(
     """Take messages out of a slot, one by one.
 
     If none is left, the slot is free, under a token of this attempt. Only a slot whose batch its
-    reader has yet to ack stays under its own, so that the reader knows that it is not lost.
+    reader has yet to ack stays under the batch's token, so that the reader knows it is not lost.
 
     Args:
         lease: The token of the lease; the slot may be under its `kept_token`.
@@ -112,15 +112,15 @@ def were_settled(
     *,
     moved: Ranges = _NOTHING,
 ) -> bool:
-    """True if an attempt whose answer was lost settled these messages; its token is in no slot.
+    """True if an attempt, whose answer was lost, settled these messages; no slot has its token.
 
     Until a lease runs out, only its holder takes messages out of its slots. A slot that the
-    attempt has freed may hold another lease by now; so may one that others have emptied since.
+    attempt has freed may hold another lease by now; so may a slot that others have emptied since.
 
     Args:
         settled: The messages that were to leave their slots, by slot as it was read.
-        leases: The tokens that held them, without their `kept_token`.
-        now: When these were read, by the server's clock.
+        leases: The tokens of the leases that held the messages, without their `kept_token`.
+        now: When ``slots`` were read, by the server's clock.
         moved: The messages that were to move to slots of their own.
     """
     by_number = {slot.number: slot for slot in slots}
@@ -157,10 +157,10 @@ def put_away(
 
     Args:
         lease: The token of the lease; the slot may be under its `kept_token`.
-        outcomes: Each message of the slot is named once at most.
+        outcomes: It names each message of the slot at most once.
 
     Returns:
-        The slots and waiting rows; dead, where there is a reason.
+        The slots and waiting rows; rows with a reason are dead.
     """
     state, kept = changes.state, kept_token(lease)
     held: list[Slot | Waiting] = []
@@ -187,15 +187,15 @@ def put_away(
 
 
 def finish_slot(changes: Changes, slot: Slot, token: UUID, *, whole: bool) -> list[Slot | Waiting]:
-    """Free a slot whose batch is done, and carry out the outcomes that were recorded for it.
+    """Free a slot whose batch is done, and carry out the outcomes recorded for the slot.
 
     Args:
         slot: The slot as it was read, under the token of the batch.
-        token: Put into the slot.
-        whole: Only if no message has left the slot meanwhile.
+        token: The token to put into the slot.
+        whole: Apply it only if no message has left the slot meanwhile.
 
     Returns:
-        The slots and waiting rows of messages that are not acked; dead, where there is a reason.
+        The slots and waiting rows of messages that are not acked; rows with a reason are dead.
     """
     outcomes = slot.outcomes.within(slot.monotons) if slot.recorded else None
     # An outcome that is recorded meanwhile must take effect with this ack, or its caller must
@@ -219,7 +219,7 @@ class Settled:
     """What a settlement did.
 
     Attributes:
-        count: Messages settled, or recorded for the ack of their batch.
+        count: How many messages were settled, or recorded for the ack of their batch.
         stale: Messages that the lease does not hold: settled before, or leased by others.
         dead: The waiting rows of rejected messages, to dead-letter.
     """
@@ -231,7 +231,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class SettlePlan:
-    """What carrying out ``ops`` at once settles.
+    """The outcome of carrying out ``ops`` at once.
 
     Attributes:
         ops: The operations.
@@ -269,12 +269,12 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
     """Plan a settlement: take messages out of the slots of a lease, and put them elsewhere.
 
     Args:
-        token: A fresh one, put into the slots that become free; see `take_out`.
+        token: A fresh token for the slots that become free; see `take_out`.
         deliveries: Which delivery of a batch; see `ConsumerGroup.settle`.
-        with_batch: Only record it for messages of a batch; see `ConsumerGroup.settle`.
+        with_batch: Only record outcomes of a batch's messages; see `ConsumerGroup.settle`.
 
     Raises:
-        TooLargeError: More than one LWT carries out; see `ConsumerGroup.settle`.
+        TooLargeError: One LWT can't carry out all of it; see `ConsumerGroup.settle`.
     """
     changes = Changes(state)
     settled: dict[Slot, Ranges] = {}
@@ -317,7 +317,7 @@ def plan_settle(  # noqa: PLR0913 (whose messages, what for, and when)
 
 
 def _record(changes: Changes, slot: Slot, settlement: Settlement) -> str | None:
-    """Record outcomes for the ack of a slot; their text, or None if it stays as it was."""
+    """Record outcomes for the ack of a slot; return their text, or None if it stays the same."""
     outcomes = slot.outcomes.then(settlement.within(slot.monotons))
     encode = partial(
         encode_outcomes,
@@ -350,9 +350,9 @@ def _check_count(outcomes: Settlement, lease: UUID) -> None:
 
 
 def plan_keep_whole(state: GroupState, lease: UUID) -> SettlePlan:
-    """Plan to mark a batch whose sink has published it, so that a replay hands out all of it.
+    """Plan to mark a batch that its sink has published, so that a replay hands out all of it.
 
-    A replay under the same token counts a delivery more, and takes the mark over.
+    A replay under the same token counts one delivery more, and keeps the mark.
     """
     changes = Changes(state)
     texts: dict[Slot, str] = {}
@@ -368,7 +368,7 @@ def plan_keep_whole(state: GroupState, lease: UUID) -> SettlePlan:
 def was_settled(
     plan: SettlePlan, lease: UUID, slots: Sequence[Slot], now: datetime | None
 ) -> bool:
-    """True if a plan of `plan_settle` was applied whose answer was lost; no slot has its token."""
+    """True if a plan, whose answer was lost, was applied; no slot has its token."""
     recorded = {(slot.number, slot.lease, slot.deliveries, slot.recorded) for slot in slots}
     for slot, text in plan.texts.items():
         if (slot.number, slot.lease, slot.deliveries, text) not in recorded:

@@ -1,8 +1,9 @@
 """Plans leases for receivers that settle one by one: clients and gateways.
 
-Which receiver gets what is decided by `hand_out`; here are the operations, and what a lease steps
-over. In a queue ordered by key, the pointer passes messages whose lane is held up: they are parked
-in a slot for each lane, which nobody holds, and handed out from there before all others of it.
+`hand_out` decides which receiver gets what; this module makes the operations, and decides what a
+lease steps over. In a queue ordered by key, the pointer passes messages whose lane is held up.
+They are parked: put into a slot per lane, which nobody holds, and handed out from there before all
+later messages of the lane.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ from cassieq_spark.groups.state import (
 from cassieq_spark.groups.takers import Rules, Source, Taker, hand_out
 from cassieq_spark.model import LedgerBlock, Range, Ranges
 
-#: How many messages a group steps over at most, in a partition: so a lease that finds all of them
+#: A group steps over at most this many messages, in a partition. So a lease that finds all of them
 #: held up ends after some steps.
 MOST_PARKED = 20_000
-#: In how many ranges these messages are at most, and in how many lanes. They are text of the
-#: state, about 30 bytes for each range.
+#: These messages are in at most this many ranges, and in at most this many lanes. They are text in
+#: the state, about 30 bytes per range.
 MOST_PARKED_RANGES, MOST_PARKED_LANES = 2_000, 500
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of which a lease is made.
+    """The rows from which messages are leased.
 
     Attributes:
-        alive: Those that are due.
-        outstanding: All that were handed out or wait, the due ones among them.
+        alive: The rows that are due.
+        outstanding: All rows that were handed out or wait, including those that are due.
         empty: Slots that this change empties anyway.
     """
 
@@ -87,11 +88,11 @@ def lease_singly(  # noqa: PLR0913 (each is a part of the state or of the reques
 
     Args:
         changes: The operations are added.
-        request: If it is one of a batch, only messages that nobody has had are leased.
+        request: If it is the request of a batch, only messages that nobody has had are leased.
         rows: The rows of the state.
         blocks: See `plan_lease`.
         window: See `plan_lease`.
-        limit: Most messages for all receivers together.
+        limit: Maximum number of messages for all receivers together.
     """
     if window is not None and window.fitting is not None:
         limit = min(limit, window.fitting)
@@ -121,12 +122,12 @@ def lease_singly(  # noqa: PLR0913 (each is a part of the state or of the reques
 
 
 def _only_lane(request: LeaseRequest) -> int:
-    """The lane of all messages, if theirs are not known: in order, they hold up each other."""
+    """The lane of all messages if lanes are unknown: in an ordered queue one lane, else none."""
     return 0 if request.strict_fifo else NO_LANE
 
 
 def _lanes_by(request: LeaseRequest, window: Window | None) -> Callable[[Slot | Waiting], ByLane]:
-    """How to tell the lanes of the messages of a row."""
+    """A function that returns the lanes of the messages of a row."""
     if window is not None:
         return lambda row: lanes_of(row.lanes, row.monotons)
     return lambda row: {_only_lane(request): row.monotons}
@@ -146,10 +147,10 @@ def _step(
     window: Window,
     handed_out_with: Callable[[ByLane], list[Taker]],
 ) -> tuple[list[Taker], ByLane, int]:
-    """Hand messages out, of as many fresh ones as the state may step over.
+    """Hand out messages, of as many fresh ones as the group may step over.
 
     Returns:
-        The receivers, the fresh messages that were offered, and the pointer after that.
+        The receivers, the fresh messages that were offered, and the pointer after them.
     """
     pointer = state.head.pointer
     most = len(window.lanes)
@@ -169,7 +170,7 @@ def _step(
 
 
 def _may_park(state: GroupState, passed: ByLane) -> bool:
-    """True if the group may have stepped over these messages, and over those before."""
+    """True if the group may step over these messages, in addition to those parked before."""
     if not passed:
         return True
     parked = [slot for slot in state.slots if slot.is_parked]
@@ -187,7 +188,7 @@ def _park(
 ) -> None:
     """Put the messages that are stepped over into the slots of their lanes.
 
-    A slot that has messages of a lane already keeps those that no receiver gets.
+    A slot that already has messages of a lane keeps those that no receiver gets.
     """
     passed = dict(passed)
     for slot in changes.state.slots if passed else ():
@@ -215,11 +216,11 @@ def _lease_taken(  # noqa: PLR0913 (as `lease_singly`)
     window: Window | None,
     empty: Sequence[Slot],
 ) -> tuple[LeasedSlot, ...]:
-    """Lease what the receivers get: a slot for each count of deliveries and first delivery.
+    """Lease what the receivers get: one slot per count of deliveries and time of first delivery.
 
-    The name of a dead letter is made of the messages and the time of their first delivery; two
-    deaths under one name would be one dead letter. So messages of other times are not put
-    together.
+    The name of a dead letter consists of the messages and the time of their first delivery; two
+    deaths under one name would be one dead letter. So one slot never has messages with different
+    times.
     """
     taken = {each: _taken_from(each, takers) for taker in takers for each in taker.taken}
     reuse = [*empty, *_take_out(changes, request, taken)]
@@ -243,7 +244,7 @@ def _lease_taken(  # noqa: PLR0913 (as `lease_singly`)
 def _take_out(
     changes: Changes, request: LeaseRequest, taken: Mapping[Source, Ranges]
 ) -> list[Slot]:
-    """Take messages out of the rows in which they are; return the slots that become empty."""
+    """Take messages out of their rows; return the slots that become empty."""
     spare, freed = spare_token(request.token), []
     for source, part in taken.items():
         if source is None:
@@ -272,5 +273,5 @@ def _take_out(
 
 
 def _taken_from(source: Source, takers: Sequence[Taker]) -> Ranges:
-    """The messages of one row that the receivers get; of None, those beyond the pointer."""
+    """The messages of one row that the receivers get; for None, those beyond the pointer."""
     return Ranges.union(it.taken[source] for it in takers if source in it.taken)

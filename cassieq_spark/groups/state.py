@@ -29,7 +29,7 @@ from cassieq_spark.store.protocol import (
 )
 
 _NOTHING = Ranges()
-#: Of all monotons; no receipt has a higher one.
+#: All monotons; no receipt has a higher one.
 _EVERYTHING = Ranges.of(Range(0, MOST))
 _MICROSECOND = timedelta(microseconds=1)
 _Key = TypeVar("_Key", str, timedelta)
@@ -39,12 +39,12 @@ HEAD: RowKey = ("head", 0, 0)
 Written = dict[str, Value | ServerNow]
 #: The due time of a free slot: earlier than any clock.
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-#: Only if the lease of a slot has run out.
+#: The condition that the lease of a slot has run out.
 RAN_OUT = When("due_at", "<", ServerNow())
-#: Only if a slot is due.
+#: The condition that a slot is due.
 IS_DUE = When("due_at", "<=", ServerNow())
 
-#: Columns that have another name than the field of a slot.
+#: Columns whose name differs from the field of a slot.
 _COLUMNS = {"monotons": "ranges", "recorded": "outcomes"}
 _FIELDS = {column: name for name, column in _COLUMNS.items()}
 
@@ -58,9 +58,9 @@ class Settlement:
     Attributes:
         acked: Messages that are done.
         rejected: Messages that are dead, by reason.
-        released: Messages to offer again, by the delay.
-        extended: Messages to hold on to, by how long from now. The ack of their batch does not
-            reach them.
+        released: Messages to offer again, by delay.
+        extended: Messages to hold for longer, by how long from now. The ack of their batch does
+            not reach them.
         unread: Messages to offer again at once, without counting this delivery, as nobody has seen
             them (I8). Only for messages of a client's lease; never recorded.
     """
@@ -73,16 +73,16 @@ class Settlement:
 
     @property
     def named(self) -> Ranges:
-        """All the messages."""
+        """All messages that the settlement names."""
         back = (*self.released.values(), *self.extended.values(), self.unread)
         return Ranges.union([self.acked, *self.rejected.values(), *back])
 
     def within(self, monotons: Ranges) -> Settlement:
-        """The part of it that concerns these messages, each of them named once."""
+        """The part of the settlement that concerns these messages, each named once."""
         return self._without(_EVERYTHING - monotons)
 
     def then(self, later: Settlement) -> Settlement:
-        """Both in one: for a message that both name, the later one counts."""
+        """Both settlements in one: for a message that both name, the later one counts."""
         before = self._without(later.named)
         return Settlement(
             Ranges.union([before.acked, later.acked]),
@@ -93,7 +93,7 @@ class Settlement:
         )
 
     def _without(self, monotons: Ranges) -> Settlement:
-        """The part of it that concerns other messages than these, each of them named once."""
+        """The part of the settlement that names other messages than these, each named once."""
         rejected, released = sorted(self.rejected.items()), sorted(self.released.items())
         extended = sorted(self.extended.items())
         named = [ranges for _, ranges in chain(rejected, released, extended)]
@@ -106,7 +106,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a group stands. The fields have the names of their columns.
+    """Where a group stands. The fields are named like their columns.
 
     Attributes:
         pointer: First monoton that the group was never offered.
@@ -124,15 +124,15 @@ class Slot:
     """A place for one lease; free if it holds no monoton and is due.
 
     Attributes:
-        number, monotons: Which slot, and the messages in it.
-        lease, due_at: The token that holds them, and when it runs out.
-        deliveries, first_at, last_at: How often, and when, they were handed out.
-        recorded: Recorded outcomes as text, and whether a sink has published the batch; maybe
+        number, monotons: The number of the slot, and the messages in it.
+        lease, due_at: The token that holds the messages, and when its lease runs out.
+        deliveries, first_at, last_at: How often, and when, the messages were handed out.
+        recorded: Recorded outcomes as text, and whether a sink has published the batch; possibly
             those of an earlier lease.
-        by_receipts: Whether the messages are settled one by one only, never as a batch.
-        taken_up_by: The last replay that took the slot up, maybe under an earlier lease.
-        lanes: The lanes of the messages as text, maybe of more of them; see `lanes_of`.
-        attempt: By which attempt it was leased, as `encode_attempt` writes it, maybe under an
+        by_receipts: True if the messages are settled one by one only, never as a batch.
+        taken_up_by: The last replay that took the slot up, possibly under an earlier lease.
+        lanes: The lanes of the messages as text, possibly of more messages; see `lanes_of`.
+        attempt: The attempt that leased the slot, as `encode_attempt` writes it, possibly under an
             earlier lease.
     """
 
@@ -150,23 +150,23 @@ class Slot:
     attempt: str | None = None
 
     def is_held_by_attempt(self, name: str, now: datetime) -> bool:
-        """True if a receive of this name has leased its messages, and holds some still."""
+        """True if a receive of this name has leased the slot, and still holds messages in it."""
         is_alive = bool(self.monotons) and self.due_at > now
         return is_alive and self.attempt == encode_attempt(self.lease, name)
 
     @property
     def outcomes(self) -> Settlement:
-        """The outcomes that are recorded for the running batch; its ack carries them out."""
+        """The outcomes recorded for the running batch, which its ack carries out."""
         return decode_outcomes(self.recorded, self.lease, self.deliveries)
 
     @property
     def is_published(self) -> bool:
-        """True if a sink has published the batch: a replay is whole, however often it comes."""
+        """True if a sink has published the batch: each replay hands out all of it."""
         return _told_of(self.recorded, self.lease, self.deliveries).get("published", False) is True
 
     @property
     def is_parked(self) -> bool:
-        """True if nobody holds its messages, or ever did: a lease has stepped over them."""
+        """True if nobody holds or has ever held its messages: a lease has stepped over them."""
         return bool(self.monotons) and not self.deliveries
 
     def is_free(self, now: datetime) -> bool:
@@ -176,22 +176,22 @@ class Slot:
     def to_waiting(
         self, due: int, monotons: Ranges, reason: str | None = None, *, singly: bool = False
     ) -> Waiting:
-        """A waiting row for messages of this slot, which keep their count and times."""
+        """A waiting row for messages of this slot, with their deliveries and times."""
         times, lanes = (self.first_at, self.last_at), lanes_within(self.lanes, monotons)
         return Waiting(due, monotons, self.deliveries, *times, reason, singly, lanes)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Monotons that the group is owed, to be offered from ``due`` (in ms) on.
+    """Monotons that the group is owed, and that are offered from ``due`` (in ms) on.
 
     Attributes:
-        due, monotons: From when on, and the messages.
-        deliveries, first_at, last_at: How often, and when, they were handed out.
-        reason: Why they are dead: to be dead-lettered, and never offered again; None: they are
-            not.
-        by_receipts: Whether their holder gave them back one by one. Else they failed together, and
-            one of them may make the others fail again.
+        due, monotons: When the messages are due, and the messages.
+        deliveries, first_at, last_at: How often, and when, the messages were handed out.
+        reason: Why the messages are dead: to be dead-lettered, and never offered again; None if
+            they are not dead.
+        by_receipts: True if the holder gave the messages back one by one. If False, they failed
+            together, and one of them may make the others fail again.
         lanes: See `Slot`.
     """
 
@@ -217,12 +217,13 @@ class GroupState:
     Attributes:
         head, slots: The head and all slots.
         waiting: The waiting rows, lowest due time first.
-        now: When it was read, by the server's clock.
-        all_waiting: Whether ``waiting`` has all waiting rows, not only the first ones.
-        of_one_moment: Whether ``waiting`` was read after ``head``, and one of the two serially: as
-            long as ``waiting_version`` is the same, these are the waiting rows. If not,
-            ``waiting`` may be older or newer than ``head``.
-        ahead: How far the server's clock is ahead of this process's; see `Rows`.
+        now: When the state was read, by the server's clock.
+        all_waiting: True if ``waiting`` has all waiting rows; False if only the first ones.
+        of_one_moment: True if the state is a consistent snapshot: ``waiting`` was read after
+            ``head``, and one of the two serially, so these are the waiting rows as long as
+            ``waiting_version`` is the same. If False, ``waiting`` may be older or newer than
+            ``head``.
+        ahead: How far the server's clock is ahead of the clock of this process; see `Rows`.
         seek_pin: Where the group is about to be moved; it is owed all messages from there on.
     """
 
@@ -237,13 +238,14 @@ class GroupState:
 
     @property
     def sure_now(self) -> datetime:
-        """See `Rows.sure_now`."""
+        """The server's time, or the earlier one if clocks disagree; see `Rows.sure_now`."""
         return self.now - max(timedelta(0), self.ahead)
 
     def due_in(self, by: timedelta = timedelta(0)) -> int:
         """The due time (in ms) of messages that wait for ``by`` from now on.
 
-        By `sure_now`: by a clock that is a month ahead they would wait for a month.
+        Computed from `sure_now`: by a clock that is a month ahead, messages would wait for a
+        month.
         """
         return to_millis(self.sure_now) + by // timedelta(milliseconds=1)
 
@@ -253,11 +255,11 @@ class GroupState:
         return to_millis(self.now)
 
     def held_by(self, lease: UUID | None) -> tuple[Slot, ...]:
-        """The slots under this token, with those that became empty by single settlements."""
+        """The slots under this token, including those that single settlements have emptied."""
         return tuple(slot for slot in self.slots if slot.lease == lease)
 
     def is_all_held_by(self, leases: Container[UUID]) -> bool:
-        """True if no message is outstanding but those under these tokens."""
+        """True if no message is outstanding except those under these tokens."""
         held = [slot.lease for slot in self.slots if slot.monotons]
         return not self.waiting and all(lease in leases for lease in held)
 
@@ -270,7 +272,7 @@ class GroupState:
 
     @property
     def floor(self) -> int:
-        """Lowest monoton still owed to the group; right only if all waiting rows were read."""
+        """The lowest monoton still owed to the group; right only if all waiting rows were read."""
         outstanding = [slot.monotons.start for slot in self.slots if slot.monotons]
         outstanding += [waiting.monotons.start for waiting in self.waiting]
         pinned = [] if self.seek_pin is None else [self.seek_pin]
@@ -278,12 +280,12 @@ class GroupState:
 
 
 def slot_key(number: int) -> RowKey:
-    """The row of a slot."""
+    """The key of the row of a slot."""
     return ("slot", number, 0)
 
 
 def registration_key(registered_as: int) -> RowKey:
-    """The row that tells to which registration a group state belongs."""
+    """The key of the row that says to which registration a group state belongs."""
     return ("registration", registered_as, 0)
 
 
@@ -295,7 +297,7 @@ def registration_of(row: Row) -> tuple[int, UUID]:
 
 
 def create_state(registered_as: int, token: UUID, pointer: int) -> tuple[Op, ...]:
-    """Write head and registration of a new group state, if there is none."""
+    """Operations that write head and registration of a new group state, if there is none."""
     head: Written = {"pointer": pointer, "waiting_from": 0, "waiting_version": 0}
     registration: Written = {"lease": token}
     return (
@@ -305,7 +307,7 @@ def create_state(registered_as: int, token: UUID, pointer: int) -> tuple[Op, ...
 
 
 def change_token(registered_as: int, before: UUID, after: UUID) -> Op:
-    """Change the token of a registration, if it is as it was."""
+    """Change the token of a registration, if it still is ``before``."""
     unchanged = (When("lease", "=", before),)
     return Update(registration_key(registered_as), {"lease": after}, when=unchanged)
 
@@ -350,7 +352,7 @@ def _waiting_of(row: Row) -> Waiting:
 
 
 def move_head(head: Head, pointer: int, *, waiting_from: int | None = None) -> Update:
-    """Move the pointer to anywhere, if neither pointer nor waiting rows have changed."""
+    """Move the pointer to any position, if neither pointer nor waiting rows have changed."""
     values: Written = {"pointer": pointer, "waiting_version": head.waiting_version + 1}
     if waiting_from is not None:
         values["waiting_from"] = waiting_from
@@ -370,7 +372,7 @@ def slot_values(**fields: Ranges | Value | ServerNow) -> Written:
 
 
 def encode_attempt(lease: UUID, name: str) -> str:
-    """The name of an attempt as text, with the lease that it has got: of no other lease."""
+    """The name of an attempt as text, valid only with the lease that the attempt got."""
     return f"{lease} {name}"
 
 
@@ -390,7 +392,7 @@ def handed_out(deliveries: int, first_at: datetime | None) -> Written:
 
 
 def handed_out_before(row: Slot | Waiting) -> Written:
-    """The same columns, for messages that keep their count and times."""
+    """The columns of `handed_out`, for messages that keep their deliveries and times."""
     times = {"first_at": row.first_at, "last_at": row.last_at}
     known: Written = {column: value for column, value in times.items() if value is not None}
     return {"deliveries": row.deliveries} | known
@@ -406,18 +408,18 @@ def waiting_values(waiting: Waiting) -> Written:
 
 
 def token_in(values: Values) -> Value | bytes | ServerNow:
-    """The token under which these columns put a slot; None if it stays under its own."""
+    """The token under which these columns put a slot; None if the slot keeps its token."""
     return values.get("lease")
 
 
 def as_read(row: Head | Slot, field: str) -> When:
-    """Only if the column of this field still has the value that was read."""
+    """The condition that the column of this field still has the value that was read."""
     ((column, value),) = slot_values(**{field: getattr(row, field)}).items()
     return When(column, "=", value)
 
 
 def still_held(lease: UUID, deliveries: int) -> tuple[When, ...]:
-    """Only if a slot is under this token, and was handed out so often."""
+    """The conditions that a slot has this token, and was handed out this many times."""
     return (When("lease", "=", lease), When("deliveries", "=", deliveries))
 
 
@@ -438,8 +440,8 @@ def encode_outcomes(
     """Outcomes of a batch as text; empty if all of them are acks, which are not recorded.
 
     Args:
-        outcomes: Each message is named once.
-        deliveries: How often its messages were handed out: a replay counts one more.
+        outcomes: It names each message once.
+        deliveries: How often the batch was handed out: a replay counts one more.
         is_published: See `Slot.is_published`.
     """
     told = {
@@ -458,11 +460,11 @@ def encode_outcomes(
 def decode_outcomes(text: str | None, lease: UUID, deliveries: int) -> Settlement:
     """Read what `encode_outcomes` writes.
 
-    Outcomes of another lease or delivery are dropped, so a slot that is handed out anew, or
+    Outcomes of another lease or delivery are dropped: a slot that is handed out anew, or
     emptied, has none.
 
     Raises:
-        InvariantError: The text is not ours.
+        InvariantError: The text is not one of `encode_outcomes`.
     """
     told = _told_of(text, lease, deliveries)
     if not told:
@@ -478,7 +480,7 @@ def decode_outcomes(text: str | None, lease: UUID, deliveries: int) -> Settlemen
 
 
 def _told_of(text: str | None, lease: UUID, deliveries: int) -> dict[str, Any]:
-    """What a text of `encode_outcomes` says; empty if it is of another lease or delivery."""
+    """The fields of a text of `encode_outcomes`; empty if it is of another lease or delivery."""
     if not text:
         return {}
     try:
@@ -492,7 +494,7 @@ def _told_of(text: str | None, lease: UUID, deliveries: int) -> dict[str, Any]:
 def _each_once(claims: Sequence[Ranges]) -> list[Ranges]:
     """The messages of each claim that no earlier one names.
 
-    In n log n of all ranges: there may be as many claims as messages.
+    Takes n log n of all ranges: there may be as many claims as messages.
     """
     parts = sorted(
         (part.start, at, part.stop) for at, claim in enumerate(claims) for part in claim

@@ -1,6 +1,6 @@
 """Who gets what: the messages of a lease, for receivers that settle them one by one.
 
-Pure, and about messages only; `plan_lease` makes the operations.
+This module is about messages only; `plan_lease` makes the operations.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from cassieq_spark.groups.lanes import ANY_LANE, NO_LANE, ByLane
 from cassieq_spark.groups.state import Slot, Waiting
 from cassieq_spark.model import Range, Ranges
 
-#: Rows from which one lease takes messages: each is a row of its compare-and-set, or two.
+#: One lease takes messages from at most this many rows: each is one or two rows of its LWT.
 MOST_ROWS = 64
 
 _NO_END = 2**62
 _NOTHING = Ranges()
 
-#: Where messages are: a row of the group's state, or, if None, beyond the pointer.
+#: Where messages are: in a row of the group's state, or, if None, beyond the pointer.
 Source = Slot | Waiting | None
 #: Messages, by where they are.
 Parts = list[tuple[Source, Ranges]]
@@ -27,12 +27,12 @@ Parts = list[tuple[Source, Ranges]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """By which rules messages are handed out.
+    """The rules by which messages are handed out.
 
     Attributes:
         lanes_of: The lanes of the messages of a row.
         max_deliveries: Deliveries after which a message is dead; 0 for never.
-        prefer_fresh: Whether messages that nobody has had go before those of other lanes.
+        prefer_fresh: True if messages that nobody has had go before those of other lanes.
     """
 
     lanes_of: Callable[[Slot | Waiting], ByLane]
@@ -40,7 +40,7 @@ class Rules:
     prefer_fresh: bool = False
 
     def suspect(self, source: Source) -> Slot | Waiting | None:
-        """The row, if its messages failed together, as far as it is known."""
+        """The row, if its messages are suspect: they failed together, as far as is known."""
         if source is None or _is_new(source):
             return None
         return None if isinstance(source, Waiting) and source.by_receipts else source
@@ -53,12 +53,12 @@ class Rules:
 
 @dataclass(slots=True, eq=False)
 class Taker:
-    """A receiver, and what it gets.
+    """A receiver, and the messages that it gets.
 
     Attributes:
-        room: How many more messages it takes.
-        taken: The messages that it gets, by where they are.
-        suspect: The row from which all of them are, if they are suspect.
+        room: How many more messages the receiver takes.
+        taken: The messages that the receiver gets, by where they are.
+        suspect: The row from which all these messages are, if they are suspect.
     """
 
     room: int
@@ -67,11 +67,11 @@ class Taker:
 
     @property
     def monotons(self) -> Ranges:
-        """All messages that it gets."""
+        """All messages that the receiver gets."""
         return Ranges.union(self.taken.values())
 
     def takes(self, suspect: Slot | Waiting | None, most: int) -> int:
-        """How many more messages it takes, of a row of which it may have ``most`` if suspect."""
+        """How many more messages the receiver takes from a row; if suspect, ``most`` in all."""
         if self.taken and self.suspect is not suspect:
             return 0
         if suspect is None:
@@ -79,7 +79,7 @@ class Taker:
         return min(self.room, most - self.taken.get(suspect, _NOTHING).count)
 
     def take(self, parts: Parts, suspect: Slot | Waiting | None) -> None:
-        """Have these messages."""
+        """Add these messages to those that the receiver gets."""
         for source, monotons in parts:
             self.suspect = suspect
             self.taken[source] = Ranges.union([self.taken.get(source, _NOTHING), monotons])
@@ -95,15 +95,15 @@ def hand_out(
 ) -> None:
     """Give each receiver its messages: the lowest ones first, and each lane to one receiver.
 
-    - No message of a lane is given before those that are earlier in it (I11), but for what the
-      same receiver gets by the same lease. Messages in no lane are in nobody's way.
+    - No message of a lane is given before earlier ones of the lane (I11), except for those that
+      the same receiver gets by the same lease. Messages in no lane block no other message.
     - Messages that failed together are suspect: one of them may make its receiver fail again. So
       a receiver that gets such messages gets nothing else, and no more than their delivery may
-      have; see `most_messages`. Messages that were given back one by one, and those that nobody
-      has had, are handed out together.
+      have; see `most_messages`. Messages that were given back one by one, and messages that
+      nobody has had, are handed out together.
 
     Args:
-        takers: The receivers, in order; their messages are added.
+        takers: The receivers, in order; their messages are added to them.
         due: The rows whose messages may be handed out.
         held: The rows of other messages that were handed out, or wait.
         fresh: The messages beyond the pointer that may be handed out.
@@ -127,7 +127,7 @@ def hand_out(
 
 
 def _in_turn(lines: Iterable[_Line], rules: Rules) -> list[_Line]:
-    """The lines of which a message may be handed out, in their turn."""
+    """The lines with a message that may be handed out, in their turn."""
     return sorted(
         (line for line in lines if line.start < line.below),
         key=lambda line: (rules.prefer_fresh and not _is_new(line.foremost), line.start),
@@ -136,11 +136,11 @@ def _in_turn(lines: Iterable[_Line], rules: Rules) -> list[_Line]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """The messages of a lane, which go out in order; or some in no lane.
+    """The messages of a lane, which go out in order; or some messages in no lane.
 
     Attributes:
         parts: The messages, by where they are; at least one.
-        is_lane: Whether they are of a lane, so that one receiver gets them.
+        is_lane: True if the messages are of a lane, so that one receiver gets them.
         below: Only messages below this may be handed out.
     """
 
@@ -198,7 +198,7 @@ def _lines(
 
 
 def _within(parts: Parts, monotons: Ranges) -> Parts:
-    """The parts, without all messages but these."""
+    """The parts, restricted to these messages."""
     shared = ((where, part & monotons) for where, part in parts)
     return [(where, part) for where, part in shared if part]
 

@@ -1,14 +1,14 @@
 """The ledger: which monotons exist, and where their messages are.
 
-Each queue, or partition of it, has one Cassandra partition. A writer task writes a block under a
-new id; `publish` gives all blocks of a write their monotons by one compare-and-set, which makes
-them visible at once.
+Each queue, or partition of a queue, has one Cassandra partition. A writer task writes a block
+under a new id; `publish` gives all blocks of a write their monotons by one compare-and-set, and so
+makes the blocks visible at once.
 
     write blocks -> publish: next += n, a row per block, sink row -> locate -> finalise, trim
 
 Invariants (docs/design.md section 8): I1 blocks tile ``[finalised, next)``; I2 a block row never
-changes; I4 a sink's last batch only grows; I10 a block older than the fence is published or never
-will be.
+changes; I4 a sink's last batch only grows; I10 a block older than the fence is either published or
+never will be.
 
 | event | result |
 |---|---|

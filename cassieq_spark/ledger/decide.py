@@ -31,14 +31,14 @@ from cassieq_spark.store.protocol import CLOCKS_APART, Delete, DeleteBelow, Inse
 
 
 class UniqueIds(Protocol):
-    """The unique ids that are known of a ledger; see `window.UniqueIds`."""
+    """The unique ids that are known for a ledger; see `window.UniqueIds`."""
 
     @property
     def monotons(self) -> Mapping[bytes, int]:
         """The monoton of the published message that has an id."""
 
     def forget_below(self) -> int | None:
-        """The position below which rows are to be deleted; None: not yet."""
+        """The position below which rows must be deleted; None if nothing must be deleted yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Publication:
         monotons: The monotons of the messages that are published.
         ops: Operations that make them visible.
         sifted: The messages, without those that were published already.
-        ids_before: The position of the last row of unique ids before.
-        has_deleted: Whether rows of unique ids are deleted that are over.
+        ids_before: The position of the last row of unique ids before this publish.
+        has_deleted: True if expired rows of unique ids are deleted.
     """
 
     monotons: Range
@@ -79,7 +79,7 @@ class Fenced:
 class FromTheFuture:
     """The writer's clock is as far ahead as a fence that was lowered since.
 
-    Before that, the repair may have deleted the blocks.
+    Before the fence was lowered, the repair may have deleted the blocks.
     """
 
     begun_at: datetime
@@ -99,11 +99,11 @@ def decide_publish(  # noqa: PLR0913 (what a publish depends on, by name)
 
     Args:
         head: The ledger's head, read after the blocks were written.
-        pending: At least one block and none empty, in the order that their messages are to have.
-        batch: Sink and batch id; None for a write without.
+        pending: At least one block, none of them empty, in the order of publication.
+        batch: The sink and batch id; None for a write without a sink.
         last: The batch in the sink's row; None if there is no such row.
         now: When the head was read, by the server's clock; see `Rows.sure_now`.
-        ids: The unique ids that are known up to ``head``; None: no message has one.
+        ids: The unique ids that are known up to ``head``; None if no message has one.
     """
     if batch and last and standing_of(batch, last) is not Standing.NEW:
         return AlreadyPublished(last)
@@ -157,7 +157,7 @@ def register_group(head: LedgerHead, group: str, starts_at: int) -> tuple[Op, ..
 
 
 def remove_group(head: LedgerHead, group: Group, pins: Iterable[SeekPin]) -> tuple[Op, ...]:
-    """Remove a registration and its seek pins, all as read after ``head``."""
+    """Remove a registration and its seek pins, all read after ``head``."""
     of_pins = [Delete(seek_pin_key(pin.number, pin.group)) for pin in pins]
     return (Delete(group_key(group.name)), *of_pins, advance_groups_version(head))
 

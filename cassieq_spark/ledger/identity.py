@@ -1,8 +1,8 @@
-"""The identity of a sink's batch: its plan, or its content, besides its number.
+"""The identity of a sink's batch: its number, and either its plan or its content.
 
 A micro-batch is the same batch as long as Spark runs it by the same plan, whatever rows a replay
-has: Spark's contract is that a sink skips a batch that it has. Where the plan is not known, the
-content decides. Either is stored as text, whose way is named before the first colon.
+has: Spark's contract is that a sink skips a batch that it already has. Where the plan is not
+known, the content decides. Either is stored as text that names its method before the first colon.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class PlanIdentity:
     """The plan of a micro-batch, as the fingerprint of a `SinkBatch`.
 
     Attributes:
-        digest: A digest of what Spark has logged as the plan.
-        partitions: The partitions of the queue to which the rows go, as bits; 0: there is one, or
+        digest: A digest of the plan that Spark has logged.
+        partitions: The queue partitions to which the rows go, as bits; 0 if there is only one, or
             the rows are not known yet.
-        keys: A digest of the keys of the rows, which decide to which partitions they go.
+        keys: A digest of the keys of the rows, which decide the queue partition of each row.
     """
 
     digest: str
@@ -33,7 +33,7 @@ class PlanIdentity:
 
     @classmethod
     def of(cls, fingerprint: str | None) -> PlanIdentity | None:
-        """Read what `str` writes; None for the fingerprint of a content, or none."""
+        """Read what `str` writes; None if the fingerprint is of a content, or is None."""
         way, _, rest = (fingerprint or "").partition(":")
         if way != _PLAN:
             return None
@@ -46,33 +46,34 @@ class PlanIdentity:
         return f"{_PLAN}:{self.digest}{dealt}"
 
     def dealt(self, partitions: Iterable[int], keys: str) -> PlanIdentity:
-        """This plan, with where the rows of an attempt go."""
+        """This plan, with the queue partitions and keys of one attempt's rows."""
         return PlanIdentity(self.digest, sum(1 << each for each in set(partitions)), keys)
 
     def reaches(self, partition: int) -> bool:
-        """True if rows go to this partition of the queue."""
+        """True if rows go to this queue partition."""
         return bool(self.partitions >> partition & 1)
 
 
 class Standing(Enum):
     """How a batch relates to the last one that its sink has published."""
 
-    #: A later one.
+    #: A later batch.
     NEW = auto()
-    #: The same one, as far as is known.
+    #: The same batch, as far as is known.
     PUBLISHED = auto()
-    #: The same number, and another plan or another content.
+    #: A batch of the same number, with another plan or another content.
     CHANGED = auto()
-    #: An earlier one.
+    #: An earlier batch.
     BEHIND = auto()
 
 
 def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
     """Compare a batch with the last one that its sink has published; None if there is none.
 
-    Of two batches of one number that both have a plan, the plans decide. If only the published one
-    has, the other is another batch: nothing shows that it is a replay. Contents are compared if
-    both are known and computed in the same way; another release may compute them in another way.
+    If two batches of one number both have a plan, the plans decide. If only the published batch
+    has one, the other is another batch: nothing shows that it is a replay. Contents are compared
+    if both are known and computed by the same method; another release may compute them
+    differently.
     """
     if last is None or last.batch_id < batch.batch_id:
         return Standing.NEW
@@ -89,7 +90,7 @@ def standing_of(batch: SinkBatch, last: SinkBatch | None) -> Standing:
 
 
 def fingerprints_differ(one: str | None, other: str | None) -> bool:
-    """True if two contents are known to differ: both were computed, and in the same way."""
+    """True if two contents are known to differ: both were computed, and by the same method."""
     return one is not None and other is not None and one != other and _way(one) == _way(other)
 
 

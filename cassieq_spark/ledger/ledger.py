@@ -1,4 +1,4 @@
-"""The ledger of one queue: reads of it, and the changes that the repair makes."""
+"""The ledger of one queue: how it is read, and how the repair changes it."""
 
 from __future__ import annotations
 
@@ -51,20 +51,21 @@ from cassieq_spark.store.protocol import (
 
 #: How far apart the clocks of coordinators may be.
 _CLOCKS_APART = timedelta(minutes=1)
-#: Blocks of one read: with every column of the table, their rows take 2 MB.
+#: How many blocks one read returns: with every column of the table, their rows take 2 MB.
 _BLOCKS_AT_ONCE = 1_000
-#: The same in the search for an instant: as many as a stream publishes in two minutes.
+#: How many blocks one read returns in the search for an instant: as many as a stream publishes in
+#: two minutes.
 _BLOCKS_OF_AN_INSTANT = 120
 
 
 class HeadRead(NamedTuple):
-    """The head of a ledger and another row, at one moment.
+    """The head of a ledger and another row, read at one moment.
 
     Attributes:
         head: The head.
         row: The other row; None if there is none.
         now: The time by the server's clock.
-        sure_now: See `Rows.sure_now`.
+        sure_now: The server's time, or the earlier one if clocks disagree; see `Rows.sure_now`.
     """
 
     head: LedgerHead
@@ -96,7 +97,7 @@ class Ledger:
         return self.store.read_rows(partition_of_ledger(self.queue_id), which, serial=serial)
 
     def create(self, *, status: LedgerStatus = LedgerStatus.OPEN, paused: bool = False) -> bool:
-        """Create the ledger of a new queue. One LWT; False if there was one."""
+        """Create the ledger of a new queue. One LWT; False if the ledger existed already."""
         return self.cas([create_head(status, paused=paused)])
 
     def read_head(self, *, serial: bool = False) -> LedgerHead:
@@ -148,13 +149,13 @@ class Ledger:
         return [pin for pin in map(seek_pin_of, rows) if pin.group == group]
 
     def find_position(self, head: LedgerHead, position: StartingPosition) -> int:
-        """Find the monoton of a position; it may be finalised already.
+        """Find the monoton of a position; the monoton may be finalised already.
 
-        An instant stands for the first block, in the order of monotons, that was published then or
-        later by the coordinators' clocks, if they agree to within a minute. The search begins with
-        the first block that is not trimmed.
+        An instant stands for the first block, in the order of monotons, that was published at or
+        after it, by the coordinators' clocks, if these agree to within a minute. The search begins
+        with the first block that is not trimmed.
 
-        No read, except for an instant: a few reads of one block, or some forty if publishes came
+        No read, except for an instant: a few reads of one block, or about forty if publishes came
         very unevenly, and one read of the blocks of the two minutes before.
 
         Args:
@@ -162,7 +163,7 @@ class Ledger:
             position: A monoton, an instant, ``earliest`` or ``latest``.
 
         Raises:
-            OptionError: It is not a position.
+            OptionError: ``position`` is not a position.
             QueueStateError: No message has that monoton yet, or the queue was purged or deleted.
         """
         position = check_position(position)
@@ -188,16 +189,15 @@ class Ledger:
         return block_of(row) if row else None
 
     def read_block_of(self, monoton: int) -> LedgerBlock | None:
-        """Read the block that holds this message; None if the ledger has none. One read."""
+        """Read the block that holds this message; None if no block does. One read."""
         which = Slice(kinds=("block",), stop=monoton + 1, limit=1, reverse=True)
         blocks = self._read_slice(which)
         return next((block for block in blocks if monoton in block.monotons), None)
 
     def read_stored(self) -> Stored:
-        """Count what is stored, settled or not. A read, and another one if something is stored.
+        """Count what is stored, settled or not. One read, and a second one if anything is stored.
 
-        A block counts whole until all of it is settled; what earlier releases published has 0
-        bytes.
+        A block counts whole until all of it is settled. Blocks of earlier releases count 0 bytes.
         """
         head = self.read_head()
         if head.next == head.finalised:
@@ -207,7 +207,7 @@ class Ledger:
         return Stored(head.next - head.finalised, max(0, head.size - before))
 
     def read_blocks(self, *, start: int = 0, serial: bool = False) -> list[LedgerBlock]:
-        """Read blocks as `stream_blocks`; a million of them take some 500 MB."""
+        """Read blocks as `stream_blocks` does; a million of them take about 500 MB of memory."""
         return list(self.stream_blocks(start=start, serial=serial))
 
     def stream_blocks(
@@ -218,9 +218,9 @@ class Ledger:
         serial: bool = False,
         at_once: int = _BLOCKS_AT_ONCE,
     ) -> Iterator[LedgerBlock]:
-        """Read blocks in order, finalised ones too that are not trimmed yet.
+        """Read blocks in order, including finalised blocks that are not trimmed yet.
 
-        One read for each ``at_once`` blocks.
+        One read per ``at_once`` blocks.
 
         Args:
             start: Lowest first monoton; not below the head's ``trimmed``, as a read there crosses
@@ -236,11 +236,11 @@ class Ledger:
             start = blocks[-1].monotons.start + 1
 
     def read_newest_blocks(self, head: LedgerHead, limit: int) -> list[LedgerBlock]:
-        """Read the last blocks, in order, with those that are settled and not trimmed. One read.
+        """Read the last blocks, in order, including settled blocks that are not trimmed. One read.
 
         Args:
-            head: Says where the blocks begin.
-            limit: Most blocks.
+            head: The head, which says where the blocks begin.
+            limit: Maximum number of blocks.
         """
         which = Slice(kinds=("block",), start=head.trimmed, limit=limit, reverse=True)
         return self._read_slice(which)[::-1]
@@ -248,12 +248,12 @@ class Ledger:
     def locate(self, monotons: Range, *, limit: int | None = None) -> list[LedgerBlock]:
         """Find the blocks that hold these messages, in order.
 
-        Two reads, and one more for each thousand blocks. A plain read may miss a block that the
-        head has shown, as long as its publish is in flight. So if a block seems to be missing, all
-        is read once more, serially.
+        Two reads, and one more per thousand blocks. A plain read may miss a block that the head
+        has shown, as long as its publish is in flight. So if a block seems to be missing, all
+        blocks are read once more, serially.
 
         Args:
-            limit: Most blocks after that of the first message; None: all.
+            limit: Maximum number of blocks after that of the first message; None for no limit.
 
         Raises:
             InvariantError: The ledger has a hole there (I1).
@@ -269,11 +269,11 @@ class Ledger:
         """Move ``finalised`` up to ``floor``, unless a group was registered meanwhile. One LWT.
 
         Args:
-            head: Read before the floors of the groups (I7).
-            floor: Lowest monoton that any group is still owed.
+            head: The head, read before the floors of the groups (I7).
+            floor: The lowest monoton that any group is still owed.
 
         Returns:
-            False: another repair run or a new group was faster; the next run tries again.
+            False if another repair run or a new group was faster; the next run tries again.
         """
         if floor < head.finalised:
             raise InvariantError(
@@ -284,19 +284,19 @@ class Ledger:
     def trim(self, *, finalised: int, below: int) -> bool:
         """Delete the rows of the blocks that begin below ``below``. One LWT.
 
-        Their buckets must be deleted before. The same LWT writes ``trimmed`` to the head, so
-        that no read of blocks begins among deleted rows.
+        The buckets of these blocks must be deleted before. The same LWT writes ``trimmed`` to the
+        head, so that no read of blocks begins among deleted rows.
 
         Args:
-            finalised: Its present value. As it only rises, only another repair run can make this
-                LWT fail.
+            finalised: The present value of ``finalised``. As it only rises, only another repair
+                run can make this LWT fail.
             below: The first monoton of a block that stays; not above ``finalised``.
         """
         trimmed = advance_trimmed(below, finalised=finalised)
         return self.cas([trimmed, DeleteBelow("block", below)])
 
     def raise_fence(self, head: LedgerHead, fence: datetime) -> bool:
-        """Let no block that was begun at or before ``fence`` be published (I10). One LWT."""
+        """Prevent the publish of blocks begun at or before ``fence`` (I10). One LWT."""
         if fence < head.fence:
             raise InvariantError(
                 f"queue {self.queue_id}: {fence} is before the fence {head.fence} (I10)"
@@ -306,10 +306,10 @@ class Ledger:
     def empty(self, *, end: int) -> bool:
         """Delete all rows of a closed ledger except its head. One LWT.
 
-        The buckets of its blocks must be deleted before.
+        The buckets of the ledger's blocks must be deleted before.
 
         Args:
-            end: Its ``next``, which ``finalised`` has reached.
+            end: The ledger's ``next``, which ``finalised`` has reached.
         """
         trimmed = advance_trimmed(end, finalised=end)
         kinds = ("block", "sink", "once", "group", "seek_pin", "unique")
@@ -337,10 +337,10 @@ class Ledger:
 
         Blocks are in the order of their publication, but their times come from different
         coordinators. So the search skips blocks that are more than `_CLOCKS_APART` too old, and
-        the others are read one after the other. Every other probe is where the block of that time
-        would be if publishes came evenly; the others halve what is left, however they came. A
-        block that is not found is trimmed: ``head`` was read serially, so every publish before is
-        complete.
+        reads the others one after the other. Every other probe is at the place that the block of
+        that time would have if publishes came evenly; the other probes halve the rest, however
+        publishes came. A block that is not found is trimmed: ``head`` was read serially, so every
+        publish before is complete.
         """
         start, stop = head.trimmed, head.next
         older = newer = None
@@ -366,7 +366,7 @@ class Ledger:
         return next(later, head.next)
 
     def no_queue(self) -> NotFoundError:
-        """The error if the queue does not exist."""
+        """The error to raise if the queue does not exist."""
         return NotFoundError(f"there is no queue {self.queue_id}; create it: cassieq queue create")
 
     def _read_slice(self, which: Slice, *, serial: bool = False) -> list[LedgerBlock]:

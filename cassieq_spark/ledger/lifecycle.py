@@ -25,30 +25,31 @@ from cassieq_spark.ledger.state import (
 )
 from cassieq_spark.store.protocol import Insert, Op, Slice
 
-#: A fence that every block is older than, so that nothing can be published.
+#: A fence later than every block, so that nothing can be published.
 FOR_EVER = LAST_INSTANT
 
-#: Sinks that one compare-and-set copies.
+#: How many sinks one compare-and-set copies.
 _SINKS_AT_ONCE = 200
 
 
 def close_ledger(ledger: Ledger, status: LedgerStatus, *, bucket_size: int) -> LedgerHead:
-    """Close a ledger for ever. One LWT and two serial reads; one read if it is closed.
+    """Close a ledger for ever. One LWT and two serial reads; one read if it is closed already.
 
     A change that has read the head before is refused: a publish by the fence, which is raised for
     ever; a registration, a seek, a pause and the end of a purge by the groups version, which
-    grows. If there is no ledger, a closed one is created, so that no id is opened again (I10).
+    grows. If there is no ledger, a closed one is created, so that no id is ever opened again
+    (I10).
 
     Args:
         ledger: The ledger of this version.
-        status: ``PURGED`` or ``DELETED``; a closed ledger keeps its own.
+        status: ``PURGED`` or ``DELETED``; a ledger that is closed already keeps its status.
         bucket_size: Messages per bucket of this version.
 
     Returns:
         The head, whose ``next`` is final.
 
     Raises:
-        ContentionError: No answer, again and again.
+        ContentionError: Every attempt remained without an answer.
     """
     for _ in attempts():
         try:
@@ -68,8 +69,8 @@ def close_ledger(ledger: Ledger, status: LedgerStatus, *, bucket_size: int) -> L
 def open_next(ledger: Ledger, *, after: Ledger, paused: bool) -> None:
     """Open a ledger with the groups and sinks of another one. Two LWTs, and one per 200 sinks.
 
-    Every group is owed all of its messages. No sink publishes a batch again (I4). Safe to repeat,
-    also at the same time: a call that is late, as the ledger is open or closed already, changes
+    Every group is owed all messages of the new ledger. No sink publishes a batch again (I4). Safe
+    to repeat, also concurrently: a late call, when the ledger is open or closed already, changes
     nothing.
 
     Args:
@@ -77,7 +78,7 @@ def open_next(ledger: Ledger, *, after: Ledger, paused: bool) -> None:
         after: The ledger of the version before, which is closed.
 
     Raises:
-        ContentionError: No answer, again and again.
+        ContentionError: Every attempt remained without an answer.
     """
     steps = _steps_to_open(after)
     done = 0
@@ -95,14 +96,14 @@ def open_next(ledger: Ledger, *, after: Ledger, paused: bool) -> None:
 
 
 def set_paused(ledger: Ledger, *, paused: bool) -> bool:
-    """Pause or resume a queue: paused, readers lease no messages. One LWT and a serial read.
+    """Pause or resume a queue: readers lease no messages while paused. One LWT, one serial read.
 
     Returns:
-        False: it was paused, or not paused, already.
+        False if it already was as ``paused`` says.
 
     Raises:
         QueueStateError: There is no such queue, or it is closed.
-        ContentionError: Lost to others again and again.
+        ContentionError: Competing changes won every attempt.
     """
     in_doubt = False
     for _ in attempts():
@@ -119,7 +120,7 @@ def set_paused(ledger: Ledger, *, paused: bool) -> bool:
 
 
 def _steps_to_open(after: Ledger) -> list[Sequence[Op]]:
-    """One compare-and-set after the other; the last one opens the ledger."""
+    """The compare-and-sets to carry out, one after the other; the last one opens the ledger."""
     # Without names, which are remembered for a limited time only.
     sinks = [Insert(sink_key(each.sink), sink_values(each)) for each in after.read_sinks()]
     steps: list[Sequence[Op]] = [

@@ -1,8 +1,8 @@
-"""Names: something is published once under a name, which the ledger remembers for a limited time.
+"""Names: under a name something is published once, and the ledger remembers it for a limited time.
 
 Each idempotency key, dead-lettering and redrive leaves a row in the ledger to which it publishes.
-These rows are only read by their whole key, and they expire. So there may be any number of them,
-and no scan crosses them or their tombstones.
+These rows expire, and are only read by their whole key. So there may be any number of them, and no
+scan crosses them or their tombstones.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from cassieq_spark.store.protocol import (
     When,
 )
 
-#: Programs repeat a put within minutes, or within hours after an outage.
+#: Programs repeat a put within minutes, or after an outage within hours.
 KEY_LIFETIME = timedelta(days=1)
 #: If a dead-lettering breaks off, the next reader or repair run completes it.
 DEAD_LETTER_LIFETIME = timedelta(days=30)
 #: If a redrive breaks off, only the next redrive or purge of dead letters takes it up.
 REDRIVE_LIFETIME = timedelta(days=365)
 
-#: Cassandra takes no time to live above 20 years.
+#: Cassandra accepts no time to live above 20 years.
 _MOST_BEHIND = timedelta(days=3650)
 _SECOND = timedelta(seconds=1)
 
@@ -57,11 +57,11 @@ class Once:
 
     Attributes:
         name: The name; unique within the queue.
-        lifetime: How long it is remembered, in whole seconds.
+        lifetime: How long the ledger remembers the name, in whole seconds.
         begun_at: When this attempt began, by this machine's clock: before it read the name, and
             before it wrote anything.
-        fingerprint: That of all that is published under the name, in whichever partitions; None:
-            whatever it is, it is the same.
+        fingerprint: The fingerprint of all that is published under the name, in all partitions;
+            None if the content is always the same.
     """
 
     name: str
@@ -76,8 +76,8 @@ class Used:
 
     Attributes:
         mark: What became of the name.
-        fingerprint: That of what was published under it; None: unknown, as for a put that an
-            earlier release has published.
+        fingerprint: The fingerprint of what was published under the name; None if unknown, as for
+            a put that an earlier release has published.
     """
 
     mark: Mark
@@ -98,13 +98,13 @@ def once_of_key(idempotency_key: str) -> Once:
 
 
 def read_used(ledger: Ledger, once: Once) -> Used | None:
-    """Read what the ledger remembers of a name; None if nothing. One read."""
+    """Read what the ledger remembers of a name; None if it remembers nothing. One read."""
     rows = ledger.read(Slice(row=once_key(once.name))).rows
     return used_of(rows[0]) if rows else None
 
 
 def read_mark(ledger: Ledger, once: Once) -> Mark | None:
-    """Read how a name is marked; None if it is not. One read."""
+    """Read how a name is marked; None if it is not marked. One read."""
     used = read_used(ledger, once)
     return used.mark if used else None
 
@@ -136,18 +136,18 @@ def claim(
     now: datetime,
     fence: datetime,
 ) -> Publication | TooLate:
-    """Let a publication mark its name, unless the attempt is too old.
+    """Add the mark of its name to a publication, unless the attempt is too old.
 
-    I4, I9: suppose that another attempt has published under the name meanwhile. If it did so after
-    head and name were read, it has moved `next`, and this publication is refused. If it did so
-    before, its mark was there, or had expired. A mark expires a whole lifetime after it was made,
-    and an attempt that began half a lifetime ago is refused here; the other half is for clocks
-    that differ. This publication may be applied however late: `next` must not have moved.
+    I4, I9: suppose that another attempt has published under the name meanwhile. If it published
+    after head and name were read, it has moved `next`, and this publication is refused. If it
+    published before, its mark was there, or had expired. A mark expires a whole lifetime after it
+    was made, and an attempt that began half a lifetime ago is refused here; the other half is for
+    clocks that differ. This publication may be applied however late: `next` must not have moved.
 
     A mark expires by the clock of the server that coordinates the LWT. If that clock is behind,
-    the mark lives longer by so much. The LWT is conditioned on that clock, as another server than
-    the one that was read may coordinate it, and as the clock may have been set back since the
-    server was started.
+    the mark lives longer by the difference. The LWT is conditioned on that clock, because another
+    server than the one that was read may coordinate it, and because the clock may have been set
+    back since the server was started.
 
     Args:
         once: The name, which was not marked at ``now``.
@@ -172,5 +172,5 @@ def claim(
 
 
 def once_key(name: str) -> RowKey:
-    """The row of a name."""
+    """The key of the row of a name."""
     return ("once", 0, name)

@@ -44,12 +44,12 @@ from cassieq_spark.store.protocol import MOST_OPS
 
 logger = logging.getLogger(__name__)
 
-#: A batch was published before, so it is a replay, and skipped.
+#: A batch was published before; it is a replay, and is skipped.
 ALREADY_PUBLISHED = "publish.already"
-#: A batch was published before with other content, and is skipped all the same.
+#: A batch was published before with another content, and is skipped nevertheless.
 CHANGED = "publish.changed"
-#: Most blocks of one publish: each is an operation, and so are the head, the sink, and the unique
-#: ids, that is, their row and the deletion of earlier ones.
+#: Maximum number of blocks of one publish: each is an operation of its LWT, and so are the head,
+#: the sink, the row of unique ids and the deletion of earlier such rows.
 MOST_BLOCKS = MOST_OPS - 4
 
 
@@ -60,8 +60,8 @@ class Published:
     Attributes:
         monotons: The monotons of the messages that this attempt has published; None if the batch
             was published before.
-        repeats: Of the messages that are left out as repeated ones, by their number in the write:
-            the monoton of the message that has their unique id.
+        repeats: The messages that are left out as repeated ones, by their number in the write,
+            each with the monoton of the message that has its unique id.
     """
 
     monotons: Range | None
@@ -77,34 +77,35 @@ def publish(  # noqa: PLR0913 (what to publish, and how, by name)
     backoff: Backoff | None = None,
     window: UniqueWindow | None = None,
 ) -> Published:
-    """Give all blocks their monotons at once, which makes their messages visible.
+    """Give all blocks their monotons at once, and so make their messages visible.
 
-    One LWT and one read if nobody else publishes at that moment. An unknown outcome is
-    resolved by a serial read (I1, I4).
+    One LWT and one read if nobody else publishes at that moment. A serial read resolves an unknown
+    outcome (I1, I4).
 
-    A message is left out if one with its unique id was published within the window, or comes
-    before it. It takes no LWT more, and no read if this process has published the others (I12).
-    If all messages are left out, and the batch has no name, there is no LWT.
+    A message is left out if a message with its unique id was published within the window, or comes
+    before it in the write. This takes no further LWT, and no read if this process has published
+    all messages with unique ids (I12). If all messages are left out, and the batch has no name,
+    there is no LWT.
 
     Args:
-        pending: Blocks that are completely written, in the order that their messages are to have.
+        pending: Blocks that are completely written, in the order of publication.
         batch: A sink and the number of its batch, or a name that is remembered for a time. If
-            something was published under it before, nothing is published.
-        fail_on_changed: Whether to raise, rather than log, if the sink has published a batch of
+            something was published under this batch or name before, nothing is published.
+        fail_on_changed: True to raise, rather than log, if the sink has published a batch of
             this number with another fingerprint.
-        backoff: Paces the attempts, and is told of lost races.
-        window: The unique ids that were published before; needed if a message has one.
+        backoff: Paces the attempts, and counts lost races.
+        window: The unique ids that were published before; required if a message has one.
 
     Raises:
         BatchChangedError: Other messages were published under this number, or this name.
         BatchOrderError: The sink has published a later batch.
-        ContentionError: Other publishers won again and again.
+        ContentionError: Other publishers won every attempt.
         NotAppliedError: The blocks may be deleted already, as the fence has passed them or their
             writer's clock is ahead; or the write took half as long as its name is remembered;
-            or there are too many unique ids within the window. Write them again.
+            or there are too many unique ids within the window. Write the messages again.
         QueueStateError: There is no such queue, or it was purged or deleted; nothing was applied.
-        OutcomeUnknownError: The answer was lost, and no row tells; for example, as the queue was
-            purged or deleted meanwhile.
+        OutcomeUnknownError: The answer was lost, and no row shows the outcome; for example,
+            because the queue was purged or deleted meanwhile.
         TooLargeError: There are more than `MOST_BLOCKS` blocks; nothing was applied.
     """
     pending = [each for each in pending if each.count]
@@ -248,7 +249,7 @@ class _Publishing:
         return is_applied
 
     def _check_room(self, decision: Publication) -> None:
-        """Refuse more unique ids than publishers can have in their memory."""
+        """Refuse more unique ids than publishers can keep in memory."""
         count = len(decision.sifted.ids) // ID_BYTES
         if self.window is None or len(self.window.ids) + count <= MOST_IDS:
             return
@@ -274,9 +275,9 @@ class _Publishing:
         self.window.ids.add(row, has_deleted=decision.has_deleted)
 
     def _find_doubtful(self) -> Publication | None:
-        """Find an attempt that was applied although its answer was lost; by serial reads.
+        """Find an attempt that was applied although its answer was lost, by serial reads.
 
-        An attempt is not doubtful any more once another publisher has its monotons: it is refused
+        An attempt is no longer doubtful once another publisher has its monotons: it is refused
         whenever it comes, as `next` has passed them.
         """
         for attempt in tuple(self.doubtful):
@@ -288,7 +289,7 @@ class _Publishing:
                 self.doubtful.remove(attempt)
                 continue
             head = self.ledger.read_head(serial=True)
-            # A name tells instead, unless the queue was purged or deleted with it.
+            # A name shows it instead, unless the queue was purged or deleted with it.
             tells = self.batch is not None and head.status is LedgerStatus.OPEN
             if head.finalised > monotons.start and not tells:
                 raise OutcomeUnknownError(
@@ -304,13 +305,13 @@ def skip_published(
     """Log that a batch is skipped because its sink has published it, or refuse the batch.
 
     A query that stops loses nothing, and continues once its operator has decided. A batch that is
-    skipped by mistake is lost, as its source counts it as done. So a doubt is an error, unless the
-    operator has decided already.
+    skipped by mistake is lost, as its source counts it as done. So a doubt raises an error, unless
+    the operator has decided already.
 
     Args:
-        batch: The batch with its fingerprint; without one if it has no rows, which can't be lost.
-        last: The last batch that the sink has published: this one, or a later one.
-        fail_on_changed: Whether other content under the same number is an error.
+        batch: The batch with its fingerprint; without one if it has no rows, which cannot be lost.
+        last: The last batch that the sink has published: this batch, or a later one.
+        fail_on_changed: True if other content under the same number is an error.
 
     Raises:
         BatchOrderError: The last batch is a later one.
@@ -354,7 +355,7 @@ def skip_published(
 
 
 def _refuse_other_plan(queue_id: QueueId, batch: SinkBatch, last: SinkBatch) -> NoReturn:
-    """Say what it means that a batch is not known to have the plan of the published one."""
+    """Raise the error for a batch that is not known to have the plan of the published batch."""
     if PlanIdentity.of(batch.fingerprint) is None:
         raise BatchChangedError(
             f"queue {queue_id}: {batch.sink} has published batch {batch.batch_id} by a plan of "
@@ -385,7 +386,7 @@ def skip_used(queue_id: QueueId, once: Once, used: Used) -> None:
         used: What the ledger remembers of the name.
 
     Raises:
-        BatchChangedError: Something with another content was published under the name.
+        BatchChangedError: Another content was published under the name.
     """
     if fingerprints_differ(used.fingerprint, once.fingerprint):
         refuse_other_content(queue_id)
@@ -416,7 +417,7 @@ def check_order(queue_id: QueueId, batch: SinkBatch, last: SinkBatch | None) -> 
     """Refuse a batch with a lower number than the last one that its sink has published.
 
     Raises:
-        BatchOrderError: It has a lower number.
+        BatchOrderError: The batch has a lower number.
     """
     if last is not None and standing_of(batch, last) is Standing.BEHIND:
         raise BatchOrderError(

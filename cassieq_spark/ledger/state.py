@@ -59,22 +59,23 @@ class LedgerHead:
     """The row on which every publish, registration and finalisation is conditioned.
 
     Attributes:
-        next: Monoton that the next published message gets.
-        finalised: All messages below are settled for every group.
+        next: The monoton that the next published message gets.
+        finalised: All messages below this monoton are settled for every group.
         fence: No block that was begun at or before this instant can be published any more.
         groups_version: Grows when a group is registered or removed, or a seek pin is placed.
-        delayed_stop: No message from here on is delayed.
-        status: Whether messages come in and go out.
-        paused: Whether readers may lease no messages.
-        bucket_size: Messages per bucket, of a closed ledger: its queue may have another by now.
-        trimmed: Rows of blocks that begin below are deleted. Reads of blocks begin here, so that
-            they cross no tombstones.
+        delayed_stop: No message from this monoton on is delayed.
+        status: The status, which decides whether messages come in and go out.
+        paused: True if readers may not lease messages.
+        bucket_size: Messages per bucket, of a closed ledger: its queue may have another size by
+            now.
+        trimmed: Rows of blocks that begin below this monoton are deleted. Reads of blocks begin
+            here, so that they cross no tombstones.
         unfenced_until: The highest fence that was lowered: blocks that were begun until then may
             have been deleted before. None: no fence was lowered.
-        size: Bytes of all blocks that were ever published, as stored, those of earlier releases
-            left out.
-        last_ids: The position of the last row of unique ids; None: there was none.
-        ids_from: Rows of unique ids below are deleted; reads of them begin here.
+        size: Bytes of all blocks that were ever published, as stored, without those of earlier
+            releases.
+        last_ids: The position of the last row of unique ids; None if there is no such row.
+        ids_from: Rows of unique ids below this position are deleted; reads of them begin here.
     """
 
     next: int
@@ -97,7 +98,7 @@ class LedgerHead:
         return self.status in {LedgerStatus.PURGED, LedgerStatus.DELETED}
 
     def offered_below(self, stop: int | None = None) -> int:
-        """Monoton from which on nothing is offered, at most ``stop``; 0 while paused."""
+        """The monoton from which on nothing is offered, at most ``stop``; 0 while paused."""
         if self.paused:
             return 0
         return self.next if stop is None else min(self.next, stop)
@@ -107,11 +108,11 @@ class UniqueRow(NamedTuple):
     """The unique ids of a publish.
 
     Attributes:
-        position: The monoton of its first message.
-        ids: A digest for each of its messages, as `ledger.unique` has them.
-        published_at: When it was published, by the coordinator's clock.
-        begun_at: When its first block was begun, by its writer's clock.
-        before: The position of the row before this one; None: there was none.
+        position: The monoton of the first message of the publish.
+        ids: A digest for each message of the publish, as `ledger.unique` has them.
+        published_at: When the publish happened, by the coordinator's clock.
+        begun_at: When the first block was begun, by its writer's clock.
+        before: The position of the row before this one; None if there is none.
     """
 
     position: int
@@ -121,7 +122,7 @@ class UniqueRow(NamedTuple):
     before: int | None
 
     def known_since(self, now: datetime) -> datetime:
-        """From when on its ids are known, whichever of the two clocks was wrong by minutes."""
+        """The time from which on the ids are known, whichever of the two clocks was wrong."""
         earlier, later = sorted((self.published_at, self.begun_at))
         return later if later <= now + CLOCKS_APART else min(earlier, now)
 
@@ -144,8 +145,8 @@ class Group:
 
     Attributes:
         name: Name of the group.
-        starts_at: First monoton that it is owed.
-        registered_as: The groups version of the registration; no other has it.
+        starts_at: The first monoton that the group is owed.
+        registered_as: The groups version of the registration; no other registration has it.
     """
 
     name: str
@@ -155,12 +156,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class SeekPin:
-    """Keeps ``finalised`` at or below the monoton to which a group is being moved.
+    """A pin that keeps ``finalised`` at or below the monoton to which a group is being moved.
 
     Attributes:
-        number: The groups version when it was placed; no other pin has it.
+        number: The groups version when the pin was placed; no other pin has it.
         group: Name of the group.
-        position: That monoton.
+        position: The monoton to which the group is being moved.
     """
 
     number: int
@@ -169,33 +170,33 @@ class SeekPin:
 
 
 def sink_key(sink: str) -> RowKey:
-    """The row of a sink."""
+    """The key of the row of a sink."""
     return ("sink", 0, sink)
 
 
 def group_key(group: str) -> RowKey:
-    """The row of a consumer group."""
+    """The key of the row of a consumer group."""
     return ("group", 0, group)
 
 
 def seek_pin_key(number: int, group: str) -> RowKey:
-    """The row of a seek pin."""
+    """The key of the row of a seek pin."""
     return ("seek_pin", number, group)
 
 
 def block_key(first_monoton: int) -> RowKey:
-    """The row of the block that begins at this monoton."""
+    """The key of the row of the block that begins at this monoton."""
     return ("block", first_monoton, "")
 
 
 def unique_key(first_monoton: int) -> RowKey:
-    """The row of the unique ids of a publish."""
+    """The key of the row of the unique ids of a publish."""
     return ("unique", first_monoton, "")
 
 
 @decoded
 def head_of(row: Row) -> LedgerHead:
-    """Decode a head row; if an earlier release wrote it, it is open, without delays."""
+    """Decode a head row; a head of an earlier release counts as open, without delays."""
     values: Any = row
     demand(row, "fence")
     demand_counts(row, "next", "finalised", "groups_version")
@@ -251,16 +252,16 @@ def advance_next(  # noqa: PLR0913 (what a publish changes, by name)
     has_ids: bool = False,
     ids_from: int | None = None,
 ) -> Op:
-    """Move ``next``, if nobody else did, no fence reached ``oldest``, and none was lowered.
+    """Move ``next``, if nobody else did, no fence reached ``oldest``, and no fence was lowered.
 
     Args:
         head: The head as read.
         stop: The new ``next``.
-        size: Bytes of all messages up to there.
-        delayed: Whether a message is delayed.
+        size: Bytes of all messages up to ``stop``.
+        delayed: True if a message is delayed.
         oldest: When the oldest block was begun.
-        has_ids: Whether there is a row of unique ids.
-        ids_from: Rows of unique ids below are deleted; None: no further ones.
+        has_ids: True if the publish has a row of unique ids.
+        ids_from: Rows of unique ids below this position are deleted; None if no further ones are.
     """
     values: dict[str, int] = {"next": stop, "size": size}
     if delayed:
@@ -278,7 +279,7 @@ def advance_next(  # noqa: PLR0913 (what a publish changes, by name)
 
 
 def advance_groups_version(head: LedgerHead) -> Op:
-    """Count a change of the groups, if neither they nor ``finalised`` have changed."""
+    """Count a change of the groups, if neither groups nor ``finalised`` have changed."""
     unchanged = (
         When("groups_version", "=", head.groups_version),
         When("finalised", "=", head.finalised),
@@ -287,7 +288,7 @@ def advance_groups_version(head: LedgerHead) -> Op:
 
 
 def advance_finalised(head: LedgerHead, floor: int) -> Op:
-    """Move ``finalised``, if neither it nor the groups have changed."""
+    """Move ``finalised``, if neither ``finalised`` nor the groups have changed."""
     unchanged = (
         When("finalised", "=", head.finalised),
         When("groups_version", "=", head.groups_version),
@@ -301,7 +302,7 @@ def advance_trimmed(below: int, *, finalised: int) -> Op:
 
 
 def move_fence(head: LedgerHead, fence: datetime, *, unfenced_until: datetime | None = None) -> Op:
-    """Move the fence, if it is where it was; a lowered one leaves ``unfenced_until``."""
+    """Move the fence, if it still is where it was; lowering it leaves ``unfenced_until``."""
     lowered: Values = {} if unfenced_until is None else {"unfenced_until": unfenced_until}
     older = (When("fence", "=", head.fence),)
     return Update(HEAD, {"fence": fence, **lowered}, when=older)
@@ -320,15 +321,15 @@ def pause_head(head: LedgerHead, *, paused: bool) -> Op:
 def _change_head(head: LedgerHead, values: Values) -> Op:
     when = [When("groups_version", "=", head.groups_version)]
     if head.status is not LedgerStatus.OPEN:
-        # An open ledger only closes by this change, so the version tells. Earlier releases do not
-        # store its status.
+        # An open ledger only closes by this change, so the version suffices. Earlier releases do
+        # not store its status.
         when.append(When("status", "=", head.status))
     changed = {**values, "groups_version": head.groups_version + 1}
     return Update(HEAD, changed, when=tuple(when))
 
 
 def keep_prepared() -> Op:
-    """Leave the ledger prepared, if it is."""
+    """Leave the ledger prepared, if it is prepared."""
     return _change_prepared({"status": LedgerStatus.PREPARED})
 
 
@@ -344,7 +345,7 @@ def _change_prepared(values: Values) -> Op:
 def sink_values(batch: SinkBatch) -> dict[str, Value]:
     """The columns of a sink row once the batch is published.
 
-    The fingerprint names its batch, as an earlier release changes the batch id only.
+    The fingerprint names its batch, as an earlier release changes only the batch id.
     """
     values: dict[str, Value] = {"batch_id": batch.batch_id}
     if batch.fingerprint is not None:
@@ -363,7 +364,7 @@ def sink_batch_of(row: Row) -> SinkBatch:
 
 
 def claim_batch(batch: SinkBatch, last: SinkBatch | None) -> Op:
-    """Make a batch the last one of its sink, if ``last`` is; None: if the sink has no row."""
+    """Make a batch the last one of its sink, if ``last`` still is; None if the sink has no row."""
     values = sink_values(batch)
     if last is None:
         return Insert(sink_key(batch.sink), values, if_absent=True)
@@ -386,14 +387,14 @@ def group_values(starts_at: int, registered_as: int) -> Values:
 
 
 def created_at_of(row: Row) -> datetime | None:
-    """When a group row or a seek pin row was written; None if the row does not tell."""
+    """When a group row or a seek pin row was written; None if the row does not say when."""
     values: Any = row
     created_at: datetime | None = values["created_at"]
     return created_at
 
 
 def keep_group(group: Group) -> Op:
-    """Leave a group row as it is, if it is of the same registration."""
+    """Leave a group row as it is, if it belongs to the same registration."""
     return Update(
         group_key(group.name),
         {"groups_version": group.registered_as},
@@ -454,13 +455,13 @@ def unique_row_of(row: Row) -> UniqueRow:
 
 
 def unique_values(ids: bytes, block: UUID, before: int | None) -> Values:
-    """The columns of a row of unique ids; see `UniqueRow`. ``block`` is the first one."""
+    """The columns of a row of unique ids, given the publish's first block; see `UniqueRow`."""
     first: Values = {} if before is None else {"ids_before": before}
     return {"ids": ids, "block": block, "published_at": ServerNow(), **first}
 
 
 def size_before_of(row: Row) -> int:
-    """Bytes of all messages before a block, by its row; 0 if an earlier release wrote it."""
+    """Bytes of all messages before a block, from its row; 0 if an earlier release wrote it."""
     values: Any = row
     return values["size_before"] or 0
 
@@ -470,14 +471,14 @@ def block_values(
 ) -> Values:
     """The columns of the row of a block whose messages end at ``stop``.
 
-    A block without some of its messages has its id elsewhere: earlier releases would deliver the
-    wrong messages, and refuse a row without one.
+    A block without some of its messages has its id in another column: earlier releases would
+    deliver the wrong messages, and refuse a row without a block id.
 
     Args:
         block: The block.
-        stop: The end of its monotons.
-        size_before: The size of all messages before it.
-        kept: Which of its messages are published; None: all.
+        stop: The end of the block's monotons.
+        size_before: The size of all messages before the block.
+        kept: The messages of the block that are published; None for all.
     """
     where: dict[str, Value | ServerNow] = {"block": block.block}
     if kept is not None:

@@ -1,8 +1,8 @@
-"""Unique ids: a message is left out if one with its id was published within the queue's window.
+"""Unique ids: a message is left out if its id was already published within the queue's window.
 
 A publish writes the digests of its messages' ids into a row of the ledger, by the LWT that makes
 the messages visible. That LWT is conditioned on ``next``, so it decides by all rows before it:
-nobody has published a message of such an id since they were read (I12). It takes no LWT more.
+nobody has published a message of such an id since they were read (I12). There is no further LWT.
 
 The idea of a bounded memory of ids is that of Amazon SQS's FIFO queues; there it is a service of
 its own, here it is the log.
@@ -20,10 +20,10 @@ from cassieq_spark.model import Kept, PendingBlock, Range, Ranges, UniquePer
 
 #: Bytes of a digest.
 ID_BYTES = 16
-#: What stands for a message without a unique id.
+#: The digest of a message without a unique id.
 NO_ID = bytes(ID_BYTES)
-#: Most ids within the window of a ledger. Each process that publishes has them in its memory: a
-#: million take some 150 MB.
+#: Maximum number of ids within the window of a ledger. Each process that publishes keeps them in
+#: memory: a million take about 150 MB.
 MOST_IDS = 1_000_000
 #: The longest window.
 LONGEST_WINDOW = timedelta(days=1)
@@ -38,7 +38,7 @@ class Part:
 
     Attributes:
         block: The block.
-        kept: Which of its messages; None: all.
+        kept: The messages of the block that are published; None for all.
     """
 
     block: PendingBlock
@@ -56,9 +56,9 @@ class Sifted:
 
     Attributes:
         parts: The messages that are published, in order.
-        repeats: Of those that are left out, by their number in the write: the monoton of the
-            message that has their id.
-        ids: The digests of those that are published, `NO_ID` without an id; empty if none has one.
+        repeats: The messages that are left out, by their number in the write, each with the
+            monoton of the message that has its id.
+        ids: The digests of the published messages, `NO_ID` without an id; empty if none has an id.
     """
 
     parts: tuple[Part, ...]
@@ -88,15 +88,15 @@ def digest_of(unique_id: bytes, key: bytes | None, per: UniquePer) -> bytes:
 
 
 def split_ids(ids: bytes) -> list[bytes]:
-    """The digests of messages, one after the other."""
+    """Split the concatenated digests of messages."""
     return [digest for (digest,) in _DIGEST.iter_unpack(ids)]
 
 
 def sift(pending: Sequence[PendingBlock], first: int, known: Mapping[bytes, int]) -> Sifted:
-    """Leave out the messages whose ids are known, or occur earlier in the same write.
+    """Leave out messages whose ids are known, or occur earlier in the same write.
 
     Args:
-        pending: The blocks, in the order that their messages are to have.
+        pending: The blocks, in the order of publication.
         first: The monoton of the first message that is published.
         known: The monoton of the published message that has an id.
     """

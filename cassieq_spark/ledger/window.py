@@ -19,18 +19,18 @@ from cassieq_spark.store.protocol import Slice
 
 #: Once this many rows are older than the window, the next publish deletes them.
 _EXPIRED_ROWS = 128
-#: Ids of all windows that a process remembers, unless a single one has more; and windows.
+#: How many ids a process remembers, of all windows, unless one window has more; how many windows.
 _MOST_REMEMBERED, _MOST_WINDOWS = 2_000_000, 1_000
 
 
 class UniqueIds:
     """The unique ids that were published to a ledger within its window.
 
-    Safe to use from several threads. Memory: some 150 bytes for each id.
+    Safe to use from several threads. Memory: about 150 bytes per id.
 
     Args:
-        clock: This process's clock, in seconds, by which it knows how long a publish took; None:
-            that of the system.
+        clock: This process's clock, in seconds, which measures how long a publish took; None for
+            the system's clock.
     """
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
@@ -49,15 +49,15 @@ class UniqueIds:
     def monotons(self) -> Mapping[bytes, int]:
         """The monoton of the published message that has an id.
 
-        `NO_ID` has one, too, of which nobody asks.
+        `NO_ID` has one, too, which nobody asks for.
         """
         return self._monotons
 
     def catch_up(self, ledger: Ledger, head: LedgerHead, now: datetime, lasts: timedelta) -> None:
         """Learn what was published up to ``head``, and forget what is older than the window.
 
-        No read if no other process has published unique ids since the last call; else one, which
-        is of the whole window the first time.
+        No read if no other process has published unique ids since the last call; else one read,
+        the first time of the whole window.
 
         Args:
             now: The time when ``head`` was read; see `Rows.sure_now`.
@@ -77,18 +77,18 @@ class UniqueIds:
             self._forget(now, lasts)
 
     def forget_below(self) -> int | None:
-        """The position below which the rows of the ledger are to be deleted; None: not yet."""
+        """The position below which the ledger's rows must be deleted; None if not yet."""
         with self._lock:
             if self._expired < _EXPIRED_ROWS or self._last is None:
                 return None
             return self._rows[0].position if self._rows else self._last + 1
 
     def add(self, row: UniqueRow | None, *, has_deleted: bool) -> None:
-        """Learn what this process has published.
+        """Remember what this process has published.
 
         Args:
             row: The row of unique ids; None if no message had one.
-            has_deleted: Whether it has deleted the rows that are over.
+            has_deleted: True if the publish has deleted the expired rows.
         """
         with self._lock:
             if has_deleted:
@@ -113,11 +113,11 @@ class UniqueIds:
 
 
 class UniqueWindow(NamedTuple):
-    """How long unique ids are remembered, and which are.
+    """How long unique ids are remembered, and which ids are.
 
     Attributes:
-        lasts: How long.
-        ids: Which.
+        lasts: How long ids are remembered.
+        ids: The remembered ids.
     """
 
     lasts: timedelta
@@ -132,10 +132,10 @@ class UniqueWindows:
         self._known: OrderedDict[tuple[QueueId, datetime | None], UniqueIds] = OrderedDict()
 
     def of(self, queue_id: QueueId, created_at: datetime | None = None) -> UniqueIds:
-        """The unique ids of a ledger. Those that were not asked for longest are dropped.
+        """The unique ids of a ledger. The ids of ledgers that were unused for longest are dropped.
 
         Args:
-            queue_id: Which ledger.
+            queue_id: The queue id of the ledger.
             created_at: When its queue was created: in a keyspace that was made anew, another queue
                 may have the same id.
         """
@@ -160,7 +160,7 @@ def _read(ledger: Ledger, start: int, head: LedgerHead) -> Sequence[UniqueRow]:
     """Read the rows from ``start`` on that ``head`` knows.
 
     A plain read may miss what ``head`` has shown. Each row names the one before it, so a gap is
-    seen, and all is read once more, serially.
+    seen, and all rows are read once more, serially.
     """
     stop = (head.last_ids or 0) + 1
     which = Slice(kinds=("unique",), start=start, stop=stop)
@@ -177,7 +177,7 @@ def _read(ledger: Ledger, start: int, head: LedgerHead) -> Sequence[UniqueRow]:
 
 
 def _is_whole(rows: Sequence[UniqueRow], start: int, stop: int) -> bool:
-    """True if each row names the one before it, from ``start`` to the last one before ``stop``."""
+    """True if each row names the row before it, from ``start`` to the last one below ``stop``."""
     if not rows or rows[-1].position != stop - 1:
         return False
     first = rows[0].before

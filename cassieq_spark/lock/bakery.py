@@ -1,4 +1,4 @@
-"""Takes a lock, tells whether it is still held, and keeps it during long work."""
+"""Takes a lock, checks whether it is still held, and keeps it during long work."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from cassieq_spark.store.protocol import (
 
 logger = logging.getLogger(__name__)
 
-#: Parts of its TTL: how long a ticket is trusted after a write, and when it is written again.
+#: Parts of a ticket's TTL: how long it is trusted after a write, and when it is written again.
 _TRUSTED = 3 / 4
 _DUE = 1 / 4
-#: How long at most others wait for a dead holder.
+#: How long, at most, others wait for a dead holder.
 DEFAULT_TTL = timedelta(seconds=30)
-#: Cassandra rounds off up to a second of it, and a quarter of it is the margin.
+#: Cassandra rounds off up to a second of the TTL, and a quarter of it is the margin.
 SHORTEST_TTL = timedelta(seconds=5)
 _POLL_SECONDS = (0.05, 0.5)
-#: A renewal failed; it is tried again.
+#: A renewal failed, and is tried again.
 RENEWAL_FAILED = "lock.renewal_failed"
 #: The lock is lost: others may have it now.
 LOCK_LOST = "lock.lost"
@@ -62,9 +62,9 @@ class Bakery(StaysHere):
 
     Args:
         name: Name of the lock; see `validate_name`.
-        owner: Who this process is, for people.
+        owner: The name of this process, for people.
         ttl: How long a ticket lives after each write; the same for all processes.
-        clock: Seconds of a clock of this machine that never goes back.
+        clock: The seconds of a clock of this machine that never goes back.
         sleep: Waits a number of seconds.
 
     Raises:
@@ -99,15 +99,15 @@ class Bakery(StaysHere):
     ) -> HeldLock | None:
         """Take the lock. Two plain writes, two or three reads and one LWT if it is free.
 
-        While it waits, it reads the lock's partition about four times a second. It deletes the
-        tickets of dead processes that Cassandra does not let expire; see `Watch`.
+        While the process waits, it reads the lock's partition about four times a second. It
+        deletes the tickets of dead processes that Cassandra does not let expire; see `Watch`.
 
         Args:
-            patience: How long to wait for others; with zero, it tries once.
-            may_continue: Asked before each wait; false ends it.
+            patience: How long to wait for others; with zero, there is only one attempt.
+            may_continue: Called before each wait; False ends the wait.
 
         Returns:
-            None: others still hold it.
+            None if others still hold the lock.
 
         Raises:
             StoreError: Cassandra failed. The lock is not taken; a ticket that may be left expires.
@@ -130,7 +130,7 @@ class Bakery(StaysHere):
                 return held
 
     def read_entry(self, *, serial: bool = False) -> Entry | None:
-        """Read the last entry, which may have left; None if there is none. One read."""
+        """Read the last entry, whose process may have left; None if there is none. One read."""
         rows = self._store.read_rows(self._partition, Slice(row=ENTRY), serial=serial)
         return board_of(rows.rows).entry
 
@@ -162,7 +162,7 @@ class Bakery(StaysHere):
         return board_of(self._store.read_rows(self._partition).rows)
 
     def _delete(self, tickets: Iterable[Ticket]) -> None:
-        """Delete the tickets of dead processes; the next read tells whether that worked."""
+        """Delete the tickets of dead processes; the next read shows whether that worked."""
         for ticket in tickets:
             logger.warning(
                 "%s: ticket %s was not written for %s, so its process is dead, but Cassandra "
@@ -178,7 +178,7 @@ class Bakery(StaysHere):
                 )
 
     def _move_epoch(self, own: _OwnTicket, board: Board) -> Entry | None:
-        """Move the epoch from the one that was read with the tickets. One LWT; None if refused."""
+        """Move the epoch from the value read with the tickets. One LWT; None if refused."""
         values: Values = {
             "epoch": (board.epoch or 0) + 1,
             "holder": str(own.ticket.id),
@@ -186,7 +186,7 @@ class Bakery(StaysHere):
             "entered_at": ServerNow(),
         }
         unchanged = (When("epoch", "=", board.epoch),)
-        # Refused or not, the entry tells: an earlier attempt of ours may have been applied late.
+        # Refused or not, the entry decides: an earlier attempt may have been applied late.
         with suppress(OutcomeUnknownError):
             self._store.cas(self._partition, [Update(ENTRY, values, unchanged)])
         entry = self.read_entry(serial=True)
@@ -194,11 +194,11 @@ class Bakery(StaysHere):
 
 
 class HeldLock(Displayed):
-    """A lock that this process has taken; tells whether it is still held.
+    """A lock that this process has taken, and that it may have lost since.
 
     Attributes:
-        epoch: Higher than those of all holders before.
-        entered_at: When it was taken, by the coordinator's clock.
+        epoch: The epoch of this entry; higher than those of all earlier holders.
+        entered_at: When the lock was taken, by the coordinator's clock.
     """
 
     def __init__(self, bakery: Bakery, own: _OwnTicket, entry: Entry) -> None:
@@ -222,10 +222,10 @@ class HeldLock(Displayed):
     def confirm(self) -> bool:
         """True if no other process has entered since, whatever the clocks say. One read.
 
-        Once false, it stays false, and so does `is_held`.
+        Once it has returned False, it always returns False, and `is_held` is False, too.
 
         Raises:
-            StoreError: Cassandra failed, so it is not known; do nothing under the lock.
+            StoreError: Cassandra failed, so the answer is unknown; do nothing under the lock.
         """
         if not self._own.is_alive():
             return False
@@ -235,10 +235,10 @@ class HeldLock(Displayed):
         return self._own.is_alive()
 
     def renew(self) -> bool:
-        """Keep it for another TTL. One plain write; False: it is lost already.
+        """Keep the lock for another TTL. One plain write; False if the lock is lost already.
 
         Raises:
-            StoreError: Cassandra failed; it is held for as long as before.
+            StoreError: Cassandra failed; the lock is held for as long as before.
         """
         return self._own.renew()
 
@@ -248,7 +248,7 @@ class HeldLock(Displayed):
 
 
 def read_holder(store: Store, name: str) -> Entry | None:
-    """Read who holds a lock, or held it and died less than a TTL ago; None if free. One read."""
+    """Read the holder of a lock, or one that died less than a TTL ago; None if free. One read."""
     board = board_of(store.read_rows(partition_of_lock(name)).rows)
     return board.entry if board.has_ticket_of_entry else None
 
@@ -257,13 +257,13 @@ def read_holder(store: Store, name: str) -> Entry | None:
 def holding(
     bakery: Bakery, patience: timedelta, *, may_continue: Callable[[], bool] = lambda: True
 ) -> Iterator[HeldLock | None]:
-    """Take a lock as `Bakery.enter`, renew it from another thread, and leave it at the end.
+    """Take a lock as `Bakery.enter` does, renew it in another thread, and leave it at the end.
 
-    The holder must ask `HeldLock.confirm` before each action: the thread does not help a process
+    The holder must call `HeldLock.confirm` before each action: the thread does not help a process
     that was paused.
 
     Yields:
-        None: others hold it.
+        The lock; None if others hold it.
     """
     held = bakery.enter(patience, may_continue=may_continue)
     if held is None:
@@ -304,10 +304,10 @@ def _renew(held: HeldLock, done: threading.Event, pause: float) -> None:
 
 @dataclass(slots=True)
 class _OwnTicket:
-    """A ticket of this process: written again and again, and trusted for less than its TTL.
+    """A ticket of this process: written repeatedly, and trusted for less than its TTL.
 
     Attributes:
-        number: Set once, after the first write.
+        number: The ticket's number; set once, after the first write.
     """
 
     store: TimedRows
@@ -327,11 +327,11 @@ class _OwnTicket:
         return Ticket(self._id, self.number)
 
     def is_alive(self) -> bool:
-        """True if the ticket's row can't have expired. Once false, it stays false."""
+        """True if the ticket's row can't have expired. Once False, it stays False."""
         return not self._given_up and self.clock() < self._trusted_until
 
     def renew(self) -> bool:
-        """Write it again. One plain write; False: its row may have expired before.
+        """Write the ticket again. One plain write; False if its row may have expired before.
 
         Raises:
             StoreError: Cassandra failed; the ticket is trusted for as long as before.
@@ -356,7 +356,7 @@ class _OwnTicket:
         return True
 
     def write(self) -> bool:
-        """Renew it, or give it up if that fails or its outcome is not known."""
+        """Renew the ticket, or give it up if that fails or the outcome is unknown."""
         try:
             written = self.renew()
         except OutcomeUnknownError:
@@ -365,16 +365,16 @@ class _OwnTicket:
         return written
 
     def keep(self) -> bool:
-        """Renew it if it is time; False: it can't be trusted any more. One plain write at most."""
+        """Renew the ticket if it is due; False if it can't be trusted. At most one plain write."""
         left = (_TRUSTED - _DUE) * self.ttl.total_seconds()
         return self.is_alive() and (self.clock() < self._trusted_until - left or self.write())
 
     def give_up(self) -> None:
-        """Do not trust it any more."""
+        """Stop trusting the ticket."""
         self._given_up = True
 
     def give_back(self) -> None:
-        """Delete it, and any write of it that is late. One plain write; without, it expires."""
+        """Delete the ticket, and late writes of it. One plain write; if that fails, it expires."""
         self.give_up()
         with suppress(StoreError):
             self.store.delete_row(

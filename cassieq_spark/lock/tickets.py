@@ -18,10 +18,10 @@ class Ticket:
     """The place of a process that wants the lock; lower numbers go first.
 
     Attributes:
-        id: Never used twice.
-        number: None until it is chosen.
-        writes: How often it was written; a process that is alive writes it again and again. 0: an
-            earlier release has written it, which does not count.
+        id: The id; never used twice.
+        number: The number; None until it is chosen.
+        writes: How often the ticket was written; a living process writes it repeatedly. 0: an
+            earlier release has written it, and does not count.
     """
 
     id: UUID
@@ -31,12 +31,12 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The last process that entered, which may have left.
+    """The last process that entered; it may have left.
 
     Attributes:
-        epoch: How often the lock was taken; never goes down.
-        holder: The ticket with which it was taken.
-        owner: Who that is, for people.
+        epoch: How often the lock was taken; never decreases.
+        holder: The ticket with which the lock was taken.
+        owner: The name of that process, for people.
         entered_at: When that process entered, by the coordinator's clock.
     """
 
@@ -60,7 +60,7 @@ class Board:
 
     @property
     def next_number(self) -> int:
-        """A number above all that are taken."""
+        """A number above all numbers that are taken."""
         return 1 + max((ticket.number or 0 for ticket in self.tickets), default=0)
 
     @property
@@ -70,7 +70,7 @@ class Board:
         return entry is not None and any(each.id == entry.holder for each in self.tickets)
 
     def is_turn_of(self, ticket: Ticket) -> bool:
-        """True if this ticket exists, and no other ticket goes before it or may come to.
+        """True if this ticket exists, and no other ticket goes before it or may still do so.
 
         >>> low, high = Ticket(UUID(int=7), 1), Ticket(UUID(int=3), 2)
         >>> choosing = Ticket(UUID(int=9), None)
@@ -84,11 +84,11 @@ class Board:
 
 
 class Watch:
-    """Finds the tickets of processes that are dead, by a clock that only this process uses.
+    """Finds the tickets of dead processes, by a clock that only this process uses.
 
     A ticket expires by the clock of the node that has written it. If that clock was a day ahead,
-    Cassandra keeps the ticket for a day. But its process does not trust it for longer than a TTL
-    without writing it again.
+    Cassandra keeps the ticket for a day. But the ticket's process does not trust it for longer
+    than a TTL without writing it again.
     """
 
     def __init__(self, ttl: timedelta) -> None:
@@ -98,13 +98,13 @@ class Watch:
     def silent(self, board: Board, *, began: float, ended: float) -> list[Ticket]:
         """The tickets that were not written for a whole TTL. Their processes do not hold the lock.
 
-        Between two reads that see the same write, no later one was acknowledged. The process
-        began to write what the first read saw before that read ended.
+        Between two reads that see the same write, no later write was acknowledged. The process
+        had begun the write that the first read saw before that read ended.
 
         Args:
-            board: What was read.
+            board: The rows that were read.
             began: When the read began, in seconds of the clock.
-            ended: When it had ended.
+            ended: When the read had ended.
         """
         before, self._seen = self._seen, {}
         silent = []
@@ -119,7 +119,7 @@ class Watch:
 
 
 def ticket_key(ticket: UUID) -> RowKey:
-    """The row of a ticket."""
+    """The key of the row of a ticket."""
     return ("ticket", str(ticket))
 
 

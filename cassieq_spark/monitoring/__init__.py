@@ -1,8 +1,8 @@
 """Exact figures of queues, for Prometheus and for a terminal.
 
     store -> snapshot (reads, no LWT) -> readings (reads again what changed)
-        -> metrics (pure) -> exporter: HTTP, ``cassieq exporter``
-        -> board (pure) -> ``cassieq top``
+        -> metrics (pure) -> exporter: HTTP, ``cassieq exporter`` -> board (pure) -> ``cassieq
+        top``
     Spark's progress -> listener (`QueryMetrics`) -> metrics (pure) -> a registry of the driver
 
 | event | result |

@@ -11,17 +11,17 @@ from cassieq_spark.queues.stats import GroupStats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardLine:
-    """A group of a queue, or a queue without groups, or one that could not be read.
+    """A group of a queue, a queue without groups, or a queue that could not be read.
 
     Attributes:
-        queue: Name of the queue, or label of a partition of it.
-        paused: Whether the queue is paused.
-        published: Messages published per second; None if not known.
+        queue: Name of the queue, or label of a queue partition.
+        paused: True if the queue is paused.
+        published: Messages published per second; None if unknown.
         group: The figures of the group; None if the queue has none.
-        settled: Messages that the group settled per second; None if not known.
+        settled: Messages that the group settled per second; None if unknown.
         readers: Leases of the group that have not run out.
         error: Why the queue could not be read.
-        has_dead_letters: Whether other queues send dead letters to it.
+        has_dead_letters: True if other queues send dead letters to this queue.
     """
 
     queue: str
@@ -35,7 +35,7 @@ class BoardLine:
 
     @property
     def is_stuck(self) -> bool:
-        """True if messages wait, and nobody reads them. Dead letters wait for a person."""
+        """True if messages wait, and no reader takes them. Dead letters wait for a person."""
         owed = self.group is not None and self.group.depth > self.group.waiting
         return owed and not (self.readers or self.settled or self.has_dead_letters or self.paused)
 
@@ -48,7 +48,7 @@ def lines(
     Args:
         before: An earlier reading, for the rates.
         now: The reading to show.
-        by_partition: Whether each of several partitions has lines of its own.
+        by_partition: True if each of several queue partitions has lines of its own.
     """
     targets = {queue.name for queue in now.queues if queue.dead_letters is not None}
     was = {part.name: part for _, part in _parts(before, by_partition=by_partition)}
@@ -66,7 +66,7 @@ def lines(
 def _parts(
     snapshot: Snapshot | None, *, by_partition: bool
 ) -> Iterator[tuple[tuple[str, int], QueueSnapshot]]:
-    """The queues or partitions that have lines of their own, and their places in the order."""
+    """The queues or queue partitions that have lines of their own, with their sort keys."""
     for queue in snapshot.queues if snapshot else ():
         parts = by_partition and queue.partitions
         for number, part in enumerate(parts or (queue,)):
@@ -127,5 +127,5 @@ def rates(before: QueueSnapshot | None, now: QueueSnapshot) -> Rates | None:
 
 
 def settled(queue: QueueSnapshot, group: GroupStats) -> int:
-    """Messages of the queue that the group has settled, or that came before its start."""
+    """Messages of the queue that the group has settled, or that precede its start."""
     return queue.stats.next - group.depth

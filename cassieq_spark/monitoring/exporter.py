@@ -35,10 +35,10 @@ logger = logging.getLogger(__name__)
 
 #: The queues, a queue, or the history of the repair could not be read; the next reading retries.
 READ_FAILED = "exporter.read_failed"
-#: Figures are published again, after Cassandra could not be reached.
+#: Figures are published again, after Cassandra was unreachable.
 READS_AGAIN = "exporter.reads_again"
 
-#: A month of repair runs, one every five minutes.
+#: A month of repair runs, one run every five minutes.
 _FIRST_RUNS = 10_000
 _LATER_RUNS = 100
 _BY_THE_CALLER = (OptionError, SetupError, MissingSchemaError, QueueStateError)
@@ -60,7 +60,7 @@ class Exporter(Collector):
 
     Args:
         connect: Opens the store; called again until it succeeds.
-        queues: Names of the queues; none means all.
+        queues: Names of the queues; empty for all.
     """
 
     def __init__(self, connect: Callable[[], Store], queues: Sequence[str] = ()) -> None:
@@ -73,10 +73,10 @@ class Exporter(Collector):
         self._read = _Read()
 
     def read(self, *, may_continue: Callable[[], bool] = lambda: True) -> Snapshot | None:
-        """Read everything once; see `Readings.read`. Two reads more, for the repair. No LWT.
+        """Read all figures once; see `Readings.read`. Two reads more, for the repair. No LWT.
 
         Args:
-            may_continue: Asked before each queue; once false, the reading is dropped.
+            may_continue: Called before each queue; once False, the reading is dropped.
 
         Returns:
             The figures; None if the reading was dropped.
@@ -106,7 +106,7 @@ class Exporter(Collector):
         return snapshot
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: the metrics of the last reading."""
+        """The metrics of the last reading, for the registry."""
         read = self._read
         return families(read.snapshot, read.repairs, read.errors)
 
@@ -159,7 +159,7 @@ def export(exporter: Exporter, every: timedelta, stop: Stop) -> None:
 
 @contextmanager
 def serve(exporter: Exporter, host: str, port: int) -> Iterator[str]:
-    """Answer HTTP requests at an address until the context ends; port 0: any free one.
+    """Answer HTTP requests at an address until the context ends; port 0 for any free port.
 
     Yields:
         The URL of the metrics.

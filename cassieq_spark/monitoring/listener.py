@@ -25,11 +25,11 @@ from cassieq_spark.spark.progress import Progress, progress
 class QueryMetrics(StaysHere, StreamingQueryListener, Collector):
     """Publishes the figures that the cassieq sources of queries report for each batch.
 
-    They come with Spark's progress; nothing is read from Cassandra. Add the listener with
-    ``spark.streams.addListener(QueryMetrics())``, the same one to each session of a driver.
+    The figures come with Spark's progress; nothing is read from Cassandra. Add the listener with
+    ``spark.streams.addListener(QueryMetrics())``, the same object to each session of a driver.
 
     Args:
-        registry: Where to publish; one listener for each registry.
+        registry: Where to publish; one listener per registry.
 
     Raises:
         ValueError: The registry has such a listener already.
@@ -90,11 +90,11 @@ class QueryMetrics(StaysHere, StreamingQueryListener, Collector):
             self._sources.pop(str(event.runId), None)
 
     def describe(self) -> Iterator[Metric]:
-        """For the registry: all metrics without values, so that it refuses a second listener."""
+        """All metrics without values, for the registry, so that it refuses a second listener."""
         return query_families([])
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: the metrics of all running queries."""
+        """The metrics of all running queries, for the registry."""
         with self._lock:
             sources = [each for found in self._sources.values() for each in found]
         # If queries of two sessions have the same name, the later one counts.

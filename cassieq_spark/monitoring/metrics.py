@@ -24,7 +24,7 @@ from cassieq_spark.spark.progress import Progress
 
 T = TypeVar("T")
 
-#: Figures of groups that are exported of each partition, too.
+#: Figures of groups that are also exported per queue partition.
 _BY_PARTITION = {"depth", "oldest_age"}
 
 
@@ -33,10 +33,10 @@ class Family(Generic[T]):
     """A metric.
 
     Attributes:
-        name: The full name; a counter's ends in ``_total``.
+        name: The full name; the name of a counter ends in ``_total``.
         text: One sentence, for people.
-        labels: Names of its labels.
-        value: Returns the value; None if it is not known.
+        labels: Names of the metric's labels.
+        value: Returns the value; None if it is unknown.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Family(Generic[T]):
 
     @property
     def kind(self) -> str:
-        """Its type in Prometheus."""
+        """The type of the metric in Prometheus."""
         return "counter" if self.name.endswith("_total") else "gauge"
 
     def of(self, samples: Iterable[tuple[tuple[str, ...], T]]) -> Metric:
-        """This metric with values, for Prometheus; each sample has its labels, in order."""
+        """The metric with values, for Prometheus; each sample has its label values, in order."""
         make = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
         metric = make(self.name, self.text, labels=self.labels)
         for labels, each in samples:
@@ -74,7 +74,7 @@ class QuerySource:
         query: Name of the query, or its id.
         source: Number of the source in the query, from 0.
         batches: Triggers that have ended since the listener was added.
-        messages: Messages in their batches.
+        messages: Messages in the batches of these triggers.
         duration: How long the last trigger took.
         last: The figures of the last trigger.
     """
@@ -94,12 +94,12 @@ class QuerySource:
 
 @dataclass(frozen=True, slots=True)
 class LastRuns:
-    """The last runs of the repair that count, by step.
+    """The last relevant runs of the repair, by step.
 
     Attributes:
         done: The last completed run of all queues.
         judged: The last run that was such a run, or has an alarm. A run that was stopped early, or
-            left queues out, may have missed what an earlier one found.
+            left queues out, may have missed what an earlier run found.
     """
 
     done: Mapping[str, PastRun] = field(default_factory=dict)
@@ -167,7 +167,7 @@ def _took(run: PastRun) -> float:
 
 UP: Family[Snapshot | None] = Family(
     "cassieq_up",
-    "Whether the last reading reached Cassandra.",
+    "1 if the last reading reached Cassandra, 0 if not.",
     (),
     lambda snapshot: snapshot is not None,
 )
@@ -211,7 +211,7 @@ OF_QUEUES = (
         "Messages that every group has settled and that are still stored.",
         lambda queue: queue.stats.settled,
     ),
-    _queue("paused", "Whether the queue is paused.", lambda queue: queue.paused),
+    _queue("paused", "1 if the queue is paused, 0 if not.", lambda queue: queue.paused),
     _queue(
         "fence_timestamp_seconds",
         "The queue's fence, since 1970: writes that began before it are refused; of several"
@@ -349,8 +349,8 @@ def families(
 
     Args:
         snapshot: The last reading; None if Cassandra cannot be reached: then there are no figures.
-        repairs: The runs of the repair that count.
-        errors: Readings that failed, by queue; ``""`` for those of no queue.
+        repairs: The relevant runs of the repair.
+        errors: Readings that failed, by queue; ``""`` for those that concern no queue.
     """
     yield UP.of([((), snapshot)])
     names = set(errors) | {""}

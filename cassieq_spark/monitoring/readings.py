@@ -1,8 +1,8 @@
-"""Reading the figures of all queues again and again, at a cost that follows what changes.
+"""Reads the figures of all queues repeatedly, at a cost that follows the changes.
 
-Each reading surveys the heads of all ledgers and groups by two scans. The rows of a queue that are
-as they were at the reading before stand for the same figures: only times go on. So a queue in
-which nothing happened costs no read of its own, and one that no group reads never does.
+Each reading surveys the heads of all ledgers and groups by two scans. If the rows of a queue are
+the same as at the reading before, its figures are the same, too: only times go on. So a queue in
+which nothing happened costs no read of its own, and a queue that no group reads never does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FEW = 20
 
 
 class Facts(NamedTuple):
-    """What a queue's figures depend on. Other queues send dead letters to a target."""
+    """What the figures of a queue depend on. Other queues send dead letters to a target."""
 
     queue: QueueDefinition
     is_target: bool
@@ -54,7 +54,7 @@ class Facts(NamedTuple):
     def may_change(self, snapshot: QueueSnapshot) -> bool:
         """True if figures may change though nothing is written: leases and waits run out.
 
-        In a queue that dead letters go to, what is claimed may be published elsewhere.
+        In a queue that receives dead letters, claimed messages may be published elsewhere.
         """
         held = any(state.slots for _, states in self.rows for state in states.values())
         return (self.is_target and held) or any(
@@ -64,12 +64,12 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a queue held at an earlier reading.
+    """The content of a queue at an earlier reading.
 
     Attributes:
         facts: What the survey before that reading found.
         snapshot: What was read.
-        now: The server's time then.
+        now: The server's time of that reading.
     """
 
     facts: Facts
@@ -78,11 +78,11 @@ class _Known:
 
 
 class Readings:
-    """Reads snapshots, one after the other; for one thread at a time.
+    """Reads snapshots, one after the other. Not thread-safe.
 
     Args:
         store: Where the queues are kept.
-        names: Which queues; none means all active ones.
+        names: Names of the queues; empty for all active ones.
     """
 
     def __init__(self, store: Store, names: Sequence[str] = ()) -> None:
@@ -94,11 +94,11 @@ class Readings:
         """Read the figures of all queues. No LWT.
 
         Reads the table of queues, and scans ledgers and group states, unless few queues are
-        asked for. For each queue that has groups and has changed since the reading before, or
-        whose messages are leased or wait, it takes two reads, and five for each group.
+        requested. Two reads, and five per group, for each queue that has groups and has changed
+        since the reading before, or whose messages are leased or wait.
 
         Args:
-            may_continue: Asked before each queue; once false, the other queues are left out.
+            may_continue: Called before each queue; once False, the other queues are left out.
 
         Raises:
             ConnectError: No node answers.
@@ -147,7 +147,7 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class _Looking:
-    """Looks at partitions: by the survey, where no group reads; else by reads."""
+    """Looks at partitions: by the survey if no group reads, otherwise by reads."""
 
     seen: Mapping[QueueId, Seen]
 

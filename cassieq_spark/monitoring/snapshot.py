@@ -21,7 +21,7 @@ from cassieq_spark.queues.record import QueueRecord, Records, Status, active, le
 from cassieq_spark.queues.stats import QueueStats, stats_of, sum_of
 from cassieq_spark.store.protocol import Store
 
-#: Queues that are read at the same time.
+#: How many queues are read in parallel.
 QUEUES_AT_ONCE = 8
 
 
@@ -30,16 +30,16 @@ class QueueSnapshot:
     """The figures of a queue.
 
     Attributes:
-        name: Name of the queue, or label of one of several partitions.
-        stats: Its messages, and those of each group.
-        leases: Leases that have not run out, by group: one for each reader and partition.
-        paused: Whether the queue is paused.
-        fence: Writes that began before it are refused; the latest of several partitions; None: not
-            known.
+        name: Name of the queue, or label of one of several queue partitions.
+        stats: The figures of the queue's messages, and of each group.
+        leases: Leases that have not run out, by group: one per reader and queue partition.
+        paused: True if the queue is paused.
+        fence: Writes that began before this instant are refused; the latest of several partitions;
+            None if unknown.
         dead_letters: Dead letters that are neither redriven nor purged; None if no queue sends
             dead letters here.
-        read_at: When it was read, in seconds of this process's monotonic clock.
-        partitions: The figures of each of several partitions, whose sum this is.
+        read_at: When the queue was read, in seconds of this process's monotonic clock.
+        partitions: The figures of each of several queue partitions, whose sum this is.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Snapshot:
         begun_at: When reading began, by the clock of this machine.
         took: How long reading took.
         queues: The queues that could be read, by name.
-        errors: The errors of the others, by name of the queue.
+        errors: The errors of the other queues, by name.
     """
 
     begun_at: datetime
@@ -79,7 +79,7 @@ class Snapshot:
         )
 
 
-#: What was read of a queue, or the error; None if it was left out.
+#: The figures of a queue, or the error of reading it; None if the queue was left out.
 MetricsByQueue = Mapping[str, "QueueSnapshot | CassieqError | None"]
 
 
@@ -90,13 +90,13 @@ def read_queues(
     may_continue: Callable[[], bool],
     read: Callable[..., QueueSnapshot],
 ) -> MetricsByQueue:
-    """Read queues, eight at a time, each by itself: by name, what was read, or the error.
+    """Read queues, eight in parallel, independently: by name, the figures or the error.
 
     Args:
         store: Where the queues are kept.
-        records: All of them.
-        names: Which queues; none means all active ones.
-        may_continue: Asked before each queue; once false, the other queues are left out.
+        records: The records of all queues.
+        names: Names of the queues to read; empty for all active ones.
+        may_continue: Called before each queue; once False, the other queues are left out.
         read: Reads one queue, as `read_queue_snapshot` does.
 
     Raises:
@@ -117,14 +117,14 @@ def read_queues(
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One partition as it was read: the groups' states by name, then the ledger's head."""
+    """One queue partition as read: the states of its groups by name, then the ledger's head."""
 
     states: Mapping[str, GroupState]
     head: LedgerHead
 
 
 def look_at(ledger: Ledger) -> Look:
-    """Read all groups of a partition, and then the ledger's head. Two reads, four for each group.
+    """Read all groups of a partition, and then the ledger's head. Two reads, four per group.
 
     Raises:
         QueueStateError: There is no such queue.
@@ -163,15 +163,15 @@ def read_queue_snapshot(
     is_target: bool,
     look: Callable[[Ledger], Look] = look_at,
 ) -> QueueSnapshot:
-    """Read the figures of one queue: two reads, and five for each group. No LWT.
+    """Read the figures of one queue. Two reads, and five per group; no LWT.
 
     Twice that for a dead-letter queue.
 
     Args:
         store: Where the queue is kept.
-        record: Which queue; an active one.
-        is_target: Whether other queues send dead letters to it; then these are counted.
-        look: Returns a partition, read now or before.
+        record: The record of the queue; an active one.
+        is_target: True if other queues send dead letters to it; then these are counted.
+        look: Returns a queue partition, read now or before.
 
     Raises:
         QueueStateError: The queue was purged or deleted meanwhile.

@@ -5,14 +5,14 @@
 
 `java` finds a Java 17, and makes the command that runs a node. `download` gets the jars that are
 listed in `jars`, once per user, and compares their digests at each start. `ports` claims ports.
-`configure` writes the files of a node. `node` has the node started by `supervise`, and tells
+`configure` writes the files of a node. `node` starts a node by way of `supervise`, and knows
 whether it serves.
 
 - When `Cluster.open` returns, every node answers CQL, and all nodes see each other.
 - When the ``with`` block ends, or its process dies in any way, no process and no temporary folder
   is left. Data in ``data_dir`` are kept.
 - Once the jars are downloaded, no network is needed. A jar that is not on the list is never run.
-- Two clusters at the same time take different ports.
+- Two concurrent clusters take different ports.
 
 | event | result |
 |---|---|

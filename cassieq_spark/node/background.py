@@ -1,8 +1,8 @@
-"""The cluster that `cassieq node up --detach` runs in the background, and where it is.
+"""The cluster that `cassieq node up --detach` runs in the background, and its address.
 
 The process that keeps the cluster holds a lock on a file for as long as it lives, and writes its
-pid and address beside it. So the address is valid exactly while the file is locked, and no signal
-reaches a stranger's process.
+pid and address beside that file. So the address is valid exactly while the file is locked, and no
+signal reaches an unrelated process.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Running:
     """A cluster that serves, and how programs reach it.
 
     Attributes:
-        pid: The process that keeps it.
-        contact_points: Addresses of its nodes.
-        port: Their CQL port.
-        data_dir: Folder of its data; None: they are deleted when it stops.
-        username: Name of its administrator; None: it asks for no name.
+        pid: The process that keeps the cluster.
+        contact_points: Addresses of the nodes.
+        port: The CQL port of the nodes.
+        data_dir: Folder of the data; None if the data are deleted when the cluster stops.
+        username: Name of the administrator; None if the cluster asks for no name.
         password_file: File with the administrator's password.
-        ca_file: PEM file of the CA of its certificates; None: it does not speak TLS.
+        ca_file: PEM file of the CA of the certificates; None if the cluster does not use TLS.
     """
 
     pid: int
@@ -64,7 +64,7 @@ class Background:
     """The background cluster of this user: a lock, an address and a log, in one folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Use the files in ``folder``; in ``cassieq-spark`` of the user's state folder if None."""
+        """Use the files in ``folder``; None for ``cassieq-spark`` in the user's state folder."""
         home = os.environ.get("XDG_STATE_HOME")
         self.folder = folder or Path(home or Path.home() / ".local" / "state", "cassieq-spark")
         self.log = self.folder / "node.log"
@@ -76,7 +76,7 @@ class Background:
         """Hold the lock of the background cluster until the block ends.
 
         Raises:
-            SetupError: Another process holds it.
+            SetupError: Another process holds the lock.
         """
         self._make_folder()
         with self._lock.open("w") as lock:
@@ -89,14 +89,14 @@ class Background:
                 self._state.unlink(missing_ok=True)
 
     def announce(self, running: Running) -> None:
-        """Write down where the cluster serves; for the process that holds the lock."""
+        """Write down the cluster's address; for the process that holds the lock."""
         fresh = self._state.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(running)) + "\n")
         fresh.replace(self._state)
 
     @property
     def held(self) -> bool:
-        """True if a process keeps a cluster now, whether it serves yet or not."""
+        """True if a process keeps a cluster now, even if the cluster does not serve yet."""
         if not self._lock.exists():
             return False
         with self._lock.open() as lock:
@@ -120,7 +120,7 @@ class Background:
 
         Args:
             command: Arguments of this Python.
-            timeout: How long to wait. A program that takes longer is ended.
+            timeout: How long to wait; a program that takes longer is ended.
 
         Raises:
             SetupError: The program ended, or took too long; the error has the end of its log.
@@ -145,10 +145,10 @@ class Background:
         """End the process that keeps the cluster, and so the cluster.
 
         Returns:
-            Whether there was one.
+            True if there was one.
 
         Raises:
-            SetupError: It still runs after ``timeout``, or is starting or stopping.
+            SetupError: The cluster still runs after ``timeout``, or is starting or stopping.
         """
         running = self.running()
         if running is None:

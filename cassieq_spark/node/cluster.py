@@ -40,7 +40,7 @@ _KILL_TIMEOUT = timedelta(seconds=10)
 class Cluster:
     """Real Cassandra nodes, numbered from 0, running while the ``with`` block does.
 
-    One call at a time. After ``close`` it may be opened again.
+    Not thread-safe. Can be reopened after `close`.
     """
 
     def __init__(  # noqa: PLR0913 (each may be left out)
@@ -63,24 +63,24 @@ class Cluster:
 
         Args:
             nodes: How many nodes, 1 to 3; the n-th has the address 127.0.0.n.
-            data_centres: Among how many data centres the nodes are divided. With several, these
-                are called 0, 1 and so on, which is the second number of an address.
+            data_centres: The number of data centres among which the nodes are divided. If several,
+                they are called 0, 1 and so on, which is the second number of an address.
             release: The release of Cassandra.
             port: The CQL port of all nodes; None: 9042, or another one if that is in use.
             data_dir: Folder for the data, which is kept; None: a temporary one. The commit log
-                there bypasses the page cache, if it can, unless ``write_through``.
+                in this folder bypasses the page cache, if it can, unless ``write_through``.
             heap_mb: Java heap of each node, in MiB; a node takes about 300 MiB more than that.
-            authentication: Ask for a name and a password, at first both ``cassandra``, and check
-                rights.
+            authentication: True to ask for a name and a password, at first both ``cassandra``,
+                and to check rights.
             tls: Serve CQL by TLS; None: without encryption.
-            write_through: Log a write before it is acknowledged, so that a single node does not
-                lose it when it is killed. This halves the speed of small writes. Without it, a
-                killed node may lose the last 100 ms, as with Cassandra's default
+            write_through: True to log a write before it is acknowledged, so that a single node
+                does not lose the write when it is killed. This halves the speed of small writes.
+                Without it, a killed node may lose the last 100 ms, as with Cassandra's default
                 (CASSANDRA-13987).
-            prefix: Returns, for the address of a node, what its command begins with, such as
+            prefix: Returns, for the address of a node, the beginning of its command, such as
                 ``["env", "LD_PRELOAD=..."]``; that program must replace itself with the rest.
             cache: The folder where downloads are kept; see `default_cache`.
-            console: Where a download shows its progress; standard error if None.
+            console: Where a download shows its progress; None for standard error.
 
         Raises:
             OptionError: The number of nodes or data centres is out of range.
@@ -121,13 +121,13 @@ class Cluster:
 
     @property
     def folder(self) -> Path:
-        """The folder of the nodes' files: one folder for each node, named by its address."""
+        """The folder of the nodes' files, with one folder per node, named by its address."""
         if self._folder is None:
             raise SetupError(_NOT_OPEN)
         return self._folder
 
     def open(self) -> None:
-        """Start all nodes, and return when each serves CQL and sees all others.
+        """Start all nodes, and return when each node serves CQL and sees all others.
 
         This takes about 4 s, or 10 s for three nodes; longer if Cassandra is downloaded first.
 
@@ -171,12 +171,12 @@ class Cluster:
         self._resolve_jars()
 
     def close(self) -> None:
-        """Stop all nodes and remove temporary data; harmless when repeated."""
+        """Stop all nodes and remove temporary data; safe to repeat."""
         self._nodes = []
         self._held.close()
 
     def start(self, node: int) -> None:
-        """Start a node, unless it is running; return when it serves and the others see it.
+        """Start a node, unless it is running; return when it serves and the other nodes see it.
 
         Raises:
             SetupError: The node failed, or took longer than the start timeout.
@@ -188,7 +188,7 @@ class Cluster:
         """Stop a node by SIGTERM, as an operator would; return when it has ended.
 
         Raises:
-            SetupError: It takes longer than half a minute.
+            SetupError: The node takes longer than half a minute.
         """
         stopped = self._node(node)
         stopped.send(signal.SIGTERM)
@@ -201,7 +201,7 @@ class Cluster:
         self._node(node).wait_for_end(_KILL_TIMEOUT)
 
     def pause(self, node: int) -> None:
-        """Let a node hang: its connections stay open, and it answers nothing until `resume`."""
+        """Make a node hang: its connections stay open, and it answers nothing until `resume`."""
         self._node(node).send(signal.SIGSTOP)
         self._node(node).paused = True
 
@@ -211,7 +211,7 @@ class Cluster:
         self._node(node).paused = False
 
     def pid(self, node: int) -> int:
-        """The process id of a node; that of its last process if it is not running."""
+        """The process id of a node; of its last process if the node is not running."""
         return self._node(node).pid
 
     def is_running(self, node: int) -> bool:
@@ -228,7 +228,7 @@ class Cluster:
         return self._nodes[number]
 
     def _take_data(self, held: ExitStack) -> tuple[IO[str] | None, int | None]:
-        """Lock the folder for the data, if there is one; returns also the port that it names."""
+        """Lock the data folder, if any; return the lock, and the port that the data name."""
         if self._data_dir is None:
             return None, None
         lock = held.enter_context(lock_data(self._data_dir))

@@ -1,7 +1,7 @@
 """The configuration files of a node, and the data folder of a cluster.
 
-The settings are small: a node of 512 MB is for tests, the demo and laptops. A data folder is used
-by one cluster at a time, and always by one with the same number of nodes.
+The settings are small: a node of 512 MB is for tests, the demo and laptops. Only one cluster at a
+time uses a data folder, and always one with the same number of nodes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class NodeTls:
     """TLS for clients, which then must use it; between nodes there is no encryption.
 
     Attributes:
-        identity: File of a node's private key and certificate, with those up to the CA: PEM, or a
-            PKCS 12 key store if there is a password.
+        identity: File of a node's private key and certificate, with the chain up to the CA: PEM,
+            or a PKCS 12 key store if there is a password.
         ca: PEM file of the CA.
-        client_certificates: Whether clients must have a certificate of the CA; not with a key
+        client_certificates: True if clients must have a certificate of the CA; not with a key
             store.
         password: The password of the key store.
     """
@@ -46,10 +46,10 @@ class NodeSettings:
 
     Attributes:
         folder: The folder of all files of this node: ``conf``, ``storage``, ``node.log``.
-        address: Its address.
-        members: The addresses of all nodes of the cluster, this one included.
-        synced: Whether the commit log is forced to disk; not needed if the data are thrown away.
-        direct_log: Whether the commit log bypasses the page cache, which costs less. 4.1 cannot;
+        address: The address of the node.
+        members: The addresses of all nodes of the cluster, this node included.
+        synced: True if the commit log is forced to disk; not needed if the data are temporary.
+        direct_log: True if the commit log bypasses the page cache, which costs less. 4.1 cannot;
             not used together with ``write_through``.
     """
 
@@ -68,7 +68,7 @@ class NodeSettings:
 
 
 def initial_tokens(nodes: int) -> tuple[int, ...]:
-    """The tokens at which nodes begin that have equal parts of the ring.
+    """The tokens of nodes that have equal parts of the ring.
 
     >>> initial_tokens(3)
     (-9223372036854775808, -3074457345618258603, 3074457345618258602)
@@ -145,8 +145,8 @@ def _encryption(tls: NodeTls) -> dict[str, object]:
     }
 
 
-#: ``logback.xml``: one line per event, to standard output. Without it, logback would print all of
-#: DEBUG, and slow the start down.
+#: ``logback.xml``: one line per event, to standard output. Without this file, logback would print
+#: all DEBUG events, and slow the start down.
 LOGBACK_XML = """\
 <configuration scan="false">
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
@@ -162,9 +162,9 @@ _LOOK_SECONDS = 0.1
 
 
 def lock_data(folder: Path) -> IO[str]:
-    """Lock a data folder for one cluster; it is created, for this user only, if it is missing.
+    """Lock a data folder for one cluster; create it, for this user only, if it is missing.
 
-    Waits a while for another cluster that is ending, as that of a killed program is.
+    Waits a while for another cluster that is ending, such as that of a killed program.
 
     Returns:
         The locked file; the lock lasts as long as a process has the file open.
@@ -189,7 +189,7 @@ def lock_data(folder: Path) -> IO[str]:
 
 
 def read_storage_port(folder: Path, *, nodes: int, release: Release) -> int | None:
-    """The storage port of the nodes whose data the folder has; None for a new folder.
+    """The storage port of the nodes whose data are in the folder; None for a new folder.
 
     Raises:
         SetupError: The data are of another number of nodes, or of a later release.
@@ -223,7 +223,7 @@ def write_description(folder: Path, *, nodes: int, release: Release, storage_por
 
 
 def can_pass_page_cache(folder: Path) -> bool:
-    """True if writes to this folder can bypass the page cache; in memory, for example, not."""
+    """True if writes to this folder can bypass the page cache; False, for example, in memory."""
     probe = folder / "probe"
     try:
         os.close(os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_DIRECT))

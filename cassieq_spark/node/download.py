@@ -1,8 +1,8 @@
 """Download Cassandra's jars from a Maven repository, and check them at each start.
 
-Only the jars on the list of `jars` are used, and only with the digest on that list. They are kept
-in the user's cache. A jar gets its name when it is complete and checked, so an interrupted
-download keeps the jars that have arrived, and the next one gets the others.
+Only the jars on the list of `jars` are used, and only with the digest on that list. The user's
+cache keeps them. A jar gets its name when it is complete and checked, so an interrupted download
+keeps the jars that have arrived, and the next download gets the others.
 
 A proxy is found as Python programs find it (``HTTPS_PROXY``, ``NO_PROXY``), else in
 ``JAVA_TOOL_OPTIONS``. ``CASSIEQ_MAVEN_REPOSITORY`` names a mirror of Maven Central.
@@ -40,7 +40,8 @@ from cassieq_spark.node.jars import DEFAULT_RELEASE, Jar, Release, read_list
 from cassieq_spark.terminal import PlainConsole
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
-#: Names another repository that has the same files: a mirror, or a folder as file:///...
+#: The variable that names another repository with the same files: a mirror, or a folder as
+#: file:///...
 VARIABLE = "CASSIEQ_MAVEN_REPOSITORY"
 
 _SIDE_BY_SIDE = 8
@@ -48,19 +49,19 @@ _ATTEMPTS = 3
 _PAUSE_SECONDS = 0.5
 _PATIENCE_SECONDS = 30.0
 _READ_BYTES = 1 << 16
-#: Between two looks at how far the download is.
+#: How long to pause between two looks at the progress of a download.
 _LOOK_SECONDS = 0.1
-#: Between two lines about that, where there is no terminal.
+#: How long to pause between two lines about the progress, where there is no terminal.
 _TELL_SECONDS = 10.0
-#: A terminal that is less wide gets no bar, only figures.
+#: A terminal narrower than this gets no bar, only figures.
 _ROOM_FOR_BAR = 70
 _MEGABYTE = 1e6
 _SCHEMES = ("https://", "http://", "file://")
-#: Statuses that another attempt will not change.
+#: HTTP statuses that another attempt will not change.
 _FINAL = range(400, 429)
 _JAVA_PROXY = re.compile(r"-Dhttps\.proxy(Host|Port)=(\S+)")
 
-#: Is told how many bytes have arrived.
+#: Called with the number of bytes that have arrived.
 Watch = Callable[[int], None]
 
 
@@ -69,9 +70,10 @@ def download(jars: Sequence[Jar], folder: Path, *, name: str, console: PlainCons
 
     Args:
         jars: The jars.
-        folder: The folder; it exists.
+        folder: The folder, which must exist.
         name: What the jars are, for the progress: ``Cassandra 5.0.9``.
-        console: Where the progress is shown: a bar on a terminal, else a line every ten seconds.
+        console: Where to show the progress: a bar on a terminal, otherwise a line every ten
+            seconds.
 
     Raises:
         SetupError: A jar cannot be downloaded, or has other contents. Jars that have arrived are
@@ -124,7 +126,7 @@ def find_repository(environment: Mapping[str, str]) -> str:
 
 
 def find_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Proxies by scheme: those that Python finds, else that of ``JAVA_TOOL_OPTIONS``.
+    """Proxies by scheme: those that Python finds, otherwise that of ``JAVA_TOOL_OPTIONS``.
 
     >>> told = {"JAVA_TOOL_OPTIONS": "-Dhttps.proxyHost=proxy.local -Dhttps.proxyPort=3128"}
     >>> find_proxies(told)["https"]
@@ -142,7 +144,7 @@ class _StoppedError(Exception):
 
 
 class _Download:
-    """What the threads of a download share."""
+    """The state that the threads of a download share."""
 
     def __init__(self, repository: str, folder: Path) -> None:
         self.stop = threading.Event()
@@ -154,7 +156,7 @@ class _Download:
 
     @property
     def arrived(self) -> int:
-        """Bytes that have arrived, of whole jars and of those under way."""
+        """Bytes that have arrived, of complete jars and of jars in transfer."""
         return sum(list(self._arrived.values()))
 
     def get(self, jar: Jar) -> None:
@@ -226,7 +228,7 @@ def _bar(total: int, console: PlainConsole) -> Iterator[Watch]:
 
 @contextmanager
 def _lines(total: int, console: PlainConsole) -> Iterator[Watch]:
-    """A line every ten seconds, so that a log shows that it goes on."""
+    """A line every ten seconds, so that a log shows the progress."""
     due = time.monotonic() + _TELL_SECONDS
 
     def watch(arrived: int) -> None:
@@ -240,13 +242,13 @@ def _lines(total: int, console: PlainConsole) -> Iterator[Watch]:
 
 
 def default_cache() -> Path:
-    """The folder where downloads are kept: ``cassieq-spark`` in the user's cache folder."""
+    """The folder that keeps downloads: ``cassieq-spark`` in the user's cache folder."""
     home = os.environ.get("XDG_CACHE_HOME")
     return Path(home or Path.home() / ".cache", "cassieq-spark")
 
 
 def download_folder(cache: Path, release: Release = DEFAULT_RELEASE) -> Path:
-    """The folder in ``cache`` that has the jars of a release."""
+    """The folder in ``cache`` with the jars of a release."""
     return cache / f"cassandra-{release.version}" / "lib"
 
 
@@ -257,18 +259,18 @@ def resolve_jars(
     console: PlainConsole | None = None,
     jars: Sequence[Jar] | None = None,
 ) -> list[Path]:
-    """Check the digest of each jar of Cassandra (0.2 s), and download those that are missing.
+    """Check the digest of each jar of Cassandra (0.2 s), and download the missing jars.
 
-    All of them are 64 MB.
+    All jars together are 64 MB.
 
     Args:
         release: The release of Cassandra.
-        cache: The folder where downloads are kept; `default_cache` if None.
-        console: Where the progress is shown; standard error if None.
-        jars: The jars of the release; those of the list in this package if None.
+        cache: The folder that keeps downloads; None for `default_cache`.
+        console: Where to show the progress; None for standard error.
+        jars: The jars of the release; None for the list in this package.
 
     Returns:
-        All jars of the class path: Cassandra's own and those it depends on.
+        All jars of the class path: Cassandra's own and its dependencies.
 
     Raises:
         SetupError: The download failed, or the cache cannot be written.

@@ -1,7 +1,7 @@
 """The releases of Cassandra that can be embedded, and the list of jars of each.
 
-`make cassandra-jars` has written the lists beside this module: a line with coordinates, bytes and
-SHA-256 for each jar that Ivy finds for `cassandra-all`.
+`make cassandra-jars` has written the lists beside this module: one line with coordinates, bytes
+and SHA-256 per jar that Ivy finds for `cassandra-all`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class Release(StrEnum):
-    """A line of releases; both support protocols 4 and 5, and run on Java 17.
+    """A line of releases; both lines support protocols 4 and 5, and run on Java 17.
 
     4.1 is made for Java 8 and 11; on 17 it is only for tests.
     """
@@ -43,8 +43,8 @@ class Jar:
 
     Attributes:
         coordinates: ``group:name:version``, or ``group:name:version:classifier``.
-        size: Its bytes.
-        sha256: Digest of its contents, in hex.
+        size: Length in bytes.
+        sha256: The SHA-256 digest of the contents, in hex.
     """
 
     coordinates: str
@@ -53,7 +53,7 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """Its name on Maven Central.
+        """The name of the jar on Maven Central.
 
         >>> Jar("io.netty:netty-all:4.1.130.Final:linux", 0, "").file_name
         'netty-all-4.1.130.Final-linux.jar'
@@ -63,7 +63,7 @@ class Jar:
 
     @property
     def path(self) -> str:
-        """Its path in a Maven repository.
+        """The path of the jar in a Maven repository.
 
         >>> Jar("io.netty:netty-all:4.1.130.Final", 0, "").path
         'io/netty/netty-all/4.1.130.Final/netty-all-4.1.130.Final.jar'
@@ -72,7 +72,7 @@ class Jar:
         return "/".join((*group.split("."), name, version, self.file_name))
 
     def damage(self, folder: Path) -> str | None:
-        """What is wrong with the file of this jar in ``folder``; None if it is correct."""
+        """What is wrong with the file of this jar in ``folder``; None if the file is correct."""
         try:
             with (folder / self.file_name).open("rb") as file:
                 size = file.seek(0, 2)

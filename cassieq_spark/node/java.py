@@ -21,7 +21,7 @@ _EXTRA_OPTIONS = "JVM_EXTRA_OPTS"
 
 
 def major_version(banner: str) -> int | None:
-    """The major version in the output of ``java -version``; None if there is none.
+    """The major version in the output of ``java -version``; None if the output has none.
 
     >>> major_version('openjdk version "17.0.15" 2025-04-15')
     17

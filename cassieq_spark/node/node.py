@@ -1,6 +1,6 @@
 """One node: its files, the supervisor of its process, and whether it serves.
 
-The CQL protocol and the log tell whether it serves, without a driver.
+The CQL protocol and the log show whether the node serves, without a driver.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOLD_WIDTH = 200
 
 
 class Node:
-    """A node that can be started and stopped again and again, with the same data."""
+    """A node that can be started and stopped repeatedly, with the same data."""
 
     def __init__(
         self, settings: NodeSettings, *, command: list[str], supervisor: Supervisor
@@ -60,7 +60,7 @@ class Node:
         """Start the process; the node serves later.
 
         Raises:
-            SetupError: Its files cannot be written, or Java cannot be started.
+            SetupError: The node's files cannot be written, or Java cannot be started.
         """
         configuration = self._settings.folder / "conf"
         try:
@@ -83,7 +83,7 @@ class Node:
         """Wait until the process has ended.
 
         Raises:
-            SetupError: It still runs after ``timeout``.
+            SetupError: The process still runs after ``timeout``.
         """
         deadline = time.monotonic() + timeout.total_seconds()
         while self.running:
@@ -96,7 +96,7 @@ class Node:
         return self._log.stat().st_size if self._log.exists() else 0
 
     def log_since(self, position: int) -> str:
-        """The text that the node has logged since its log was that long."""
+        """The text that the node has logged since its log had that size."""
         with self._log.open("rb") as log:
             log.seek(position)
             return log.read().decode(errors="replace")
@@ -152,16 +152,16 @@ class Supervisor:
         return int(answer["pid"])
 
     def send(self, name: str, number: signal.Signals) -> bool:
-        """Send a process a signal; False if it has ended before."""
+        """Send a process a signal; False if the process has already ended."""
         return bool(self._ask(do="signal", name=name, signal=int(number))["sent"])
 
     def exit_code(self, name: str) -> int | None:
-        """The exit code of a process, minus a signal's number if that ended it; None: it runs."""
+        """The exit code of a process, or minus the number of the signal; None if it runs."""
         code: int | None = self._ask(do="poll", name=name)["exit"]
         return code
 
     def close(self) -> None:
-        """End all processes, and the supervisor; harmless when repeated."""
+        """End all processes, and the supervisor; safe to repeat."""
         with self._turn:
             self._requests.close()
             try:
@@ -197,7 +197,7 @@ _UP = re.compile(r"InetAddress /(?P<address>[\d.]+):\d+ is now UP")
 
 
 def answers_cql(address: str, port: int, *, tls: NodeTls | None = None) -> bool:
-    """True if a node answers which protocol options it supports; asked by TLS if it speaks TLS."""
+    """True if a node answers with its protocol options; asked by TLS if the node uses TLS."""
     try:
         with ExitStack() as held:
             plain = socket.create_connection((address, port), timeout=_ANSWER_SECONDS)
@@ -215,7 +215,7 @@ def answers_cql(address: str, port: int, *, tls: NodeTls | None = None) -> bool:
 
 
 def peers_up(log: str) -> set[str]:
-    """The addresses of the nodes that a node, by its log, has seen come up.
+    """The addresses of the nodes that a node has seen come up, according to its log.
 
     >>> peers_up("INFO  [GossipStage:1] Gossiper - InetAddress /127.0.0.2:7000 is now UP")
     {'127.0.0.2'}
@@ -224,7 +224,7 @@ def peers_up(log: str) -> set[str]:
 
 
 def has_superuser(log: str) -> bool:
-    """True if a node, by its log, has created the role for the first login.
+    """True if a node has created the role for the first login, according to its log.
 
     >>> has_superuser("CassandraRoleManager - Created default superuser role 'cassandra'")
     True

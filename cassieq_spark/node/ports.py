@@ -43,8 +43,8 @@ def is_free(address: str, port: int) -> bool:
 class PortClaims:
     """Ports that no other cluster of this user takes until ``release``, or this process ends.
 
-    A node listens some seconds after its start. Until then, a lock on a file for each port keeps
-    other clusters off it. The folder must belong to this user and be no link; the files are not
+    A node listens some seconds after its start. Until then, a lock on one file per port keeps
+    other clusters off it. The folder must belong to this user and not be a link; the files are not
     written to, and not followed if they are links.
     """
 
@@ -59,7 +59,7 @@ class PortClaims:
         """Take the first of ``candidates`` that is free on all of ``addresses``.
 
         Raises:
-            SetupError: None of them is.
+            SetupError: No candidate is free.
         """
         for port in candidates:
             if all(self._free(address, port) for address in addresses) and self._lock(port):
@@ -72,7 +72,7 @@ class PortClaims:
         )
 
     def release(self) -> None:
-        """Let others have the ports; harmless when repeated."""
+        """Give the ports back; safe to repeat."""
         self._held.close()
 
     def _lock(self, port: int) -> bool:

@@ -1,8 +1,8 @@
 """Certificates and a password for a node on this machine, made by Java's ``keytool``.
 
-They are for trials: the certificates name this machine only, and the key of their CA is deleted
-once they are signed. With a data folder they are kept beside the data, so that clients can go on
-trusting the same CA after a restart.
+They are for trials: the certificates name only this machine, and the key of their CA is deleted
+once they are signed. With a data folder, certificates and password are kept beside the data, so
+that clients can continue to trust the same CA after a restart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STORE_PASSWORD = "CASSIEQ_STORE_PASSWORD"  # noqa: S105 (the name of a variable
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """The files in one folder, which is for its user alone.
+    """The files in one folder, which only its user can access.
 
     Attributes:
         folder: The folder.
@@ -53,16 +53,16 @@ class Security:
         return self.folder / "password"
 
     def make_password(self) -> str:
-        """The password of the administrator; a new one, if there is none yet."""
+        """The password of the administrator; makes one if there is none yet."""
         if not self.password_file.exists():
             self._write(self.password_file, secrets.token_urlsafe(_PASSWORD_BYTES) + "\n")
         return self.password_file.read_text().strip()
 
     def make_tls(self, java: Path) -> NodeTls:
-        """The node's key and certificate; new ones, which takes some seconds, if there are none.
+        """The node's key and certificate; makes them, which takes some seconds, if there are none.
 
         Args:
-            java: The ``java`` beside whose real file ``keytool`` is.
+            java: The path of ``java``; ``keytool`` is beside its real file.
 
         Raises:
             SetupError: ``keytool`` is missing or fails, or the folder cannot be written.

@@ -1,11 +1,11 @@
 """The program that runs a cluster's Java processes, and ends them when its parent has ended.
 
 Its standard input is a pipe from its parent, which sends requests as JSON, one per line. The
-program answers each by one line on standard output. When the pipe closes, the parent has ended, or
-SIGTERM comes, it ends every Java and removes the folder, unless that is to be kept. On Linux, the
-kernel kills Java if this program is killed.
+program answers each request by one line on standard output. When the pipe closes, the parent has
+ended, or SIGTERM comes, it ends every Java and removes the folder, unless the folder must be kept.
+On Linux, the kernel kills Java if this program is killed.
 
-It is run by its path and imports the standard library only, so that it starts quickly.
+The program is run by its path and imports only the standard library, so that it starts quickly.
 
 Requests: ``{"do": "start", "name", "command", "log"}`` -> ``{"pid"}`` or ``{"error"}``;
 ``{"do": "signal", "name", "signal"}`` -> ``{"sent"}``, for SIGSTOP once all its threads have

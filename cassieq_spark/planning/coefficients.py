@@ -1,4 +1,4 @@
-"""What was measured: the coefficients of the capacity model, with their units and meanings.
+"""The measured coefficients of the capacity model, with their units and meanings.
 
 `python -m benchmarks.capacity` writes the file that comes with the package.
 """
@@ -18,7 +18,7 @@ from cassieq_spark.errors import OptionError
 VALUES = Path(__file__).with_name("coefficients.json")
 
 SECONDS, BYTES, CORES = "µs of a core", "bytes", "cores"
-#: The things that work is made of, and what Cassandra and a client do for each.
+#: The things that work consists of, and what Cassandra and a client do for each.
 _THINGS = {
     "cassandra": {
         "message": "a message",
@@ -77,7 +77,7 @@ def _meanings() -> dict[str, tuple[str, str]]:
         for thing, of in (("message", "a message"), ("byte", "a byte as stored"))
     }
     return found | {
-        "disk.garbage": ("times", "files of a replica at the most, for what is kept"),
+        "disk.garbage": ("times", "maximum size of a replica's files, relative to what is kept"),
         "disk.level": ("times", "bytes that compaction writes, for each level of four files"),
         "disk.flushed": ("times", "size of a new file, for the memory of memtables"),
         "lwt.partition": (
@@ -105,7 +105,7 @@ class Coefficients:
 
     Attributes:
         values: The values by name; processor time in seconds.
-        measured: About the run: ``machine``, ``date``, ``versions``, ``command``.
+        measured: Facts about the run: ``machine``, ``date``, ``versions``, ``command``.
     """
 
     values: Mapping[str, float]
@@ -119,7 +119,7 @@ class Coefficients:
         """Read the text of a file.
 
         Raises:
-            OptionError: It is no such file, or a coefficient is missing or no number.
+            OptionError: It is no such file, or a coefficient is missing or not a number.
         """
         try:
             read: Any = json.loads(text)
@@ -142,7 +142,7 @@ def read_coefficients(path: Path = VALUES) -> Coefficients:
     """The coefficients of a file.
 
     Raises:
-        OptionError: It can't be read, or is no such file.
+        OptionError: The file can't be read, or is no such file.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 """Costs of work by coefficients: processor time, bytes written, bytes on the network.
 
-A cost is a sum of coefficients, each times how many of its things there are. So one function gives
-the seconds of a run, from its messages, and the cores of a plan, from its messages a second.
+A cost is a sum of coefficients, each times the number of its things. So one function computes
+the seconds of a run, from its messages, and the cores of a plan, from its messages per second.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from cassieq_spark.consumer.idle_backoff import RECHECK
 from cassieq_spark.planning.coefficients import Coefficients
 
 PUBLISH, READ = "publish", "read"
-#: Files that compaction merges into one (``T4``, Cassandra's default for this strategy).
+#: How many files compaction merges into one (``T4``, Cassandra's default for this strategy).
 _FANOUT = 4
-#: A serial read, for each LWT: it ends after the first of its three steps.
+#: The cost of a serial read, in LWTs: it ends after the first of an LWT's three steps.
 _SERIAL_READ = 1 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Publishing or reading, in all or in a second.
+    """Publishing or reading, in total or per second.
 
     Attributes:
         message: Messages.
-        raw: Their bytes before compression.
-        stored: Their bytes as stored.
+        raw: Bytes of the messages before compression.
+        stored: Bytes of the messages as stored.
         task: Tasks of Spark.
-        block: Blocks that are written or read: a task of the writer makes one for each partition.
+        block: Blocks that are written or read: a task of the writer makes one per queue partition.
         batch: Micro-batches.
-        lwt: LWTs: a micro-batch has one for each partition. A serial read is a third of one.
+        lwt: LWTs: a micro-batch has one per queue partition. A serial read counts as a third.
     """
 
     message: float = 0.0
@@ -46,9 +46,10 @@ class Work:
 
 
 def ordered_reads(interval: float) -> float:
-    """The serial reads of a partition for each micro-batch, as LWTs, where there is an order.
+    """The serial reads of a queue partition per micro-batch, as LWTs, in a queue with an order.
 
-    A stream that keeps an order reads the state serially before it leases, unless it knows it.
+    A stream that keeps an order reads the state serially before it leases, unless it knows the
+    state.
 
     >>> [round(ordered_reads(interval), 2) for interval in (0.5, 1.5, 10)]
     [0.11, 0.33, 0.33]
@@ -60,7 +61,7 @@ def ordered_reads(interval: float) -> float:
 
 
 def quorum(replicas: int) -> int:
-    """How many replicas a read asks.
+    """The number of replicas that a read asks.
 
     >>> [quorum(replicas) for replicas in (1, 2, 3, 5)]
     [1, 2, 2, 3]
@@ -69,7 +70,7 @@ def quorum(replicas: int) -> int:
 
 
 def further_replicas(operation: str, replicas: int) -> int:
-    """Replicas that take part beside the first: all in a publish, a quorum in a read."""
+    """The other replicas that take part: all in a publish, those of a quorum in a read."""
     return (replicas if operation == PUBLISH else quorum(replicas)) - 1
 
 
@@ -113,20 +114,20 @@ def disk_bytes(work: Work, known: Coefficients) -> float:
 
 
 def rewrites(files: float, known: Coefficients) -> float:
-    """How often compaction writes each byte: once for each level, of four times as many files.
+    """How often compaction writes each byte: once per level of four times as many files.
 
     Args:
-        files: How many new files' sizes are on disk.
+        files: The size on disk, in new files.
         known: The coefficients.
     """
     return known["disk.level"] * math.log(files, _FANOUT) if files > 1 else 0.0
 
 
 def storing_seconds(written: float, times: float, known: Coefficients) -> float:
-    """Processor time of writing memtables out, and of merging files.
+    """Processor time of writing memtables to disk, and of merging files.
 
     Args:
-        written: Bytes of files that memtables become, of all replicas.
+        written: Bytes of files written from memtables, of all replicas.
         times: See `rewrites`.
         known: The coefficients.
     """
@@ -134,7 +135,7 @@ def storing_seconds(written: float, times: float, known: Coefficients) -> float:
 
 
 def repair_seconds(part: str, deleted: Work, scanned: Work, known: Coefficients) -> float:
-    """Processor time of the repair: ``cassandra``, one replica, or ``client``, its process."""
+    """Processor time of the repair: one replica's (``cassandra``), or its own (``client``)."""
     return sum(
         known[f"repair.{part}.{step}.message"] * work.message
         + known[f"repair.{part}.{step}.byte"] * work.stored

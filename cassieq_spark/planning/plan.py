@@ -1,4 +1,4 @@
-"""From a load to machines: partitions, nodes, disks and networks of Cassandra, executors of Spark.
+"""From a load to machines: queue partitions; nodes, disks and networks; executors of Spark.
 
 Every figure is a line that says what it follows from, and whether it was measured.
 """
@@ -23,11 +23,11 @@ from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
 MEASURED, PAPER = "measured", "paper"
 
-#: Messages of a task of Spark: the default of ``messagesPerTask``.
+#: Messages per task of Spark: the default of ``messagesPerTask``.
 TASK: Final = 100_000
-#: Of the heap, Cassandra gives this share to memtables.
+#: The share of the heap that Cassandra gives to memtables, as a divisor.
 _MEMTABLES: Final = 4
-#: Of a disk, compaction needs this share free.
+#: The share of a disk that compaction needs free.
 _FREE: Final = 0.2
 #: Bytes of the commit log: Cassandra's default.
 _LOG: Final = 8 * 2.0**30
@@ -35,7 +35,7 @@ _MOST_NODES: Final = 2000
 _DAY: Final = 86_400.0
 #: Seconds that a small micro-batch takes: docs/performance.md has 0.065 to read, 0.097 to write.
 _MICRO_BATCH: Final = 0.1
-#: What the coefficients were fitted on.
+#: The range of message sizes to which the coefficients were fitted, in bytes.
 _SIZES: Final = (100.0, 10_000.0)
 _REPLICAS: Final = (1, 3)
 _NODES: Final = 3
@@ -46,22 +46,22 @@ class Load:
     """A load, and the machines that it may have.
 
     Attributes:
-        rate: Messages a second, on average.
-        size: Bytes of a message, with key and headers.
+        rate: Messages per second, on average.
+        size: Bytes per message, with key and headers.
         groups: Consumer groups; each reads all messages.
         keep: How long a message is stored: until all groups have settled it, or longer.
         replicas: How many replicas the keyspace has.
-        compression: Bytes before compression for each byte as stored.
+        compression: Bytes before compression per byte as stored.
         interval: Time from one micro-batch to the next.
-        batch: Messages of a micro-batch at the peak; it replaces ``interval``.
+        batch: Messages per micro-batch at the peak; it replaces ``interval``.
         order: The order of the queue.
-        peak: How many times the average the busiest minutes have.
+        peak: The load in the busiest minutes, as a multiple of the average.
         headroom: Share of cores and network that is free at the peak.
-        cores: Cores of a node.
+        cores: Cores per node.
         disk: Bytes of the disks of a node.
-        network: Bytes a second of the network of a node, in each direction.
+        network: Bytes per second of the network of a node, in each direction.
         heap: Bytes of Cassandra's heap.
-        executor_cores: Cores of an executor of Spark.
+        executor_cores: Cores per executor of Spark.
     """
 
     rate: float
@@ -82,7 +82,7 @@ class Load:
     executor_cores: int = 4
 
     def check(self) -> None:
-        """Refuse what cannot be.
+        """Refuse an impossible load.
 
         Raises:
             OptionError: Messages are too large.
@@ -100,10 +100,10 @@ class PlanLine:
 
     Attributes:
         part: ``load``, ``queue``, ``cassandra``, ``node`` or ``spark``.
-        name: What it is.
-        value: The number; bytes, bytes a second, seconds, or a count.
+        name: What the figure is.
+        value: The number; bytes, bytes per second, seconds, or a count.
         text: The number as people read it.
-        follows: What it follows from, in words.
+        follows: What the figure follows from, in words.
         basis: `MEASURED` or `PAPER`.
     """
 
@@ -117,7 +117,7 @@ class PlanLine:
 
 @dataclass(frozen=True)
 class CapacityPlan:
-    """What a load needs.
+    """The resources that a load needs.
 
     Attributes:
         load: The load.
@@ -129,7 +129,7 @@ class CapacityPlan:
 
     @cached_property
     def rate(self) -> float:
-        """Messages a second at the peak."""
+        """Messages per second at the peak."""
         return self.load.rate * self.load.peak
 
     @cached_property
@@ -146,19 +146,19 @@ class CapacityPlan:
 
     @cached_property
     def reader_tasks(self) -> int:
-        """Tasks of a micro-batch of a group: in order by key a partition is one."""
+        """Tasks of a micro-batch of a group: in order by key, each queue partition is one."""
         return self.partitions if self.load.order is Order.KEY else self.tasks
 
     @cached_property
     def partitions(self) -> int:
-        """Partitions of the queue.
+        """Queue partitions.
 
-        In order by key a partition is one task: as many as a group needs cores, each of which has
-        a task of its own to begin and end. Else one: LWTs of one query do not need more, see
-        `_check_interval`.
+        In order by key, a partition is one task: there are as many as a group needs cores, each of
+        which has a task of its own to begin and end. Otherwise one: LWTs of one query do not need
+        more, see `_check_interval`.
 
         Raises:
-            OptionError: It is more than a queue can have.
+            OptionError: The number is higher than a queue can have.
         """
         if self.load.order is not Order.KEY:
             return 1
@@ -176,15 +176,16 @@ class CapacityPlan:
 
     @cached_property
     def published(self) -> Work:
-        """What the writer does in a second of the peak.
+        """The writer's work per second at the peak.
 
-        Each task writes a block for each partition: the keys of its messages are in all of them.
+        Each task writes one block per queue partition: the keys of its messages are in all of
+        them.
         """
         return self._work(self.partitions)
 
     @cached_property
     def read(self) -> Work:
-        """What each group does in a second of the peak: it reads the blocks of the writer."""
+        """The work of each group per second at the peak: it reads the blocks of the writer."""
         lwt = self.published.lwt
         if self.load.order is not Order.NONE:
             lwt *= 1 + costs.ordered_reads(self.seconds)
@@ -203,7 +204,7 @@ class CapacityPlan:
 
     @cached_property
     def stored(self) -> float:
-        """Bytes of a message as stored."""
+        """Bytes per message as stored."""
         return self.load.size / self.load.compression
 
     @cached_property
@@ -214,11 +215,11 @@ class CapacityPlan:
 
     @cached_property
     def kept_bytes(self) -> float:
-        """Bytes of files of all replicas, without what is deleted."""
+        """Bytes of files of all replicas, without deleted data."""
         return costs.disk_bytes(self.kept, self.known) * self.load.replicas
 
     def disk(self, nodes: int) -> float:
-        """Bytes of disk of each node."""
+        """Bytes of disk per node."""
         files = self.kept_bytes / nodes * self.known["disk.garbage"]
         return (files + _LOG) / (1 - _FREE)
 
@@ -231,7 +232,7 @@ class CapacityPlan:
 
     @cached_property
     def flushed(self) -> float:
-        """Bytes a second of new files, of all replicas."""
+        """Bytes per second of new files, of all replicas."""
         return costs.disk_bytes(self.published, self.known) * self.load.replicas
 
     @cached_property
@@ -262,12 +263,12 @@ class CapacityPlan:
         return requests + self.storing_cores(nodes) + nodes * self.known["idle.node"]
 
     def written(self, nodes: int) -> float:
-        """Bytes a second that each node writes to its disks."""
+        """Bytes per second that each node writes to its disks."""
         log = costs.log_bytes(self.published, self.known) * self.load.replicas
         return (log + self.flushed * (1 + self.rewrites(nodes))) / nodes
 
     def network(self, nodes: int) -> float:
-        """Bytes a second of each node, in the busier direction."""
+        """Bytes per second of each node, in the busier direction."""
         of = partial(costs.node_bytes, replicas=self.load.replicas, known=self.known)
         groups = self.load.groups
         between = of(PUBLISH, self.published) + groups * of(READ, self.read)
@@ -277,10 +278,10 @@ class CapacityPlan:
 
     @cached_property
     def nodes(self) -> int:
-        """The fewest nodes that have the cores, the disk and the network.
+        """The smallest number of nodes that have the cores, the disk and the network.
 
         Raises:
-            OptionError: Two thousand do not.
+            OptionError: Two thousand nodes do not suffice.
         """
         usable = 1 - self.load.headroom
         for nodes in range(self.load.replicas, _MOST_NODES + 1):
@@ -297,7 +298,7 @@ class CapacityPlan:
 
     @cached_property
     def limit(self) -> str:
-        """What asks for the number of nodes."""
+        """The resource that determines the number of nodes."""
         usable = 1 - self.load.headroom
         busy = {
             "cores": self.cores(self.nodes) / (self.nodes * self.load.cores * usable),
@@ -308,17 +309,17 @@ class CapacityPlan:
 
     @cached_property
     def writer_cores(self) -> float:
-        """Cores of Spark that the query is busy with that writes."""
+        """Cores of Spark that the writing query keeps busy."""
         seconds = costs.client_seconds(PUBLISH, self.published, self.known)
         return seconds + self.known["idle.query"]
 
     @cached_property
     def reader_cores(self) -> float:
-        """The same for the query of each group, without its work on the messages."""
+        """Cores of Spark that each group's query keeps busy, without its work on the messages."""
         return costs.client_seconds(READ, self.read, self.known) + self.known["idle.query"]
 
     def executors(self, cores: float) -> int:
-        """Executors of a query that is busy on this many cores."""
+        """Executors of a query that keeps this many cores busy."""
         return _upwards(cores / (1 - self.load.headroom) / self.load.executor_cores)
 
     def lines(self) -> list[PlanLine]:
@@ -334,8 +335,8 @@ class CapacityPlan:
     def _check_interval(self) -> None:
         """Refuse micro-batches that come faster than Spark runs them.
 
-        LWTs limit no plan: one partition publishes several times as often, also with three
-        replicas, and a query publishes in all of its partitions at the same time.
+        LWTs limit no plan: one queue partition publishes several times as often, also with three
+        replicas, and a query publishes in all of its partitions in parallel.
         """
         if self.seconds >= _MICRO_BATCH - 1e-9:
             return
@@ -349,7 +350,7 @@ class CapacityPlan:
         )
 
     def _basis(self, *, is_paper: bool = False) -> str:
-        """The basis of the plan: measured, if such loads were; else the paper."""
+        """The basis of the plan: `MEASURED` if such loads were measured; otherwise `PAPER`."""
         known = _SIZES[0] <= self.load.size <= _SIZES[1] and self.load.replicas in _REPLICAS
         return PAPER if is_paper or not known or self.partitions > 1 else MEASURED
 
@@ -394,7 +395,7 @@ class CapacityPlan:
         )
 
     def _unshared(self) -> str:
-        """What to set so that each partition is a task; partitions with few messages share one."""
+        """The setting that makes each partition a task; partitions with few messages share one."""
         each = _upwards(self.rate * self.seconds / self.partitions)
         if self.partitions == 1 or 2 * each > TASK:
             return ""

@@ -1,7 +1,7 @@
 """Rates, sizes, lengths of time and shares as people write them, and as a plan shows them.
 
-5m, 100/m and 64k are here what they are to other commands: 64k is 64 KiB. But kB, MB, GB and TB
-are powers of 1000, as of disks.
+5m, 100/m and 64k mean here what they mean in other commands: 64k is 64 KiB. But kB, MB, GB and TB
+are powers of 1000, as for disks.
 
 >>> RATE.parse("12M/day"), SIZE.parse("1KiB"), NETWORK.parse("10Gbit/s"), SHARE.parse("40%")
 (138.88888888888889, 1024.0, 1250000000.0, 0.4)
@@ -117,7 +117,7 @@ def _in(units: Mapping[str, float], value: float, after: str = "") -> str:
     return f"{shown(value / length)} {unit}{after}"
 
 
-#: Bytes, and bytes a second, in powers of 1000.
+#: Formats bytes, or bytes per second, in powers of 1000.
 shown_size: Callable[[float], str] = partial(_in, _BYTES)
 shown_flow: Callable[[float], str] = partial(_in, _BYTES, after="/s")
 
@@ -132,13 +132,13 @@ def shown_period(period: timedelta) -> str:
 
 
 def _exact(units: Mapping[str, float], value: float) -> str:
-    """A number as it is read again, in the largest unit that needs no fraction."""
+    """A number as it can be read again, in the largest unit that needs no fraction."""
     whole = ((unit, length) for unit, length in units.items() if not value % length)
     unit, length = next(whole, list(units.items())[-1])
     return f"{value / length:g}{unit}"
 
 
-#: Messages a second.
+#: Messages per second.
 RATE: Kind[float] = Kind(
     "a rate such as 200k/s, 5000/m or 12M/day",
     _parse_rate,
@@ -152,7 +152,7 @@ SIZE: Kind[float] = Kind(
     partial(_exact, _BYTES),
     "SIZE",
 )
-#: Bytes a second.
+#: Bytes per second.
 NETWORK: Kind[float] = Kind(
     "a rate of data such as 10Gbit/s or 1GB/s",
     _parse_network,

@@ -23,35 +23,36 @@ from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
 
-#: Most times of delivery for which a task of a write has an open block at a time.
+#: How many times of delivery, at most, a task of a write has an open block for at a time.
 MOST_TIMES = 100
 #: Tasks with higher numbers have fewer: the blocks of all tasks go into one publish.
 _TASKS_OF_MOST_TIMES = 60
 #: "At once", and two more: two instants may lie on either side of a step, however large it is.
 _FEWEST_TIMES = 3
-#: Times of delivery are rounded up to multiples of this, or of more if there are too many.
+#: Times of delivery are rounded up to multiples of this, or of more if there are too many times.
 FINEST = timedelta(seconds=1)
-#: Bytes of messages per chunk, before compression, if the options do not say.
+#: Default bytes of messages per chunk, before compression.
 _CHUNK_BYTES, _TYPED_CHUNK_BYTES = 256 << 10, 1 << 20
-#: Bytes of delayed messages that are collected before they are written.
+#: How many bytes of delayed messages are collected before they are written.
 _HELD_BYTES = 8 << 20
 #: Messages whose time passed longer ago than this are visible at once, whatever the clocks say.
 _CERTAINLY_PAST = timedelta(hours=1)
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = FIRST_INSTANT
 _LAST_INSTANT = (LAST_INSTANT - FIRST_INSTANT) // _MICROSECOND
-#: How many of each unit of a duration are a second.
+#: How many of each unit of duration make a second.
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-#: The 100 ns between the epoch of uuids, 1582-10-15, and that of Unix.
+#: The number of 100 ns between the epoch of uuids, 1582-10-15, and that of Unix.
 _GREGORIAN = 0x01B21DD213814000
-#: The time of messages without one.
+#: The time of delivery of messages without one.
 _AT_ONCE = 0
 
 
 def new_block_id() -> UUID:
     """A time-based uuid that no other process makes, whatever its host's address (I10).
 
-    Not by `uuid.uuid1`: after a clock was ahead, that goes on from there until the process ends.
+    Not made by `uuid.uuid1`: after a clock was ahead, `uuid1` continues from there until the
+    process ends.
     """
     ticks = time_ns() // 100 + _GREGORIAN
     multicast = 1 << 40  # as RFC 9562 asks of a random node
@@ -63,10 +64,10 @@ def new_block_id() -> UUID:
 
 
 def times_of_task(partition: int) -> int:
-    """For how many times of delivery a task of a write may have an open block at a time.
+    """The number of delivery times for which a task may have an open block at a time.
 
     A task does not know how many tasks there are, so each has fewer than the one before. Ten
-    thousand tasks have 59,000 together. A task may write more blocks than it has times.
+    thousand tasks have 59,000 together. A task may write more blocks than this number.
 
     Args:
         partition: The number of the task within its write, from 0.
@@ -80,19 +81,19 @@ def checked_rows(
     batches: Iterable[pa.RecordBatch],
     visible: datetime | timedelta | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Turn what a writer gives into rows of the queue, and check that they may come at their time.
+    """Turn a writer's batches into rows of the queue, and check their times of delivery.
 
-    All writers of messages pass here. A column of time counts as one, whatever it has in it: the
-    first batch tells, before anything is written.
+    All writers of messages pass here. A column of time counts as one, whatever values it has: the
+    first batch decides, before anything is written.
 
     Args:
-        queue: Which queue, or which partition of it.
+        queue: The queue, or a partition of it.
         batches: The messages, as `write_blocks` takes them.
-        visible: When all messages are to be delivered, if there is no column that says it.
+        visible: When all messages are delivered, if no column has the times.
 
     Raises:
         MessageError: A value does not fit its column.
-        OptionError: The messages are to be delayed, in a queue with an order; or both ``visible``
+        OptionError: The messages are delayed, in a queue with an order; or both ``visible``
             and a column say when they are delivered; or there is a column of unique ids, and the
             queue does not deduplicate.
         SchemaError: The columns are not those of the queue, or two of them say when a message is
@@ -129,11 +130,11 @@ def write_block(
 ) -> PendingBlock:
     """Write messages as a new block, which no reader sees until it is published.
 
-    No LWT, no read: one write for each chunk, several at a time.
+    No LWT, no read: one write per chunk, several in parallel.
 
     Args:
         batches: The messages, as `chunks.Cutter.feed` takes them.
-        takes_reserved: Whether the messages may have reserved headers, as dead letters do.
+        takes_reserved: True if the messages may have reserved headers, as dead letters do.
 
     Raises:
         MessageError: A null value, a reserved header, or a message over the limit.
@@ -155,9 +156,9 @@ def write_blocks(
     *,
     most_times: int = MOST_TIMES,
 ) -> list[PendingBlock]:
-    """Write messages, one block for each time of delivery.
+    """Write messages, one block per time of delivery.
 
-    Times are rounded up to whole seconds. If that makes more than ``most_times`` blocks, they are
+    Times are rounded up to whole seconds. If that makes more than ``most_times`` blocks, times are
     rounded up to two seconds, then four, and so on. So a message is never early, and up to one
     second late, or (with the default) 2 % of the time between the first and the last message of
     this call, whichever is longer.
@@ -165,15 +166,15 @@ def write_blocks(
     Args:
         batches: As `chunks.Cutter.feed` takes them; optionally with a column ``delay`` (duration,
             or a number of seconds), counted from publication, or ``visible_at`` (timestamp), or
-            what the form of the queue calls them. Null means at once.
-        most_times: Most times of delivery, each with an open block of its own; at least three.
+            with the names that the queue's form has for these. Null means at once.
+        most_times: Maximum number of times of delivery, each with an open block; at least three.
 
     Returns:
         The blocks, in the order of their times.
 
     Raises:
         MessageError: A null value, a reserved header, a message over the limit, or see `times_of`.
-        SchemaError: There are both columns of time.
+        SchemaError: The rows have both columns of time.
         StoreError: Cassandra did not take the messages within the time allowed.
     """
     iterator = iter(batches)
@@ -194,19 +195,19 @@ def write_blocks(
 def times_of(
     queue: QueueDefinition, rows: pa.RecordBatch, *, first_row: int
 ) -> pa.Int64Array | None:
-    """When each of these messages is to be delivered, in microseconds; 0 for at once.
+    """The time of delivery of each message, in microseconds; 0 for at once.
 
     Args:
         rows: The messages, as `write_blocks` takes them.
-        first_row: How to number the first one in an error.
+        first_row: The number of the first row in an error.
 
     Returns:
-        Delays, or times since 1970; None if no column says it.
+        Delays, or times since 1970; None if no column has the times.
 
     Raises:
         MessageError: A delay is negative or more than a year, or an instant is beyond the year
-            9998; it names the first one.
-        SchemaError: There are both columns of time.
+            9998; the error names the first such message.
+        SchemaError: The rows have both columns of time.
     """
     column = _column_of_time(queue, rows)
     if column is None:
@@ -310,7 +311,7 @@ class _Ids:
         self._found: list[tuple[int, bytes | None]] = []
 
     def note(self, rows: pa.RecordBatch) -> None:
-        """Add those of more messages."""
+        """Add the ids of more messages."""
         digests = digests_of(self._queue, rows, first_row=self._rows)
         self._found.append((rows.num_rows, digests))
         self._rows += rows.num_rows
@@ -322,12 +323,12 @@ class _Ids:
             yield rows
 
     def join(self, other: _Ids) -> None:
-        """Add those of the messages that follow."""
+        """Add the ids of the messages that follow."""
         self._found += other._found
         self._rows += other._rows
 
     def digests(self) -> bytes:
-        """One for each message; empty if none has an id."""
+        """One digest per message; empty if no message has an id."""
         if all(digests is None for _, digests in self._found):
             return b""
         return b"".join(NO_ID * count if it is None else it for count, it in self._found)
@@ -353,7 +354,7 @@ class _TimedBlock:
         self._ids.note(messages)
 
     def join(self, other: _TimedBlock) -> bool:
-        """Take over the messages of another block, unless some of them are written already."""
+        """Take over the messages of another block, unless some are written already."""
         if other._is_begun:
             return False
         self._held += other._held
@@ -382,7 +383,7 @@ class BlockWriter:
     """Distributes messages of one task to blocks by their time of delivery.
 
     Args:
-        queue: Which queue, or which partition of it.
+        queue: The queue, or a partition of it.
 
     Attributes:
         held_bytes: About how many bytes were added since the last `flush`.
@@ -431,10 +432,10 @@ class BlockWriter:
         self.held_bytes = 0
 
     def finish(self, visible: datetime | timedelta | None = None) -> list[PendingBlock]:
-        """Write the rest; returns the blocks, in the order of their times.
+        """Write the rest, and return the blocks, in the order of their times.
 
         Args:
-            visible: When all messages are to be delivered, if there is no column that says it.
+            visible: When all messages are delivered, if no column has the times.
         """
         every = sorted([*self._open.items(), *self._closed], key=lambda each: each[0])
         return [block.finish(visible or self._visible(time)) for time, block in every]
@@ -445,7 +446,7 @@ class BlockWriter:
         return self._open[time]
 
     def _make_room(self, wanted: pa.Array) -> None:
-        """Round to larger steps until there are few enough times."""
+        """Round times to larger steps until there are few enough of them."""
         wanted = pc.unique(wanted)
         while len({*self._open, *_rounded(wanted, self._step).to_pylist()}) > self._most_times:
             self._step *= 2

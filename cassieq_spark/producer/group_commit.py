@@ -19,13 +19,13 @@ from cassieq_spark.store.protocol import Store
 class _Turn(Enum):
     """The outcome of a thread for which no other thread has published."""
 
-    #: Publish by yourself: the shared publish was refused, perhaps because of another thread.
+    #: Publish alone: the shared publish was refused, maybe because of another thread's messages.
     ALONE = auto()
 
 
 @dataclass(slots=True, eq=False)
 class _Commit(Caller):
-    """What one thread has written, and the outcome for which it waits."""
+    """The blocks that one thread has written, and the outcome for which it waits."""
 
     written: Sequence[Written]
     queue_id: QueueId
@@ -51,18 +51,18 @@ class GroupCommit:
     the head of the ledger, and each publish would take several LWTs.
 
     The messages of one thread are published whole or not at all, and in the order in which they
-    were written. To share an LWT changes nothing else.
+    were written. Sharing an LWT changes nothing else.
 
-    Processes race for the head all the same. One that has lost waits a moment before its next
-    publishes (see `Backoff`); the threads that come meanwhile share the LWT.
+    Processes race for the head all the same. A process that has lost waits a moment before its
+    next publishes (see `Backoff`); the threads that come meanwhile share the LWT.
 
-    See `Combining` for threads that are interrupted: those for which one was publishing do not
-    know the outcome.
+    If a thread is interrupted while it publishes for others, these others do not know the outcome;
+    see `Combining`.
 
     Args:
         store: The store.
-        commits: Threads with which they share LWTs, also by other stores of the same tables; None:
-            no others.
+        commits: The threads that share LWTs, possibly of several stores of the same tables; None:
+            only those of this object.
     """
 
     def __init__(self, store: Store, commits: Commits | None = None) -> None:
@@ -73,11 +73,11 @@ class GroupCommit:
     def publish(self, written: Sequence[Written]) -> Published:
         """Make visible what one thread has written; see `publish_written`.
 
-        One LWT and a read if no other thread publishes at that moment; waiting threads share
+        One LWT and one read if no other thread publishes at that moment; waiting threads share
         them. A batch with a name is published by itself.
 
         Args:
-            written: At least one, all of one queue.
+            written: What the thread has written, all to one queue; at least one.
 
         Raises:
             CassieqError: See `publish_written`.
@@ -105,7 +105,7 @@ class GroupCommit:
             )
 
     def _publish(self, group: Sequence[_Commit], backoff: Backoff) -> Published | _Turn:
-        """Publish for a group; the outcome of the first thread. The others get theirs."""
+        """Publish for a group; return the first thread's outcome, and give the others theirs."""
         others = group[1:]
         try:
             first, *rest = self._outcomes(group, backoff)
@@ -154,10 +154,10 @@ def _divide(published: Published, group: Sequence[_Commit]) -> list[Published]:
 
 
 def _for_others(error: BaseException | None) -> BaseException:
-    """The error that the threads get for which a thread has published with this error.
+    """The error for threads whose publish another thread has begun and ended with an error.
 
     Args:
-        error: None if it is not known what interrupted that thread.
+        error: The error of that thread; None if it is unknown what interrupted the thread.
     """
     if isinstance(error, Exception):
         return error

@@ -44,7 +44,7 @@ Visible = datetime | timedelta | None
 
 
 class MessageParts(TypedDict, total=False):
-    """The attributes of a `NewMessage` beside its value."""
+    """The attributes of a `NewMessage` in addition to its value."""
 
     key: bytes | str | None
     headers: Headers | None
@@ -58,15 +58,15 @@ class NewMessage(Displayed):
     """A message to be put.
 
     Attributes:
-        value: Its body; text is stored as UTF-8. If the queue has a schema, a dict of its columns,
+        value: The body; text is stored as UTF-8. If the queue has a schema, a dict of its columns,
             or a JSON object as text or bytes.
-        key: Anything by which the program identifies it. Messages of one key go to the same
-            partition of the queue.
+        key: Anything by which the program identifies the message. Messages of one key go to the
+            same queue partition.
         headers: Names with values that describe the message.
-        delay: How long after publication it is delivered, at the earliest.
-        visible_at: When it is delivered, at the earliest; aware; instead of a delay.
-        unique_id: If a message of this id and key was published within the time that the queue
-            says (setting ``deduplicate``), this one counts as the same, and is not published.
+        delay: How long after publication the message is delivered, at the earliest.
+        visible_at: When the message is delivered, at the earliest; aware; instead of a delay.
+        unique_id: If a message with this id and key was published within the queue's window
+            (setting ``deduplicate``), the message counts as the same, and is not published.
     """
 
     value: Value
@@ -89,10 +89,10 @@ class NewMessage(Displayed):
 
 
 def message_given(value: Value | NewMessage, **given: Unpack[MessageParts]) -> NewMessage:
-    """The message of a put, which is given whole, or as a value and what goes with it.
+    """The message of a put, given as a `NewMessage`, or as a value and further attributes.
 
     Raises:
-        OptionError: It is given whole, and something else with it.
+        OptionError: Both a `NewMessage` and further attributes are given.
     """
     if not isinstance(value, NewMessage):
         return NewMessage(value, **given)
@@ -110,12 +110,12 @@ class CheckedMessage:
     """A message that the queue takes, ready to be written.
 
     Attributes:
-        key: None if it has none.
-        value: Its body; if the queue has a schema, a batch of one row, with key and headers.
-        headers: Names with values; None if it has none.
-        size: Bytes of all three.
-        visible: When it is to be delivered.
-        unique_id: None if it has none.
+        key: The key; None if the message has none.
+        value: The body; if the queue has a schema, a batch of one row, with key and headers.
+        headers: Names with values; None if the message has none.
+        size: Bytes of key, value and headers.
+        visible: When the message is delivered.
+        unique_id: The unique id; None if the message has none.
     """
 
     key: bytes | None
@@ -133,13 +133,14 @@ def check_message(
 
     Args:
         message: A message, or only its value.
-        what: Which message it is, for errors.
+        what: The words for the message in errors.
 
     Raises:
         MessageError: Value, key or headers have the wrong type, a header has no name, a text can't
             be encoded as UTF-8, a value does not fit its column, or the message is too large.
         SchemaError: The queue has other columns.
-        OptionError: See `visible_from`; or it has a unique id, and the queue does not deduplicate.
+        OptionError: See `visible_from`; or the message has a unique id, and the queue does not
+            deduplicate.
     """
     new = message if isinstance(message, NewMessage) else NewMessage(message)
     visible = visible_from(new.delay, new.visible_at)
@@ -174,7 +175,7 @@ def check_all(
     """Check messages one by one; all of them are delivered at the same time.
 
     Raises:
-        MessageError, SchemaError: See `check_message`; or one of them has a delay of its own, or
+        MessageError, SchemaError: See `check_message`; or a message has a delay of its own, or
             ``messages`` is a single message.
     """
     if isinstance(messages, (NewMessage, Mapping)):
@@ -214,7 +215,7 @@ def _row_of(value: Value, schema: pa.Schema, what: str) -> pa.RecordBatch:
 def _with_extra(
     row: pa.RecordBatch, key: bytes | None, headers: Sequence[tuple[str, str | None]] | None
 ) -> pa.RecordBatch:
-    """A row with the columns that a message has beside those of its queue."""
+    """A row with the columns that a message has in addition to those of its queue."""
     extra = [
         pa.array([each], field.type) for each, field in zip((key, headers), EXTRA, strict=True)
     ]
@@ -227,7 +228,7 @@ def _with_fields(schema: pa.Schema) -> pa.Schema:
 
 
 def visible_from(delay: timedelta | None, visible_at: datetime | None) -> Visible:
-    """When a message is to be delivered: after a delay, at an instant, or at once.
+    """The time of delivery of a message: after a delay, at an instant, or at once.
 
     Raises:
         OptionError: Both are given, one is out of range, or the instant has no time zone.

@@ -1,4 +1,4 @@
-"""Writes and publishes messages of queues with one partition or several."""
+"""Writes and publishes messages of queues with one queue partition or several."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ _R = TypeVar("_R")
 #: Publishes what was written to one partition.
 Publish = Callable[[Sequence[Written]], Published]
 
-#: Bytes that a task collects, of all partitions together, before it writes them.
+#: How many bytes a task collects, for all partitions together, before it writes them.
 _HELD_BYTES = 32 << 20
-#: How many partitions a task writes to at the same time: each has its own bytes in flight.
+#: How many partitions a task writes to in parallel: each has its own bytes in flight.
 _WRITTEN_AT_ONCE = 4
 
 
@@ -81,17 +81,17 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
 ) -> list[Written]:
     """Write the messages of one task, each to its partition, unless published there before.
 
-    One write for each chunk. If the batch has a name, one read for each partition with messages,
+    One write per chunk. If the batch has a name, one read per partition with messages,
     unless ``is_fresh``. No message is visible before `publish_all`.
 
     Args:
         queue: The whole queue.
         batches: The messages, as `write_blocks` takes them.
-        batch: See `write_partition`, also for the other arguments and what is raised.
-        visible: When all messages are to be delivered, if there is no column that says it.
+        batch: See `write_partition`, also for the other arguments and the errors.
+        visible: When all messages are delivered, if no column has the times.
 
     Returns:
-        What was written to each partition, by number; of a queue with one partition, always one.
+        What was written to each partition, by number; for a queue with one partition, always one.
     """
     options = SinkOptions(queue=queue.name) if options is None else options
     if queue.partitions == 1:
@@ -131,7 +131,7 @@ def write_messages(  # noqa: PLR0913 (what to write, and how, by name)
 
 
 class _Part(NamedTuple):
-    """What a task writes to one of several partitions."""
+    """A task's messages for one of several queue partitions."""
 
     attempt: Attempt
     writer: BlockWriter
@@ -158,7 +158,7 @@ def put_messages(
         publish: Publishes what was written to one partition.
 
     Returns:
-        Where each is; or why its partition could not publish.
+        The position of each message; or the error of its partition, which could not publish.
     """
     without_key = partition_without_key(None, queue.partitions)
     by_partition: defaultdict[int, list[int]] = defaultdict(list)
@@ -186,26 +186,27 @@ def publish_all(
     fail_on_changed: bool = True,
     publish: Publish | None = None,
 ) -> Mapping[QueueId, Published]:
-    """Publish what the tasks of a write have written. One LWT and a read for each partition.
+    """Publish what the tasks of a write have written. One LWT and one read per partition.
 
-    The LWTs of several partitions go out at the same time. The messages of one partition become
+    The LWTs of several partitions are sent in parallel. The messages of one partition become
     visible together, or never. If one of several partitions fails, others may be visible; a write
     that has a name is completed by repeating it.
 
-    If the write has a name, one more read before for each partition that gets no message; these
-    reads go out at the same time, too.
+    If the write has a name, one more read per partition that gets no message; these reads come
+    first, and in parallel.
 
     Args:
-        written: What each task has written, all of one write.
+        written: What each task has written, all for one write.
         fail_on_changed: See `publish_written`.
-        publish: Publishes one partition; None: `publish_written` does.
+        publish: Publishes one partition; None for `publish_written`.
 
     Returns:
         What was published, by partition with messages.
 
     Raises:
         BatchOrderError: The sink has published a later batch; nothing is published.
-        BatchChangedError: Other messages were published under this number, or this name; likewise.
+        BatchChangedError: Other messages were published under this number, or this name; nothing
+            is published.
         OutcomeUnknownError: See `publish_written`; or the write has no name, and only some of the
             partitions have published it.
         CassieqError: See `publish_written`.
@@ -244,10 +245,10 @@ def publish_all(
 
 
 def _by_partition(written: Sequence[Written], whole: Fingerprint) -> dict[QueueId, list[Written]]:
-    """What was written to each partition.
+    """Sort what was written by partition.
 
-    Each partition remembers the fingerprint of the whole batch: its own part may be the same in a
-    batch that is not.
+    Each partition remembers the fingerprint of the whole batch, because its own part may be equal
+    in two batches that differ.
     """
     found: defaultdict[QueueId, list[Written]] = defaultdict(list)
     for each in written:
@@ -257,7 +258,7 @@ def _by_partition(written: Sequence[Written], whole: Fingerprint) -> dict[QueueI
 
 
 def _outcomes(call: Callable[[_P], _R], partitions: Sequence[_P]) -> dict[_P, _R | CassieqError]:
-    """Call for each partition, at the same time: what the call returned, or its error."""
+    """Call for each partition, in parallel; return each result, or its error."""
 
     def caught(partition: _P) -> _R | CassieqError:
         try:
@@ -297,7 +298,7 @@ def read_lasts(
 ) -> dict[QueueId, SinkBatch]:
     """The last batch that a sink has published to each of these partitions, if any.
 
-    One read per partition, all at the same time.
+    One read per partition, all in parallel.
     """
     wanted = list(queue_ids)
     found = in_parallel(lambda each: Ledger(store, each).read_sink(sink, serial=serial), wanted)
@@ -312,7 +313,7 @@ def _batch_of(written: Sequence[Written], whole: Fingerprint) -> SinkBatch | Non
         whole: The fingerprint of all rows.
 
     Returns:
-        None if it is no batch of a sink, or the queue has one partition.
+        None if the write is no batch of a sink, or the queue has one partition.
     """
     one = next(iter(written), None)
     if one is None or one.partitions == 1 or not isinstance(one.batch, SinkBatch):
@@ -325,9 +326,9 @@ def _batch_of(written: Sequence[Written], whole: Fingerprint) -> SinkBatch | Non
 
 
 def _lasts(store: Store, written: Sequence[Written], batch: SinkBatch) -> dict[QueueId, SinkBatch]:
-    """What the sink has published to the partitions, as far as it may be this batch or later.
+    """The batches of the sink, per partition, that may be this batch or a later one.
 
-    No read if that was known when the write was planned; else one for each partition that the
+    No read if that was known when the write was planned; else one read per partition that the
     tasks have not read.
 
     Raises:
@@ -354,11 +355,11 @@ def _lasts(store: Store, written: Sequence[Written], batch: SinkBatch) -> dict[Q
 def _check_key(store: Store, written: Sequence[Written]) -> None:
     """Refuse a put if its idempotency key is used in a partition that the put leaves out.
 
-    One read for each such partition, all at the same time.
+    One read per such partition, all in parallel.
 
     Raises:
-        BatchChangedError: The key is used there, so for another content: the same content goes to
-            the same partitions, whatever the mark says of it.
+        BatchChangedError: The key is used there, and thus for another content: equal content goes
+            to the same partitions, whatever the mark says about it.
     """
     one = next(iter(written), None)
     if one is None or one.partitions == 1 or not isinstance(one.batch, Once):
@@ -377,19 +378,19 @@ def _check_key(store: Store, written: Sequence[Written]) -> None:
 def _is_done(
     batch: SinkBatch, lasts: Mapping[QueueId, SinkBatch], *, fail_on_changed: bool
 ) -> bool:
-    """Compare a batch with what partitions have of it: True if nothing of it is missing.
+    """True if no partition lacks its part of a batch; compares the batch with the published one.
 
-    The rows of a replay may have other keys, and so go to other partitions, than those that were
-    published. So a batch that is known by its plan is published completely, or completed with rows
-    of the same keys. By content, the publish of each partition decides.
+    The rows of a replay may have other keys than those that were published, and so go to other
+    partitions. So a batch that is known by its plan is either published completely, or completed
+    with rows of the same keys. By content, the publish of each partition decides.
 
     Args:
         batch: The batch, with its whole fingerprint.
         lasts: The partitions that have published a batch of this number.
 
     Raises:
-        BatchChangedError: A partition has it by another plan or with other content; or only some
-            of the partitions have it, and the rows have other keys now.
+        BatchChangedError: A partition has the number with another plan or other content; or only
+            some of the partitions have it, and the rows have other keys now.
     """
     for queue_id, last in lasts.items():
         if standing_of(batch, last) is Standing.CHANGED and fail_on_changed:

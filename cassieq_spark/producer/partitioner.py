@@ -1,12 +1,12 @@
-"""Which partition of its queue a message goes to.
+"""Which queue partition a message goes to.
 
 The partition of a message with a key is MurmurHash3 (x86, 32 bits, seed 0) of the bytes of the
 key, text as UTF-8, as an unsigned number, modulo the number of partitions. So programs in any
 language and release find the same partition; docs/partitions.md has examples to test against.
 
-A message without a key goes by its unique id, if it has one. The others of a named batch go to one
-partition, which follows from the name: a replay must find it again, however its rows are
-distributed over tasks. Those of other writes go to a random partition for each task.
+A message without a key goes by its unique id, if it has one. Other messages of a named batch go to
+one partition, which follows from the name: a replay must find it again, however its rows are
+distributed over tasks. Those of other writes go to a random partition per task.
 
 Source: Austin Appleby's MurmurHash3, by the package mmh3.
 """
@@ -45,7 +45,7 @@ def partition_without_key(batch: SinkBatch | Once | None, partitions: int) -> in
     """The partition of the messages without a key that a task writes.
 
     Args:
-        batch: The name of the write; without one, the partition is random.
+        batch: The name of the write; without a name, the partition is random.
     """
     match batch:
         case SinkBatch(sink=sink, batch_id=batch_id):
@@ -61,13 +61,13 @@ def deal(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Divide rows among partitions; those of one partition keep their order.
 
-    Hashing takes some 0.2 us for each distinct key, and 0.02 us for each further row. The rows are
+    Hashing takes about 0.2 us per distinct key, and 0.02 us per further row. The rows are
     copied once, unless all of them go to one partition.
 
     Args:
         rows: At least one.
-        names: Names of the columns with keys and unique ids; they may be missing.
-        without_key: The partition of rows with neither.
+        names: Names of the columns with keys and unique ids; the columns may be missing.
+        without_key: The partition of rows with neither key nor unique id.
     """
     keys = keys_to_go_by(rows, names)
     if keys is None:
@@ -86,7 +86,7 @@ def deal(
 
 
 def lanes_of_keys(keys: pa.Array, partitions: int) -> list[int]:
-    """The lane of each message in its partition, given their keys; `NO_LANE` without one.
+    """The lane of each message in its partition, given the keys; `NO_LANE` without a key.
 
     The partition takes the remainder of the hash of a key, the lane follows from the rest. So a
     lane has the same keys in any language and release, as a partition has.
@@ -109,14 +109,14 @@ def _partitions_of(keys: pa.Array, partitions: int, without_key: int) -> npt.NDA
 
 
 def _hashed(keys: pa.Array) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]:
-    """The hashes of the distinct keys, and for each key which of them; without one, one more."""
+    """The hashes of the distinct keys, and each key's index in them (or one more, for none)."""
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary.cast(_BYTES.get(keys.type, pa.binary())).to_pylist()
     hashes = np.fromiter(map(_hash, distinct), np.uint32, len(distinct))
     return hashes, encoded.indices.fill_null(len(distinct)).to_numpy()
 
 
-#: With the seed 0.
+#: MurmurHash3 with the seed 0.
 _hash: Callable[[bytes], int] = mmh3.mmh3_32_uintdigest
 
 _BYTES = {pa.large_string(): pa.large_binary(), pa.large_binary(): pa.large_binary()}

@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 #: A batch of a producer could not be published; its futures have the error.
 PUBLISH_FAILED = "producer.publish_failed"
-#: A callback of a future has raised what is to end its thread; the producer goes on.
+#: A callback of a future has raised an error that ends threads; the producer continues.
 CALLBACK_FAILED = "producer.callback_failed"
 
 DEFAULT_LINGER = timedelta(milliseconds=5)
 DEFAULT_MAX_BATCH = 10_000
 DEFAULT_MAX_BYTES = 8 << 20
-#: The thread of a producer waits this long for the next message, as starting one for each put is
+#: How long the thread of a producer waits for the next message, as starting a thread per put is
 #: slow. A program that ends waits for it.
 _IDLE = timedelta(milliseconds=100)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,18 +58,19 @@ class Producer(StaysHere):
     producer's ``with`` publishes the rest.
 
     A batch reads the queue unless it was read within a tenth of a second. If the queue is altered,
-    the messages that wait are published with the columns that it had, and later ones are checked
-    for those that it has. If it was purged, or created again, they are put into the new version.
+    the waiting messages are published with the columns that the queue had, and later messages are
+    checked for its new columns. If the queue was purged, or created again, messages are put into
+    the new version.
 
-    Made by `Client.producer`. Safe to use from many threads. A forked process begins with an empty
-    batch: the parent publishes its own messages.
+    Made by `Client.producer`. Safe to use from several threads. A forked process begins with an
+    empty batch: the parent publishes its own messages.
 
     Args:
         read: Reads the queue.
         publish: Publishes a batch.
         linger: How long the first message of a batch waits for others.
-        max_batch: Most messages of a batch.
-        max_bytes: Most bytes of a batch, unless it has a single message.
+        max_batch: Maximum number of messages of a batch.
+        max_bytes: Maximum number of bytes of a batch, unless it has a single message.
 
     Raises:
         OptionError: A value is out of range.
@@ -100,21 +101,21 @@ class Producer(StaysHere):
         """Put a message into the next batch; waits while there is no room for it.
 
         The future's callbacks run in the producer's thread and delay its next batch: they must not
-        wait for a future of this producer. They can't end it, also not by `SystemExit`. `put`,
-        `flush` and `close` do not wait in a callback, or in a signal handler that interrupts a
-        method of this producer.
+        wait for a future of this producer. They cannot end the thread, not even by `SystemExit`.
+        `put`, `flush` and `close` do not wait in a callback, or in a signal handler that
+        interrupts a method of this producer.
 
         Args:
-            message: Its value; or a `NewMessage`, which may have a key, headers, a delay and a
+            message: A value; or a `NewMessage`, which may have a key, headers, a delay and a
                 unique id. A time of delivery is rounded up to a second.
 
         Returns:
-            A future of where it is, a number, its monoton; or of the error if its batch could not
-            be published. If a message of its unique id was there, of where that one is.
+            A future of the position, a number, the monoton; or of the error if the batch could not
+            be published. If a message with its unique id existed, the position of that message.
 
         Raises:
             MessageError: The queue does not take such a message.
-            OptionError: The delay is not valid, or the queue is strictly ordered and takes none.
+            OptionError: The delay is not valid, or the queue is strictly ordered and accepts none.
             CassieqError: The producer is closed.
         """
         queue = self._definition
@@ -127,16 +128,16 @@ class Producer(StaysHere):
         return self._batcher.add(queue, checked)
 
     def try_put(self, message: Value | NewMessage) -> Future[Position] | None:
-        """As `put`, but never waits: None if there is no room for the message now.
+        """Put a message as `put` does, but never wait: None if there is no room for it now.
 
-        It checks the message for the queue as it was last read; `put` reads the queue before it
-        refuses a message.
+        The message is checked for the queue as it was last read, whereas `put` reads the queue
+        before it refuses a message.
         """
         queue = self._definition
         return self._batcher.try_add(queue, _checked(message, queue))
 
     def flush(self) -> None:
-        """Publish all messages that were put until now, and wait for it.
+        """Publish all messages that were put until now, and wait for the outcome.
 
         Raises:
             CassieqError: A batch since the last flush could not be published, and the program has
@@ -145,10 +146,10 @@ class Producer(StaysHere):
         self._batcher.flush()
 
     def close(self) -> None:
-        """Refuse further messages, publish the rest, and wait for it; see `flush`.
+        """Refuse further messages, publish the rest, and wait for the outcome; see `flush`.
 
-        In a callback, or in a signal handler that interrupts `put`, it does not wait: the rest is
-        published by the producer's thread, for which Python waits before it ends.
+        In a callback, or in a signal handler that interrupts `put`, the call does not wait: the
+        producer's thread publishes the rest, and Python waits for that thread before it ends.
         """
         self._batcher.close()
 
@@ -188,7 +189,7 @@ class Producer(StaysHere):
     def _publish_again(
         self, queue: QueueDefinition, messages: Sequence[CheckedMessage]
     ) -> Sequence[Position | CassieqError]:
-        """Publish, into the version that the queue has now, what an earlier one has refused."""
+        """Publish messages that an earlier version refused, into the present version."""
         try:
             return self._publish_into(self._read_anew(), queue, messages)
         except CassieqError as error:
@@ -237,7 +238,7 @@ def _rounded(visible: datetime | timedelta) -> datetime | timedelta:
 class _Put(Future[Position]):
     """The monoton of a message, once it is published; until then `cancel` takes it back."""
 
-    #: Whether the program asked for the outcome, and so knows of an error.
+    #: True if the program asked for the outcome, and so knows of an error.
     asked = False
 
     def result(self, timeout: float | None = None) -> Position:
@@ -250,7 +251,7 @@ class _Put(Future[Position]):
 
 
 class _Waiting(NamedTuple):
-    """A message that waits for its publish, and the definition that it was checked for."""
+    """A message that waits for its publish, and the definition for which it was checked."""
 
     queue: QueueDefinition
     message: CheckedMessage
@@ -322,10 +323,10 @@ class _Batcher:
 
     @contextmanager
     def _entered(self) -> Iterator[bool]:
-        """Within a method; whether this thread was within one before.
+        """Mark this thread as within a method; yield True if it was within one before.
 
-        Then it is a callback, or a signal handler, which may interrupt any step. It must not wait:
-        it may hold the lock, or publish, and would wait for itself.
+        In that case it is a callback, or a signal handler, which may interrupt any step. It must
+        not wait: it may hold the lock, or publish, and would wait for itself.
         """
         me = threading.get_ident()
         is_nested = me in self._inside
@@ -374,7 +375,7 @@ class _Batcher:
     def _next_batch(self) -> list[_Waiting]:
         """Wait until a batch is due, and take it; empty if no message comes.
 
-        Its messages were checked for the same definition of the queue.
+        All messages of a batch were checked for the same definition of the queue.
         """
         with self._changed:
             self._under_way = []
@@ -420,7 +421,7 @@ class _Batcher:
             self._tell(partial(put.set_exception, error))
 
     def _tell(self, tell: Callable[[], None]) -> None:
-        """Tell a future its outcome, whatever its callbacks do."""
+        """Give a future its outcome, whatever its callbacks do."""
         try:
             tell()
         except BaseException as error:  # noqa: BLE001 (as SystemExit: it would end the producer)
@@ -451,7 +452,7 @@ class _Batcher:
         return put
 
     def _send_off(self) -> None:
-        """Let the filling batch be published at once; under the lock."""
+        """Make the filling batch due at once; under the lock."""
         self._hurry = True
         self._changed.notify_all()
 

@@ -1,4 +1,4 @@
-"""Writes messages of a sink or a client, and then publishes them, which makes them visible."""
+"""Writes messages of a sink or a client, and then publishes them, so that they become visible."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one task has written of a batch, to one partition.
+    """The part of a batch that one task has written to one queue partition.
 
     Attributes:
-        queue_id: Which version and partition of which queue.
-        batch: The name under which the batch is published once; None if it has none.
-        blocks: The task's blocks; none if the batch was published before.
+        queue_id: The queue id of that version and partition.
+        batch: The name under which the batch is published once; None if it has no name.
+        blocks: The task's blocks; empty if the batch was published before.
         fingerprint: The fingerprint of the task's rows, if the batch has a name; of their keys
             only, if the batch is known by its plan and the queue has several partitions.
-        published: What was published before under the name; None: nothing.
+        published: What was published before under the name; None if nothing was.
         partitions: How many partitions the queue has.
-        is_fresh: Whether no partition had published the batch, or a later one, when the write was
+        is_fresh: True if no partition had published the batch, or a later one, when the write was
             planned.
         deduplicate: The window of unique ids that the queue had then.
         created_at: When the queue was created.
@@ -77,15 +77,15 @@ class Written:
 class Attempt:
     """An attempt of one task to write a batch to one partition.
 
-    A read if the batch has a name, and it is not known yet that nothing is published under it.
+    One read if the batch has a name, unless it is known that nothing is published under that name.
 
     Args:
-        queue: Which queue, or which partition of it.
+        queue: The queue, or a partition of it.
         batch: The name of the batch, if it has one.
-        is_fresh: Whether nothing was published under the name when the write was planned.
+        is_fresh: True if nothing was published under the name when the write was planned.
 
     Attributes:
-        published: What was published before under the name; None: nothing.
+        published: What was published before under the name; None if nothing was.
 
     Raises:
         BatchOrderError: The sink has published a later batch.
@@ -125,7 +125,7 @@ class Attempt:
 
     @property
     def counts(self) -> bool:
-        """True if rows that are not written count."""
+        """True if rows count even though they are not written."""
         return self._fingerprint_of is not None
 
     def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,7 +135,7 @@ class Attempt:
             yield rows
 
     def written(self, blocks: Iterable[PendingBlock] = ()) -> Written:
-        """What the task has written; to be called after all rows were counted."""
+        """The result of the task; call it after all rows were counted."""
         return Written(
             self._queue.queue_id,
             self._batch,
@@ -151,10 +151,10 @@ class Attempt:
 def _fingerprint_of(
     queue: QueueDefinition, batch: SinkBatch | Once | None
 ) -> Callable[[pa.RecordBatch], Fingerprint] | None:
-    """What is counted of the rows of a batch; None: nothing.
+    """The function that computes the fingerprint of rows of a batch; None if none is needed.
 
-    If its plan tells the batch, only where its rows go counts, and with one partition not even
-    that.
+    If the batch is known by its plan, only the partitions of its rows count; with one partition,
+    not even these.
     """
     if batch is None:
         return None
@@ -193,15 +193,15 @@ def write_partition(  # noqa: PLR0913 (what to write, and how, by name)
 ) -> Written:
     """Write the messages of one task to one partition, unless the batch was published before.
 
-    One write for each chunk, and one read if the batch has a name, unless ``is_fresh``. If it was
-    published before, and its plan is not known, the rows are read all the same, for their
+    One write per chunk, and one read if the batch has a name, unless ``is_fresh``. If the batch
+    was published before, and its plan is not known, the rows are read nevertheless, for their
     fingerprint.
 
     Args:
-        queue: Which queue, or which partition of it.
+        queue: The queue, or a partition of it.
         batches: The messages, as `write_blocks` takes them.
-        batch: The name of the batch; the same for all of its tasks.
-        visible: When all messages are to be delivered, if there is no column that says it.
+        batch: The name of the batch; the same for all tasks of the batch.
+        visible: When all messages are delivered, if no column has the times.
         is_fresh: See `Attempt`.
 
     Raises:
@@ -229,15 +229,15 @@ def put_into_partition(
     messages: Sequence[CheckedMessage],
     publish: Callable[[Sequence[Written]], Published],
 ) -> list[Position]:
-    """Write and publish messages of one partition, a block for each time of delivery.
+    """Write and publish messages of one partition, one block per time of delivery.
 
     Args:
-        queue: Which queue, or which partition of it.
+        queue: The queue, or a partition of it.
         messages: At least one.
-        publish: Makes them visible.
+        publish: Makes the blocks visible.
 
     Returns:
-        Where each message is. Messages of one time of delivery keep their order.
+        The position of each message. Messages with the same time of delivery keep their order.
     """
     by_time: defaultdict[Visible, list[int]] = defaultdict(list)
     for index, message in enumerate(messages):
@@ -258,9 +258,9 @@ def positions_in(queue: QueueDefinition, published: Published, count: int) -> li
     """The positions of the messages of a write, in order.
 
     Args:
-        queue: Which queue, or which partition of it.
+        queue: The queue, or a partition of it.
         published: What has become visible of the write.
-        count: How many messages it has.
+        count: How many messages the write has.
     """
     monotons, repeats = published.monotons or Range(0, 0), published.repeats
     fresh = iter(range(monotons.start, monotons.stop))
@@ -283,15 +283,15 @@ def publish_written(
 ) -> Published:
     """Publish what the tasks of a write have written to one partition, all of it or nothing.
 
-    One LWT and a read. If one task found the batch published, the whole batch was published. It is
-    published in the version of the queue to which it was written: in the ledger of a later version
-    the blocks would have no chunks.
+    One LWT and one read. If one task found the batch published, the whole batch was published. The
+    batch is published in the version of the queue to which it was written: in the ledger of a
+    later version the blocks would have no chunks.
 
     Args:
-        written: What each task has written, all of one batch.
-        fail_on_changed: See `ledger.publish.publish`, also for what else is raised.
-        backoff: Likewise.
-        windows: The unique ids that this process remembers; None: they are read if there is need.
+        written: What each task has written, all for one batch.
+        fail_on_changed: See `ledger.publish.publish`, also for the other errors.
+        backoff: See `ledger.publish.publish`.
+        windows: The unique ids that this process remembers; None: they are read when needed.
 
     Raises:
         BatchChangedError: Other messages were published under this number, or this name.
@@ -326,7 +326,7 @@ def publish_written(
 
 
 def _window_of(written: Sequence[Written], windows: UniqueWindows) -> UniqueWindow | None:
-    """The unique ids that decide what of this is published; None if no message has one."""
+    """The known unique ids, which decide what is published; None if no message has one."""
     if not any(block.ids for each in written for block in each.blocks):
         return None
     lasts = max((each.deduplicate for each in written if each.deduplicate), default=None)
@@ -336,7 +336,7 @@ def _window_of(written: Sequence[Written], windows: UniqueWindows) -> UniqueWind
 
 
 def _only(what: str, found: Collection[_T]) -> _T:
-    """The only one: all tasks of a write have it in common."""
+    """The only element: all tasks of a write have it in common."""
     if len(found) > 1:
         raise InvariantError(f"the tasks of one write named several {what}: {found}")
     return next(iter(found))

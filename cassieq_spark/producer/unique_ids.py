@@ -1,4 +1,4 @@
-"""The unique ids of messages that are written, and where messages go by them."""
+"""The unique ids of messages that are written, and the partitions that follow from them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def check_deduplicates(queue: QueueDefinition) -> None:
 
 
 def check_id(unique_id: bytes, what: str) -> bytes:
-    """Return a unique id, unless no message may have it.
+    """Return a unique id if a message may have it.
 
     Raises:
-        MessageError: It is empty, or too long.
+        MessageError: The id is empty, or too long.
     """
     if not 0 < len(unique_id) <= LONGEST_ID:
         raise MessageError(
@@ -41,15 +41,15 @@ def check_id(unique_id: bytes, what: str) -> bytes:
 def digests_of(queue: QueueDefinition, rows: pa.RecordBatch, *, first_row: int) -> bytes | None:
     """The digests of the unique ids of these messages, as `ledger.unique` has them.
 
-    Takes a microsecond a row.
+    Takes about a microsecond per row.
 
     Args:
-        queue: Which queue, or which partition of it.
+        queue: The queue, or a partition of it.
         rows: The messages, as `blocks.write_blocks` takes them.
-        first_row: How to number the first one in an error.
+        first_row: The number of the first row in an error.
 
     Returns:
-        None if no message has one.
+        None if no message has a unique id.
 
     Raises:
         MessageError: An id is empty, or too long.
@@ -73,12 +73,12 @@ def digests_of(queue: QueueDefinition, rows: pa.RecordBatch, *, first_row: int) 
 
 
 def keys_to_go_by(rows: pa.RecordBatch, names: ColumnNames) -> pa.Array | None:
-    """The keys by which messages go to partitions: of those without one, the unique ids.
+    """The keys that decide partitions: for messages without a key, the unique ids.
 
     So messages that must not both be published go to the same partition.
 
     Returns:
-        None if no message has either.
+        None if no message has a key or an id.
     """
     keys, ids = (used_column(rows, name) for name in (names.key, names.unique_id))
     if ids is None or keys is None:

@@ -1,7 +1,8 @@
 """The repair: deletes messages that nobody needs, and audits the others.
 
 `jobs/repair.py` or `cassieq repair run` runs it from time to time. A lock lets one run work at a
-time. Several at once would be safe: an action is a compare-and-set, or deletes what nobody needs.
+time. Several concurrent runs would be safe: an action is a compare-and-set, or deletes what nobody
+needs.
 
     redeliver  dead-letter messages that no reader takes: mark dead, copy, remove (I9)
     expire     settle messages that a group has not consumed within the queue's limit (I5)
@@ -12,7 +13,7 @@ time. Several at once would be safe: an action is a compare-and-set, or deletes 
     retire     close versions of purged or deleted queues, delete their buckets and ledgers
 
 Each step reads a queue (`read`, `scan`), plans (the pure functions of `plan`) and yields actions
-(`actions`). They are applied one by one as long as the checkpoint allows it (`context`).
+(`actions`). The actions are applied one by one as long as the checkpoint allows it (`context`).
 
     run_alone: lock, history (`runs`) -> run_once: survey, then step after step (`steps`)
         -> `report`: what was done and found; `diagnosis`: the findings explained
@@ -23,10 +24,10 @@ a scan, the fence is raised only in queues where the scan has found blocks that 
 
 | event | result |
 |---|---|
-| another repair run has the lock | this one waits a while, and gives up |
-| a repair run is paused, and another one begins | the paused run finishes one action at most |
+| another repair run has the lock | this run waits a while, and gives up |
+| a repair run is paused, and another one begins | the paused run finishes at most one action |
 | SIGTERM or Ctrl-C | the run, or its wait for the lock, ends; a run ends between two actions |
-| a crash after `finalised` was raised | ledger rows below it tell the next run what to delete |
+| a crash after `finalised` was raised | ledger rows below it show the next run what to delete |
 | a crash between the buckets of a block | the same, once all of the block is settled |
 | a group is registered meanwhile | raising `finalised` is refused; the next run tries again |
 | a waiting row moves while floors are read | its group's version shows it: read again |

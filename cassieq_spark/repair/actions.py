@@ -1,8 +1,8 @@
 """The actions of the repair: each says what it is about to do, does it, and counts what it did.
 
-Each is safe if it is applied late, twice or in part: it is conditioned on what it was planned by,
-or deletes what nobody can need again. `Expire` and `DeadLetterMessages` are in `expire` and
-`redeliver`.
+Each action is safe if it is applied late, twice or in part: it is conditioned on the state that it
+was planned from, or deletes what nobody can need again. `Expire` and `DeadLetterMessages` are in
+`expire` and `redeliver`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ EXPIRED = "repair.expired"
 
 
 class RepairAction(Protocol):
-    """One change of a version of a queue. Its text says what it is about to do."""
+    """One change of a version of a queue. Its text says what the action is about to do."""
 
     @property
     def queue_id(self) -> QueueId:
-        """The version of the queue that it changes."""
+        """The version of the queue that the action changes."""
 
     def apply(self, store: Store) -> Counts | None:
-        """Apply it, and count what was done; None if it was refused, as others have interfered.
+        """Apply the action, and count what was done; None if it was refused, as others interfered.
 
         Raises:
-            ContentionError: Others were faster again and again.
-            OutcomeUnknownError: It may have been applied.
+            ContentionError: Other processes were faster in every attempt.
+            OutcomeUnknownError: The action may have been applied.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Finalise:
-    """Raise ``finalised`` of this head to the floor. One LWT; what follows depends on it.
+    """Raise ``finalised`` of this head to the floor. One LWT; the actions after it depend on it.
 
     ``unconsumed``: there is no group, and the messages are too old.
     """
@@ -172,7 +172,7 @@ class EmptyLedger:
 
 @dataclass(frozen=True, slots=True)
 class MarkRetired:
-    """Record that a version is deleted but for the heads of its ledgers. One LWT."""
+    """Record that a version is deleted except for the heads of its ledgers. One LWT."""
 
     queue_id: QueueId
     name: str

@@ -1,7 +1,8 @@
 """The audit: is each message from ``finalised`` on in exactly one chunk, and can it be read (I3)?
 
-`compare` is pure. A scan is no snapshot, so what it makes suspicious is read again before it
-becomes a finding. The data itself is read only on demand, and so is what explains a finding.
+`compare` is pure. A scan is no snapshot, so the audit reads again what the scan makes suspicious
+before it becomes a finding. The data itself is read only on demand, and so is what explains a
+finding.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ UNREADABLE = "audit.unreadable"
 
 
 def audit_step(context: Context, queue: QueueDefinition, scanned: Scanned | None) -> tuple[()]:
-    """Audit a queue into its report; there is nothing to apply.
+    """Audit a queue into its report; there are no actions to apply.
 
-    No read if the scan makes nothing suspicious, unless more than that is asked for: to verify the
-    data, one read per bucket, and all data pass through this process; to explain findings,
+    No read if the scan finds nothing suspicious, and no more is asked for. To verify the data
+    costs one read per bucket, and all data pass through this process; to explain findings costs
     reads of the ledger and its groups.
     """
     if scanned is None:
@@ -81,8 +82,8 @@ def compare(blocks: Sequence[LedgerBlock], runs: Iterable[Run], within: Range) -
 
     Args:
         blocks: The blocks of the ledger.
-        runs: What is stored of this queue; blocks that are not in the ledger are passed over.
-        within: The monotons to look at; the ledger should have a block for each.
+        runs: What is stored of this queue; blocks that are not in the ledger are ignored.
+        within: The monotons to check; the ledger should have a block for each.
     """
     stored: dict[UUID, list[Run]] = {}
     for run in runs:
@@ -111,7 +112,7 @@ def lacks_rows(queue: QueueDefinition, head: LedgerHead, blocks: Sequence[Ledger
 
 
 def fault_of(decoder: Decoder, chunk: Chunk) -> str | None:
-    """Why the messages of a chunk cannot be read; None if they can."""
+    """The reason why the messages of a chunk cannot be read; None if they can."""
     try:
         decoder.decode(chunk, Range(chunk.start, max(chunk.start, chunk.stop)))
     except MessageError:
@@ -123,7 +124,7 @@ def fault_of(decoder: Decoder, chunk: Chunk) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Audit:
-    """What the audit of one queue reads after the scan."""
+    """The audit of one queue after the scan."""
 
     store: Store
     queue: QueueDefinition
@@ -139,7 +140,7 @@ class _Audit:
         return Range(self.scanned.head.finalised, self.scanned.head.next)
 
     def confirm(self, suspects: Sequence[Finding]) -> list[Finding]:
-        """Read again, directly, what the scan has made suspicious."""
+        """Read again, directly, the messages that the scan has made suspicious."""
         if not suspects:
             return []
         head = self.ledger.read_head(serial=True)
@@ -184,8 +185,8 @@ class _Audit:
     def verify(self) -> list[Finding]:
         """Read and decode every message, until the checkpoint ends it.
 
-        A chunk that cannot be decoded is read once more before it is called unreadable: another
-        replica may answer. Missing chunks are not looked for: the scan has found them.
+        A chunk that cannot be decoded is read once more before it is reported as unreadable:
+        another replica may answer. Missing chunks are not searched for: the scan has found them.
         """
         decoder = Decoder(self.store, self.queue)
         suspects = [
@@ -236,7 +237,7 @@ class _Audit:
             yield found
 
     def _latest_end(self, chunk: Chunk) -> int:
-        """Where a chunk ends; the next multiple of the chunk size if its own end is impossible."""
+        """The end of a chunk; the next multiple of the chunk size if that end is impossible."""
         most = chunk.start - chunk.start % self.queue.chunk_size + self.queue.chunk_size
         return chunk.stop if chunk.start < chunk.stop <= most else most
 
@@ -251,7 +252,8 @@ class _Audit:
     def find_orphans(self) -> list[OrphanBlock]:
         """The stored blocks that are not published by now. Reads the ledger if there may be any.
 
-        The fence is read first: an older block that is not in the ledger then, never will be.
+        The fence is read first: an older block that is not in the ledger then will never be
+        published.
         """
         if not self.scanned.has_unpublished:
             return []

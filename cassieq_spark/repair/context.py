@@ -29,12 +29,12 @@ class Checkpoint:
     """Ends a repair run between two actions.
 
     The lock saves work, and the checkpoint ends a run that has lost it. Neither is needed for
-    correctness: an action that is applied after a pause is conditioned on what it was planned by,
-    or deletes what nobody can ever need again.
+    correctness: an action that is applied after a pause is conditioned on the state that it was
+    planned from, or deletes what nobody can ever need again.
 
     Attributes:
-        lock: The lock of the run; None: it has none.
-        may_continue: Returns whether the run may continue; called again and again.
+        lock: The lock of the run; None if it has none.
+        may_continue: Returns True if the run may continue; called repeatedly.
         error: The error of reading the lock. It ends the run, and is not an error of a queue.
     """
 
@@ -66,8 +66,8 @@ class Checkpoint:
 class Outage:
     """Counts failures, and after some of them checks whether the cluster answers at all.
 
-    A queue fails only after the store has used up its budget of time. If the cluster is down, to
-    wait for that in thousands of queues would take hours.
+    A queue fails only after the store has used up its budget of time. If the cluster is down,
+    waiting for that in thousands of queues would take hours.
     """
 
     store: Store
@@ -83,7 +83,7 @@ class Outage:
     def count(self, queue: str, error: Exception | None) -> None:
         """Count a failure of the store in a queue. After each tenth, one read of another table.
 
-        An ``error`` of None was logged before, and counts as one of the store.
+        If ``error`` is None, it was logged before, and counts as an error of the store.
 
         Raises:
             StoreError: The table of queues cannot be read either.
@@ -118,10 +118,11 @@ class Context:
         outage: Counts failures of queues.
         records: All queues that exist or existed, by name.
         verify_data: True if the audit reads and decodes every message, not only keys of chunks.
-        explain: True if the audit tells what findings mean, and which blocks are in no ledger.
+        explain: True if the audit explains its findings, and lists the blocks that are in no
+            ledger.
         survey: Each queue as it was at the beginning.
-        leftover: What a scan has found of versions that nobody needs any more, by name of the
-            queue and by version.
+        leftover: The runs of chunks, of versions that nobody needs any more, that a scan has
+            found; by name of the queue and by version.
     """
 
     store: Store
@@ -155,10 +156,10 @@ class Context:
         return Ledger(self.store, queue.queue_id)
 
     def read_head_and_time(self, ledger: Ledger) -> tuple[LedgerHead, datetime]:
-        """Read the ledger's head serially, and the time; see `Rows.sure_now`. One read.
+        """Read the ledger's head serially, and the time (`Rows.sure_now`). One read.
 
         After a serial read, a publish or a registration whose answer was lost is visible to all
-        later reads, or will never be.
+        later reads, or never will be.
 
         Raises:
             QueueStateError: There is no such ledger.
@@ -170,10 +171,11 @@ class Context:
         return head_of(found.rows[0]), found.sure_now
 
     def keep(self, run: Run) -> bool:
-        """Keep a run that a scan has found, if it is of a version that this run retires.
+        """Keep a run that a scan has found, if its version is one that this repair run retires.
 
         Returns:
-            False if it is foreign: of no queue, or of one that this run does not retire.
+            False if the run is foreign: of no queue, or of a version that this repair run does not
+            retire.
         """
         try:
             name, version, _ = parts_of_id(run.queue_id)
@@ -191,7 +193,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What the scan found of a queue, and the ledger as it was before the scan."""
+    """What the scan found for a queue, and the ledger as it was before the scan."""
 
     runs: Sequence[Run]
     head: LedgerHead

@@ -21,7 +21,7 @@ class Problem(StrEnum):
     MISSING = "missing"
     OVERLAPPING = "overlapping"
     MISPLACED = "misplaced"
-    #: Their chunk exists, and cannot be decoded.
+    #: The chunk of the messages exists, and cannot be decoded.
     UNREADABLE = "unreadable"
 
 
@@ -31,8 +31,8 @@ class Finding:
 
     Attributes:
         problem: What is wrong.
-        monotons: Which messages.
-        block: Their block; None if the ledger has no block for them, or two (I1).
+        monotons: The messages.
+        block: The block of the messages; None if the ledger has no block for them, or two (I1).
     """
 
     problem: Problem
@@ -40,7 +40,7 @@ class Finding:
     block: UUID | None
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; ``stop`` is exclusive."""
+        """The finding as JSON; ``stop`` is exclusive."""
         return {
             "problem": self.problem,
             "start": self.monotons.start,
@@ -51,11 +51,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """The messages of a finding that a group has not settled, and what a seek past them does.
+    """The messages of a finding that a group has not settled, and the effect of a seek past them.
 
     Attributes:
-        group: Its name.
-        monotons: These messages.
+        group: The name of the group.
+        monotons: The messages that the group has not settled.
         given_up: How many other messages, below the end of the finding, the seek gives up.
         repeated: How many messages, from that end on, the seek delivers again.
     """
@@ -68,7 +68,7 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What a finding means.
+    """The explanation of a finding.
 
     Attributes:
         finding: The finding.
@@ -83,7 +83,7 @@ class Diagnosis:
     remedies: tuple[str, ...]
 
     def lines(self, queue: str) -> Iterator[str]:
-        """For people, line by line."""
+        """The explanation for people, line by line."""
         finding = self.finding
         where = f", block {finding.block}" if finding.block else ""
         count = f"{len(finding.monotons):,} message(s)"
@@ -97,7 +97,7 @@ class Diagnosis:
         yield from (f"  what to do: {remedy}" for remedy in self.remedies)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The explanation as JSON."""
         return self.finding.to_json() | {
             "happened": self.happened,
             "owed": [
@@ -116,13 +116,13 @@ class Diagnosis:
 class Belonging(StrEnum):
     """Why a stored block is in no ledger."""
 
-    #: Its queue does not exist.
+    #: The queue of the block does not exist.
     NO_QUEUE = "no such queue"
-    #: Its version of the queue was purged or deleted.
+    #: The queue's version was purged or deleted.
     OBSOLETE = "of a version that was purged or deleted"
-    #: It was begun before the fence, so it cannot be published any more.
+    #: The block was begun before the fence, so it cannot be published any more.
     NEVER_PUBLISHED = "never published"
-    #: It may still be published.
+    #: The block may still be published.
     NOT_YET = "not published yet"
     #: The ledger has lost rows; one of them may have been for this block.
     LOST = "not in the ledger, which lacks rows"
@@ -143,7 +143,7 @@ class OrphanBlock:
 
     Attributes:
         queue_id: The queue in its key.
-        block: Which block.
+        block: The id of the block.
         messages: How many messages it holds.
         belonging: Why it is in no ledger.
     """
@@ -155,7 +155,7 @@ class OrphanBlock:
 
     @property
     def begun_at(self) -> datetime:
-        """When its writer began it."""
+        """When the writer began the block."""
         return block_time(self.block)
 
     def __str__(self) -> str:
@@ -166,7 +166,7 @@ class OrphanBlock:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The block as JSON."""
         return {
             "queue_id": self.queue_id,
             "block": str(self.block),
@@ -183,10 +183,10 @@ def diagnose(
     alive: Range,
     states: Mapping[str, GroupState],
 ) -> list[Diagnosis]:
-    """Say what each finding means.
+    """Explain each finding.
 
     Args:
-        queue: Which queue.
+        queue: The queue.
         findings: What the audit has found.
         blocks: The blocks of the ledger.
         alive: The messages that are not finalised.
@@ -210,12 +210,12 @@ def orphans_of(
     *,
     lacks_rows: bool = False,
 ) -> list[OrphanBlock]:
-    """The stored blocks that are not published, in the order in which they were begun.
+    """The stored blocks that are not published, oldest first.
 
     Args:
-        runs: What is stored of a queue, or of several that do not exist.
+        runs: What is stored of a queue, or of several queues that do not exist.
         published: The blocks in the ledger.
-        fence: The fence of the ledger, read before it; None if the queue does not exist.
+        fence: The fence of the ledger, read before the ledger; None if the queue does not exist.
         lacks_rows: True if the ledger has a hole.
     """
     known = set(published)
@@ -301,7 +301,7 @@ def _gone(
 
 
 def partition_option(queue: QueueDefinition) -> str:
-    """The option of ``cassieq group seek`` that names one of several partitions."""
+    """The option of ``cassieq group seek`` that names one of several queue partitions."""
     return "" if queue.partition is None else f" --partition {queue.partition}"
 
 

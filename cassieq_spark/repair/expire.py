@@ -38,12 +38,13 @@ from cassieq_spark.store.protocol import Op, Store
 
 logger = logging.getLogger(__name__)
 
-#: Rows of a group that one compare-and-set deletes, and that it adds.
+#: How many rows of a group one compare-and-set deletes, and how many it adds.
 _ROWS_AT_ONCE = 500
-#: Blocks that are read at once.
+#: How many blocks are read at once.
 _BLOCKS_READ = 500
-#: Most compare-and-sets for a group in one run. Before each, all that is too old is read again, so
-#: without a limit the reads would grow with the square of the delayed blocks and waiting rows.
+#: Maximum number of compare-and-sets for a group in one run. Before each, all that is too old is
+#: read again, so without a limit the reads would grow with the square of the delayed blocks and
+#: waiting rows.
 _MOST_PASSES = 20
 
 
@@ -52,10 +53,10 @@ class _Expiry:
     """One of the compare-and-sets that let messages expire.
 
     Attributes:
-        too_old: How many messages are to expire, by this one and by those after it.
-        count: How many expire by this one; 0 if it only steps over delayed messages.
+        too_old: How many messages this compare-and-set and those after it let expire.
+        count: How many messages this one lets expire; 0 if it only steps over delayed messages.
         pointer: The group's pointer after it.
-        ops: Its operations.
+        ops: The operations of the compare-and-set.
     """
 
     too_old: int
@@ -68,18 +69,19 @@ class _Expiry:
 class Expire:
     """Settle messages of a group that have been visible for longer than the queue's limit.
 
-    These are messages that the group was never offered, or that wait. Leased messages stay, and so
-    do dead ones, which are to be dead-lettered. Messages whose delay is not over, and which lie
-    before messages that are too old, go to waiting rows, as if a reader had stepped over them.
+    The action settles messages that the group was never offered, and messages that wait. Leased
+    messages stay, and so do dead messages, which must be dead-lettered. Messages whose delay is
+    not over, and which lie before messages that are too old, go to waiting rows, as if a reader
+    had stepped over them.
 
-    An LWT and some reads for up to 500 waiting rows that are deleted, and 500 blocks of delayed
-    messages that are stepped over, whatever the number of messages. After 20 of these, the next
-    repair run continues.
+    One LWT and some reads for up to 500 waiting rows that are deleted, and 500 blocks of delayed
+    messages that are stepped over, whatever the number of messages. After 20 of these LWTs, the
+    next repair run continues.
 
     Attributes:
-        queue: Which queue.
-        group: Which registration of a group; another group of that name is left alone.
-        count: How many messages had expired when this was planned; by now there may be more.
+        queue: The queue.
+        group: The registration of a group; another group of that name is left alone.
+        count: How many messages had expired when the action was planned; by now there may be more.
     """
 
     queue: QueueDefinition
@@ -95,11 +97,11 @@ class Expire:
         return f"let {self.count} message(s) of group {self.group.name!r} expire"
 
     def apply(self, store: Store) -> Counts:
-        """See `RepairAction.apply`.
+        """Settle the messages, and count them; see `RepairAction.apply`.
 
         Raises:
             ContentionError: Readers won every attempt.
-            InvariantError: The ledger has a hole there (I1).
+            InvariantError: The ledger has a hole among these messages (I1).
         """
         expired, is_left = 0, True
         ledger = Ledger(store, self.queue.queue_id)
@@ -115,9 +117,9 @@ class Expire:
 def expire_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> list[Expire]:
     """Let messages expire, group by group. No read if the queue has no such limit.
 
-    One read if the oldest message is young; else one more, and for each group four serial ones,
-    and three plain ones if it has no message that is too old. Without groups, `finalise_step` lets
-    messages expire.
+    One read if the oldest message is young. If not, one read more, and four serial reads per
+    group, and three plain reads for a group without a message that is too old. Without groups,
+    `finalise_step` lets messages expire.
     """
     seen = context.seen(queue)
     if queue.expire_after is None or (seen is not None and _is_young(context, queue, seen)):
@@ -132,7 +134,7 @@ def expire_step(context: Context, queue: QueueDefinition, _: Scanned | None) -> 
 
 
 def _is_young(context: Context, queue: QueueDefinition, seen: Seen) -> bool:
-    """True if no group is owed a message that is too old. One read, unless all is settled."""
+    """True if no group is owed a message that is too old. One read, unless all are settled."""
     if queue.expire_after is None or seen.has_nothing_owed:
         return True
     first = context.oldest(queue, seen)
@@ -150,8 +152,8 @@ def _plan(  # noqa: PLR0913 (what is there, what is too old, for which groups)
 ) -> _Expiry:
     """Plan the expiry of messages that became visible before ``skip_before``.
 
-    ``blocks`` are those from the floor on that were published before ``skip_before``; ``stop`` is
-    the ledger's ``next``; ``token`` goes into the slots that are emptied.
+    ``blocks`` are the blocks from the floor on that were published before ``skip_before``;
+    ``stop`` is the ledger's ``next``; ``token`` goes into the slots that are emptied.
     """
     old = Ranges.of(*(each.monotons for each in blocks if each.young_since < skip_before))
     changes = Changes(state)
@@ -197,14 +199,14 @@ def _plan(  # noqa: PLR0913 (what is there, what is too old, for which groups)
 
 
 def _too_old(row: Slot | Waiting, old: Ranges) -> Ranges:
-    """The messages of a row that expire: all of it, if they are; of what is parked, any."""
+    """The old messages of a row: all of the row or none; of a parked row, any part."""
     part = row.monotons & old
     is_parked = isinstance(row, Slot) and row.is_parked
     return part if is_parked or part == row.monotons else Ranges()
 
 
 def _expire_some(ledger: Ledger, queue: QueueDefinition, known: Group) -> _Expiry | None:
-    """Let messages expire by one compare-and-set; None if there are none."""
+    """Let messages expire by one compare-and-set; None if there are none to expire."""
     group = ConsumerGroup(ledger, known.name)
     for _ in attempts():
         token = uuid4()
@@ -218,7 +220,7 @@ def _expire_some(ledger: Ledger, queue: QueueDefinition, known: Group) -> _Expir
             if found.count:
                 _tell(group, queue, found)
             return found
-    raise ContentionError(f"{group}: its readers were faster again and again")
+    raise ContentionError(f"{group}: its readers were faster in every attempt")
 
 
 def _tell(group: ConsumerGroup, queue: QueueDefinition, done: _Expiry) -> None:
@@ -273,7 +275,7 @@ def _read_old_blocks(
 ) -> list[LedgerBlock]:
     """The blocks from the floor on, up to the first that was not published before ``skip_before``.
 
-    Two reads per 500 blocks. A block of the future does not end it. If the clocks of
+    Two reads per 500 blocks. A block of the future does not end the search. If the clocks of
     coordinators differ by less, an older block may come after that first one, and expires later.
     """
     floor = state.floor
@@ -297,7 +299,7 @@ def _read_old_blocks(
 
 
 def _few_delayed(blocks: Sequence[LedgerBlock], now: datetime) -> list[LedgerBlock]:
-    """The first blocks, before stepping over them would make more rows than fit."""
+    """The first blocks, as many as can be stepped over without more rows than fit."""
     delayed = 0
     for number, block in enumerate(blocks):
         delayed += block.visible_at is not None and block.visible_at > now

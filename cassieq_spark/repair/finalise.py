@@ -1,6 +1,6 @@
 """The steps finalise and retire: delete settled messages, and versions that nobody needs.
 
-Both are generators: an action is planned when those before it are applied.
+Both are generators: an action is planned once those before it are applied.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from cassieq_spark.repair.plan import (
 from cassieq_spark.repair.read import Seen
 from cassieq_spark.repair.scan import buckets_of
 
-#: Buckets that one action of a retirement deletes.
+#: How many buckets one action of a retirement deletes.
 _BUCKETS_AT_ONCE = 1000
-#: Blocks that are finalised at once: a limit of memory, and of the work between two looks at the
-#: checkpoint, when a group has caught up after weeks.
+#: How many blocks are finalised at once: a limit of memory, and of the work between two calls of
+#: the checkpoint, when a group has caught up after weeks.
 BLOCKS_AT_ONCE = 10_000
 
 
@@ -51,8 +51,8 @@ def finalise_step(
 
     No read if there is nothing to finalise. One read if ``finalised`` stands within a block, or if
     the queue keeps messages or lets them expire, and all of them are young. Each part is
-    conditioned on the head that the part before it has left. So it is refused if that part was not
-    applied, or if another repair run or a new group has interfered (I7).
+    conditioned on the head that the part before it has left. So a part is refused if the part
+    before was not applied, or if another repair run or a new group has interfered (I7).
     """
     seen = context.seen(queue)
     if seen is not None and _is_idle(context, queue, seen):
@@ -135,10 +135,10 @@ def _has_settled_block(context: Context, queue: QueueDefinition, head: LedgerHea
 def _first_part(
     blocks: Iterable[LedgerBlock], finalised: int, until: int, young: datetime | None
 ) -> tuple[list[LedgerBlock], int, bool]:
-    """The blocks that a crash has left below ``finalised``, and those to finalise at once.
+    """The blocks that a crash has left below ``finalised``, and the blocks to finalise at once.
 
     Returns:
-        The blocks; the end of the messages to finalise; whether this is the last part.
+        The blocks; the end of the messages to finalise; True if this is the last part.
     """
     part: list[LedgerBlock] = []
     for block in blocks:
@@ -187,7 +187,7 @@ def _retire_partition(
 def _clean_partition(
     context: Context, record: QueueRecord, queue: QueueDefinition, known: AbstractSet[UUID]
 ) -> Iterator[RepairAction]:
-    """Delete the blocks that a scan has found of a closed version, except ``known`` (I10)."""
+    """Delete the blocks of a closed version that a scan has found, except ``known`` (I10)."""
     found = context.leftover.get(record.name, {}).get(queue.version, [])
     runs = [run for run in found if run.queue_id == queue.queue_id]
     head = _read_head(context.ledger(queue)) if runs else None
@@ -198,7 +198,7 @@ def _clean_partition(
 
 
 def _read_head(ledger: Ledger) -> LedgerHead | None:
-    """None only in a dry run, for a version that was never opened and is not closed yet."""
+    """Read a head; None only in a dry run, for a version neither opened nor closed yet."""
     try:
         return ledger.read_head(serial=True)
     except QueueStateError:

@@ -1,4 +1,4 @@
-"""Plans what to finalise, fence and clean, and tells how old blocks are."""
+"""Plans what to finalise, fence and clean, and computes how old blocks are."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def plan_finalise(
     buckets are deleted again.
 
     Args:
-        queue: Which queue.
+        queue: The queue.
         head: The head of the ledger, read before the floors of the groups (I7).
         blocks: The blocks that begin below the floor or ``finalised`` and are not trimmed.
-        floor: Lowest monoton that any group is owed, or the first one that stays for another
+        floor: Lowest monoton that any group is owed, or the first monoton that stays for another
             reason; None without groups: finish only what an earlier repair run has left.
         unconsumed: True if there is no group, and the messages are too old.
 
@@ -61,7 +61,7 @@ def plan_finalise(
         check_tiling(blocks, settled)
     except InvariantError as error:
         raise InvariantError(
-            f"queue {queue.queue_id}: {error}; nothing of it was deleted, the audit tells more"
+            f"queue {queue.queue_id}: {error}; nothing of it was deleted, the audit shows more"
         ) from error
     actions: list[RepairAction] = []
     if settled:
@@ -74,12 +74,12 @@ def plan_finalise(
 
 
 def stays_from(queue: QueueDefinition, now: datetime, *, has_groups: bool) -> datetime | None:
-    """Messages that became visible at this time or later must stay; None: none must.
+    """The time from which on visible messages must stay; None if none must stay.
 
     Args:
-        queue: Which queue.
+        queue: The queue.
         now: The time, by a clock that others agree with.
-        has_groups: True if there are groups; without any, messages expire by their age alone.
+        has_groups: True if there are groups; without groups, messages expire by their age alone.
     """
     periods = [queue.keep_settled, None if has_groups else queue.expire_after]
     return min((now - period for period in periods if period is not None), default=None)
@@ -99,8 +99,8 @@ def plan_clean(
     """Plan to delete the blocks that can never be published (I10).
 
     Args:
-        queue: Which queue.
-        runs: What is stored of its blocks.
+        queue: The queue.
+        runs: What is stored of the queue's blocks.
         fence: The fence, read before ``published``.
         published: The blocks in the ledger, read serially.
     """
@@ -121,11 +121,11 @@ def is_of_the_future(block: LedgerBlock, now: datetime) -> bool:
 
 
 def aged(blocks: Iterable[LedgerBlock], now: datetime) -> Iterator[LedgerBlock]:
-    """The same blocks, with a time for those of the future: that of the next block that is not.
+    """The same blocks, each block of the future with the time of the next block that is not.
 
-    The ledger has them in the order in which they were published. So a block whose clock was a
-    month ahead does not keep the blocks after it for a month. Without a next block there is no
-    such time.
+    The ledger has blocks in the order in which they were published. So a block whose clock was a
+    month ahead does not keep the blocks after it for a month. A block of the future without a next
+    block has no such time.
 
     Args:
         blocks: The blocks, in order.
@@ -159,6 +159,6 @@ def _settled_buckets(
 
 
 def _no_older(block: LedgerBlock, by: datetime, now: datetime) -> datetime:
-    """``by``, but not before the block was begun, if the clock of its writer was right."""
+    """``by``, but not earlier than the block was begun, if the clock of its writer was right."""
     begun_at = block_time(block.block)
     return by if begun_at > now + CLOCKS_APART else max(by, begun_at)

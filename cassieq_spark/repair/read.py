@@ -1,6 +1,6 @@
-"""What the repair reads of queues: the survey of all, and what a step reads of one.
+"""What the repair reads of queues: the survey of all queues, and what a step reads of one queue.
 
-The survey reads heads and groups, but no blocks and no waiting rows. These are plain reads of
+The survey reads heads and groups, but no blocks and no waiting rows. These are plain reads at
 different moments, so they decide only whether a step looks at a queue in this run or in the next.
 A step that has something to do reads serially, in an order that makes its decision safe.
 """
@@ -49,9 +49,9 @@ class SeenState:
     """The state of a group without waiting rows.
 
     Attributes:
-        head: Its head.
-        registrations: The registration that it belongs to; at most one.
-        slots: Those that hold messages.
+        head: The head of the state.
+        registrations: The registration that the state belongs to; at most one.
+        slots: The slots that hold messages.
     """
 
     head: Head
@@ -64,8 +64,8 @@ class Seen:
     """One queue in the survey.
 
     Attributes:
-        ledger: Its ledger.
-        states: The state of each group that has one, read after the ledger.
+        ledger: The ledger of the queue.
+        states: The state of each group that has a state, read after the ledger.
         now: The server's time, read before both.
         ahead: How far the server's clock is ahead of this machine's; see `Rows.ahead`.
     """
@@ -76,12 +76,12 @@ class Seen:
     ahead: timedelta = timedelta(0)
 
     def seen_state_of(self, group: Group) -> SeenState | None:
-        """The state of this registration of a group; None if there is none."""
+        """The state of this registration of a group; None if it has no state."""
         found = self.states.get(group.name)
         return found if found and group.registered_as in found.registrations else None
 
     def state_of(self, group: Group) -> GroupState | None:
-        """The whole state of a group; None if it has none, or if messages may wait."""
+        """The whole state of a group; None if it has no state, or if messages may wait."""
         found = self.seen_state_of(group)
         if found is None:
             return None
@@ -89,7 +89,7 @@ class Seen:
         may_wait = found.head.waiting_version and found.head.pointer > self.ledger.head.finalised
         return None if may_wait else GroupState(found.head, found.slots, (), self.now)
 
-    # The rest tells whether a step has nothing to do in this run.
+    # The rest shows whether a step has nothing to do in this run.
 
     @property
     def has_nothing_owed(self) -> bool:
@@ -99,11 +99,11 @@ class Seen:
 
     @property
     def is_trimmed(self) -> bool:
-        """True if no row of a settled block is left; False also if that is not known."""
+        """True if no row of a settled block is left; False also if that is unknown."""
         return self.ledger.head.trimmed == self.ledger.head.finalised
 
     def has_nothing_to_finalise(self, queue: QueueDefinition) -> bool:
-        """True if a group is owed the message at ``finalised``, or none is there to expire.
+        """True if a group is owed the message at ``finalised``, or no message is there to expire.
 
         Blocks that a crash has left are not considered.
         """
@@ -122,13 +122,13 @@ class Seen:
 
 
 def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
-    """Survey all queues by two scans, without blocks and waiting rows, and a read.
+    """Survey all queues, without blocks and waiting rows. Two scans and one read.
 
     Queues whose rows are invalid are left out: the steps read them, and fail.
 
     Args:
         store: Where the queues are kept.
-        name: Name of any queue, to read the server's time with its row.
+        name: Name of any queue; the server's time is read with its row.
 
     Raises:
         StoreError: A scan failed; the rows of one queue may be the cause, see `see_one`.
@@ -160,7 +160,7 @@ def see_all(store: Store, name: str) -> dict[QueueId, Seen]:
 
 
 def see_one(store: Store, queue_id: QueueId) -> Seen | None:
-    """Survey one queue as `see` does; None also if it cannot be read.
+    """Survey one queue as `see` does; None also if the queue cannot be read.
 
     Raises:
         ConnectError: No node answers.
@@ -171,7 +171,7 @@ def see_one(store: Store, queue_id: QueueId) -> Seen | None:
 
 
 def see(ledger: Ledger) -> Seen | None:
-    """Survey one queue; None if it has no ledger. One read, and one for each group."""
+    """Survey one queue; None if it has no ledger. One read, and one per group."""
     found = ledger.read(Slice(kinds=_OF_LEDGER))
     seen = _ledger_of(found.rows)
     if seen is None or found.now is None:
@@ -183,10 +183,10 @@ def see(ledger: Ledger) -> Seen | None:
 
 
 def read_ledger(ledger: Ledger) -> tuple[LedgerHead, list[LedgerBlock]]:
-    """Read a ledger serially, the head first. One read, and one for each thousand blocks.
+    """Read a ledger serially, the head first. One read, and one per thousand blocks.
 
     The blocks below the head's ``next`` and fence are complete from ``finalised`` on. If another
-    repair run has trimmed some between the reads, ``finalised`` is read again.
+    repair run has trimmed some blocks between the reads, ``finalised`` is read again.
 
     Raises:
         QueueStateError: There is no such ledger.

@@ -25,14 +25,14 @@ from cassieq_spark.repair.read import Seen, by_kind
 from cassieq_spark.repair.report import Counts
 from cassieq_spark.store.protocol import CLOCKS_APART, Row, Slice, Store
 
-#: So long the repair leaves dead messages to readers, if no token can settle them.
+#: How long the repair leaves dead messages to readers, if no token can settle them.
 GRACE = timedelta(minutes=1)
-#: So long, at least, it leaves those of a lease that ran out to the query that had the lease: the
-#: query may have processed them, and acks them when it is started again.
+#: How long, at least, it leaves messages of a lease that ran out to the query that had the lease:
+#: the query may have processed them, and acks them when it is started again.
 PATIENCE = timedelta(hours=1)
 #: A seek, or the creation of a group, that takes longer has broken off.
 BROKEN_OFF = timedelta(minutes=10)
-#: So many times its lease, a reader may take to come back.
+#: How many times its lease a reader may take to come back.
 _LEASES = 10
 
 
@@ -58,9 +58,9 @@ class DeadLetterMessages:
         return f"{fate} dead messages {self.dead.monotons.short} of group {self.group!r}"
 
     def apply(self, store: Store) -> Counts:
-        """See `RepairAction.apply`.
+        """Dead-letter the messages; see `RepairAction.apply`.
 
-        Counts what is left, too: a reader was faster, or copying failed.
+        It also counts messages that are left, because a reader was faster, or copying failed.
         """
         group = ConsumerGroup(Ledger(store, self.queue_id), self.group)
         dead = _mark_slot_dead(group, self.dead) if isinstance(self.dead, Slot) else self.dead
@@ -74,7 +74,7 @@ def redeliver_step(
 ) -> Iterable[DeadLetterMessages]:
     """Find dead messages, and report what is stuck. No read if the survey shows neither.
 
-    Else a plain read, and three for each group.
+    Otherwise one plain read, and three per group.
     """
     seen = context.seen(queue)
     if seen is not None and _is_quiet(queue, seen):
@@ -130,7 +130,7 @@ def _find_dead(state: GroupState, queue: QueueDefinition) -> list[Slot | Waiting
 
 
 def _mark_slot_dead(group: ConsumerGroup, slot: Slot) -> Waiting | None:
-    """Mark the messages of a slot dead; None if it has changed, so that a reader has them."""
+    """Mark the messages of a slot dead; None if the slot has changed: a reader has them."""
     try:
         state = group.read()
     except QueueStateError:
@@ -145,7 +145,7 @@ def _mark_slot_dead(group: ConsumerGroup, slot: Slot) -> Waiting | None:
 
 
 def _read_state(group: ConsumerGroup, registered_as: int) -> GroupState | None:
-    """None if the group has no state. A change between the reads only makes an action fail."""
+    """Read a group's state, if any. A change between the reads only makes an action fail."""
     if registered_as not in group.read_registrations():
         return None
     try:
@@ -216,7 +216,7 @@ def _never_opened(queue: QueueDefinition, row: Row, now: datetime) -> Iterator[s
 
 
 def _since(row: Row, now: datetime) -> str | None:
-    """How long ago a row was written, if its writer must have broken off since."""
+    """How long ago a row was written, if its writer must have broken off since; else None."""
     begun = created_at_of(row)
     if begun is None:
         return "at an unknown time"
@@ -224,7 +224,7 @@ def _since(row: Row, now: datetime) -> str | None:
 
 
 def _overdue(queue: QueueDefinition, group: str, state: GroupState) -> Iterator[str]:
-    """Messages that are alive and have been due for so long that there can be no reader."""
+    """Report messages that are alive and have been due so long that there can be no reader."""
     late = state.now - _LEASES * queue.lease - LONGEST_BACKOFF
     # Dead ones are dead-lettered; but those of a redrive only the next redrive takes.
     most = 0 if group == ADMIN_GROUP else queue.max_deliveries

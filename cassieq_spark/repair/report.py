@@ -16,32 +16,33 @@ from cassieq_spark.model import QueueId
 from cassieq_spark.repair.diagnosis import Diagnosis, Finding, OrphanBlock
 from cassieq_spark.terminal import PlainConsole
 
-#: Most blocks that a ledger should have: 70 MB. Cassandra warns of partitions above 100 MiB.
+#: A ledger should have at most this many blocks: 70 MB. Cassandra warns of partitions above 100
+#: MiB.
 MOST_BLOCKS = 1_000_000
 
 _HEADINGS = ("finalised", "settled buckets", "unpublished blocks", "audited", "findings")
 
 
 class Outcome(StrEnum):
-    """How a repair run has ended, or that it has not."""
+    """How a repair run has ended, or that it has not ended."""
 
     RUNNING = "running"
     DONE = "done"
-    #: A signal or the caller ended it, between two actions.
+    #: A signal or the caller ended the run, between two actions.
     STOPPED = "stopped"
-    #: It was paused, or did not reach Cassandra, and another run may have begun.
+    #: The run was paused, or did not reach Cassandra, and another run may have begun.
     LOCK_LOST = "lock lost"
-    #: It is done, except for some queues, in which errors occurred.
+    #: The run is done, except for some queues, in which errors occurred.
     SOME_FAILED = "some queues failed"
-    #: An error ended it.
+    #: An error ended the run.
     FAILED = "failed"
-    #: Its process ended without recording an outcome.
+    #: The run's process ended without recording an outcome.
     BROKEN_OFF = "broken off"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was done; in a dry run, only what was audited.
+    """What a run did; in a dry run, only what it audited.
 
     Attributes:
         finalised: Messages that were finalised.
@@ -49,14 +50,15 @@ class Counts:
         trimmed_blocks: Blocks whose ledger rows were deleted.
         fences_raised: Queues whose fence was raised.
         unpublished_blocks: Deleted blocks that could never be published.
-        unpublished_buckets: Their buckets.
+        unpublished_buckets: Deleted buckets of such blocks.
         audited_messages: Messages that were compared with what is stored.
         postponed: How often work was left to the next run: another repair run or a new group
-            interfered, an answer was lost, or very much was to expire.
-        dead_lettered: Messages that the repair has dead-lettered, as no reader had.
+            interfered, an answer was lost, or too much was to expire at once.
+        dead_lettered: Messages that the repair has dead-lettered, because no reader had.
         not_dead_lettered: Dead messages that could not be copied, or that a reader took.
         expired: Messages that nobody had consumed within the limit of their queue.
-        retired_versions: Versions of queues that are deleted but for the heads of their ledgers.
+        retired_versions: Versions of queues that are deleted except for the heads of their
+            ledgers.
     """
 
     finalised: int = 0
@@ -79,16 +81,16 @@ class Counts:
 
 @dataclass(slots=True)
 class QueueReport:
-    """What happened to one queue.
+    """What a repair run did and found in one queue.
 
     Attributes:
-        queue_id: Which queue.
+        queue_id: The id of the queue.
         counts: What was done.
         planned: The actions that a dry run has planned, in order.
         findings: Messages that are lost, or stored wrongly.
-        diagnoses: What each finding means, if the run is to explain them.
-        orphans: Stored blocks that are not published, if the run is to explain them.
-        block_count: Blocks in its ledger; 0 unless they were read for the steps of a scan.
+        diagnoses: The explanation of each finding, if the run explains findings.
+        orphans: Stored blocks that are not published, if the run explains findings.
+        block_count: Blocks in the queue's ledger; 0 unless they were read for the steps of a scan.
         notes: What is stuck, and what to do about it.
         error: The error that ended the repair of this queue, if any.
     """
@@ -110,7 +112,7 @@ class QueueReport:
 
     @property
     def needed_something(self) -> bool:
-        """True if the repair did, planned or found anything."""
+        """True if the repair did, planned or found anything in the queue."""
         done = self.counts != Counts()
         found = self.findings or self.orphans or self.notes or self.has_large_ledger
         return bool(done or self.planned or found or self.error)
@@ -122,15 +124,15 @@ class Report:
 
     Attributes:
         steps: The steps, in order.
-        dry_run: True if it only planned.
-        queues: What it did in each queue, by `QueueDefinition.label`.
+        dry_run: True if the run only planned.
+        queues: What the run did in each queue, by `QueueDefinition.label`.
         left_out: How many queues exist that the run was not asked to repair.
         foreign: How many blocks there are of queues that do not exist, by queue id; left alone.
         obsolete: How many blocks there are of versions that a purge or deletion has left and this
             run does not retire, by queue id.
-        orphans: The blocks of both, if the run is to explain them.
-        seconds: How long it took.
-        outcome: How it ended.
+        orphans: The foreign and obsolete blocks, if the run explains findings.
+        seconds: How long the run took.
+        outcome: How the run ended.
         epoch: The epoch of the lock; None without a lock.
         clocks: The time by a server's clock and by this machine's, if they disagree.
     """
@@ -164,11 +166,11 @@ class Report:
 
     @property
     def is_whole(self) -> bool:
-        """True if the audit has found nothing; true without an audit."""
+        """True if the audit has found no problem; True without an audit."""
         return not any(queue.findings for queue in self.queues.values())
 
     def to_json(self) -> str:
-        """One JSON object on one line, with the queues in which there was something to do."""
+        """Serialise the report as one line of JSON; queues without work are left out."""
         return json.dumps(
             {
                 "whole": self.is_whole,
@@ -188,7 +190,7 @@ class Report:
         )
 
     def show(self, console: PlainConsole) -> None:
-        """Print a row for each queue that needed something, then what was planned and found."""
+        """Print one row per queue with work, and then what was planned and found."""
         title = "Repair (dry run)" if self.dry_run else "Repair"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         table.add_column("queue", overflow="fold")
@@ -211,7 +213,7 @@ class Report:
             console.print(line, soft_wrap=True)
 
     def problems(self) -> Iterator[str]:
-        """What an operator should know of, in sentences; the worst first."""
+        """The problems that an operator should know of, in sentences; the worst first."""
         yield from self.alarms()
         if self.clocks is not None:
             server, here = (each.isoformat(timespec="seconds") for each in self.clocks)
@@ -247,7 +249,7 @@ class Report:
                 )
 
     def alarms(self) -> Iterator[str]:
-        """The problems that an alert is for: what the audit found, and errors of queues."""
+        """The problems that deserve an alert: findings of the audit, and errors of queues."""
         for queue_id, count in self.foreign.items():
             yield f"{queue_id}: no such queue; {count} block(s) left alone"
         for name, queue in self.queues.items():
@@ -294,7 +296,7 @@ class Report:
 
 
 def _queues_of(labels: Iterable[str]) -> set[str]:
-    """Names of the queues that these labels of queues and partitions are of."""
+    """Names of the queues to which these labels of queues and queue partitions belong."""
     return {_queue_of(label) for label in labels}
 
 

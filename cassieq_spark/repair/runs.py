@@ -42,9 +42,9 @@ NOT_READ = "repair.not_read"
 #: A run could not be recorded in the history.
 HISTORY_FAILED = "repair.history_failed"
 
-#: Most problems in a row of the history; the report has all.
+#: Maximum number of problems in a row of the history; the report has all.
 _MOST_PROBLEMS = 100
-#: So long a run that died may still seem to have the lock.
+#: How long a run that died may still seem to have the lock.
 _PATIENCE = DEFAULT_TTL + timedelta(seconds=5)
 _JITTER = 0.1
 
@@ -54,17 +54,17 @@ class PastRun:
     """A repair run.
 
     Attributes:
-        epoch: The epoch of its lock; each is higher than those before.
-        runner: Its host and process.
-        started_at: When it started, by the coordinator's clock.
-        outcome: How it ended, or that it still runs.
-        steps: The steps that it was given.
-        duration: How long it took; None while it runs, or if it broke off.
+        epoch: The epoch of the run's lock; each is higher than those before.
+        runner: Host and process of the run.
+        started_at: When the run started, by the coordinator's clock.
+        outcome: How the run ended, or that it still runs.
+        steps: The steps that the run was given.
+        duration: How long the run took; None while it runs, or if it broke off.
         queues: The number of queues.
         left_out: How many other queues exist, which the run was not asked to repair.
-        counts: What it did, by the names of `Counts`, without zeros.
-        problems: See `Report.problems`; the first hundred.
-        alarms: How many of all its problems are losses or errors; see `Report.alarms`.
+        counts: What the run did, by the names of `Counts`, without zeros.
+        problems: The first hundred of `Report.problems`.
+        alarms: How many problems of the run are losses or errors; see `Report.alarms`.
     """
 
     epoch: int
@@ -81,7 +81,7 @@ class PastRun:
 
 
 class Recorder:
-    """Writes the row of one run: when it starts, and when it has ended. One plain write each.
+    """Writes the row of one run: when the run starts, and when it has ended. One plain write each.
 
     The epoch of a run is the key of its row, so no other run writes that row, however late.
 
@@ -125,7 +125,7 @@ class Recorder:
         self._write(ended, 1)
 
     def fail(self, error: Exception, duration: timedelta) -> None:
-        """Write which error ended the run."""
+        """Write the error that ended the run."""
         problems = (f"{type(error).__name__}: {error}",)
         failed = replace(
             self._run, outcome=Outcome.FAILED, duration=duration, problems=problems, alarms=1
@@ -190,11 +190,11 @@ def run_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
 def rounds(
     every: timedelta, stop: Stop, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[None]:
-    """Yield each time a run is to begin, until ``stop`` is set.
+    """Yield each time a run must begin, until ``stop`` is set.
 
-    A run begins ``every`` after the one before, give or take a tenth, so that several runners do
-    not always collide. The first begins within a tenth of it. A run that takes longer than that
-    delays the next.
+    A run begins ``every`` after the one before, plus or minus a tenth, so that several runners do
+    not always collide. The first run begins within a tenth of ``every``. A run that takes longer
+    than ``every`` delays the next.
     """
     pause = every * random.uniform(0, _JITTER)  # noqa: S311 jitter, not a secret
     while not stop.wait(pause):
@@ -217,7 +217,7 @@ def _record(write: Callable[[], None]) -> None:
 
 
 def read_history(store: Store, limit: int) -> list[PastRun]:
-    """Read the last runs, the latest first. Two reads."""
+    """Read the last runs, latest first. Two reads."""
     holder = read_holder(store, REPAIR)
     which = Slice(limit=limit, reverse=True)
     runs = _readable(store.read_rows(partition_of_history(REPAIR), which).rows)
@@ -250,7 +250,7 @@ def _values_of(run: PastRun) -> dict[str, Value]:
 
 
 def _readable(rows: Iterable[Row]) -> Iterator[PastRun]:
-    """Leave out rows that cannot be read."""
+    """The runs whose rows can be read; others are logged and left out."""
     for row in rows:
         try:
             yield _run_of(row)
@@ -276,7 +276,7 @@ def _run_of(row: Any) -> PastRun:
         queues=row["queues"],
         counts=counts,
         problems=problems,
-        # An earlier release told neither: of its problems, any may be a loss.
+        # An earlier release recorded neither: of its problems, any may be a loss.
         left_out=left_out or 0,
         alarms=len(problems) if alarms is None else alarms,
     )

@@ -23,13 +23,13 @@ class Run:
     """Messages of a block that are stored without a gap.
 
     Attributes:
-        queue_id: The queue of the block; it may not exist.
-        block: Which block.
+        queue_id: The queue of the block; the queue may not exist.
+        block: The id of the block.
         covered: The offsets of the messages in the block.
         overlaps: Offsets that are stored more than once.
-        misplaced: Offsets of chunks that are in a wrong bucket or cross the end of theirs; an
-            empty range for a row that is no chunk.
-        misplaced_buckets: The buckets that hold these, in order.
+        misplaced: Offsets of chunks that are in a wrong bucket or cross the end of their bucket;
+            an empty range for a row that is no chunk.
+        misplaced_buckets: The buckets that hold these chunks, in order.
     """
 
     queue_id: QueueId
@@ -41,8 +41,8 @@ class Run:
 
 
 #: Reads the whole table of chunks, without its payload, and returns the runs of all blocks, in any
-#: order. It is given the messages per bucket of each queue that exists; chunks of other queues are
-#: never misplaced.
+#: order. Its argument is the messages per bucket of each queue that exists; chunks of other queues
+#: are never misplaced.
 Scan = Callable[[Mapping[QueueId, int]], Iterable[Run]]
 
 
@@ -53,7 +53,7 @@ class DriverScan:
     store: Store
 
     def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterable[Run]:
-        """See `Scan`."""
+        """Read the table through the store, and merge its rows; see `Scan`."""
         return runs_of(self.store.scan(Table.CHUNK), bucket_sizes)
 
 
@@ -96,10 +96,10 @@ _Stored = tuple[int, int, int]
 
 
 def within_reason(start: int, stop: int | None, bucket_size: int | None) -> tuple[int, int]:
-    """The start and stop of a row, cut to what a chunk can have; empty if no chunk is like that.
+    """The start and stop of a row, cut to what a chunk can have; empty if no chunk can be like it.
 
-    Another program may have written the row, or part of it at a later time than its block's: that
-    part outlives the deletion of the bucket.
+    Another program may have written the row, or a part of it at a later time than its block's:
+    that part outlives the deletion of the bucket.
     """
     if stop is None or start < 0:
         return max(0, start), max(0, start)
@@ -108,7 +108,7 @@ def within_reason(start: int, stop: int | None, bucket_size: int | None) -> tupl
 
 
 def _add(chunks: list[_Stored], chunk: _Stored, bucket_size: int | None) -> None:
-    """Add a chunk; join it to the one before if that ends where it begins, and both are in place.
+    """Add a chunk, or join it to the one before if both are in place and follow each other.
 
     The chunks of a bucket come in order, and most of them follow one another.
     """

@@ -1,4 +1,4 @@
-"""The scan by Spark through the Spark Cassandra Connector; it returns about a row per block."""
+"""The scan by Spark through the Spark Cassandra Connector: about one row per block."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from cassieq_spark.store.tables import Table
 CONNECTOR = "com.datastax.spark:spark-cassandra-connector_2.13:3.5.1"
 
 _FORMAT = "org.apache.spark.sql.cassandra"
-#: Few, as Cassandra reads the payload of a chunk from disk even if it is not asked for.
+#: Small, because Cassandra reads the payload of a chunk from disk even if it is not asked for.
 _PAGE_ROWS = 200
-#: Errors of Spark, if a job fails or Spark has ended.
+#: Errors of Spark when a job fails or Spark has ended.
 SPARK_ERRORS = (Py4JError, PySparkException, OSError, EOFError)
 _LOOK = timedelta(milliseconds=200)
 
@@ -48,7 +48,7 @@ class SparkScan:
     stop: Stop
 
     def __call__(self, bucket_sizes: Mapping[QueueId, int]) -> Iterator[Run]:
-        """See `Scan`.
+        """Run the scan in Spark; see `Scan`.
 
         Raises:
             StoreError: Spark could not read the table.
@@ -66,7 +66,7 @@ class SparkScan:
 
 @contextmanager
 def _cancelling(spark: SparkSession, stop: Stop) -> Iterator[None]:
-    """Once ``stop`` is set, cancel Spark's jobs, again and again, as one follows another."""
+    """Once ``stop`` is set, cancel Spark's jobs repeatedly, as one job follows another."""
     is_over = threading.Event()
 
     def cancel() -> None:
@@ -203,7 +203,7 @@ def load_chunks(spark: SparkSession, connection: ConnectionOptions) -> DataFrame
 
 
 def _bucket_size(bucket_sizes: Mapping[QueueId, int]) -> Column:
-    """Null for queues that do not exist, so that none of their chunks is misplaced."""
+    """Messages per bucket; null for unknown queues, so that none of their chunks is misplaced."""
     if not bucket_sizes:
         return sf.lit(None).cast("bigint")
     pairs = [sf.lit(each) for pair in bucket_sizes.items() for each in pair]

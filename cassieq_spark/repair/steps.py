@@ -45,25 +45,26 @@ from cassieq_spark.repair.scan import Run, Scan
 from cassieq_spark.store.protocol import Store
 
 #: Yields the actions of a step in one queue, given the scan, if there was one. Called for several
-#: queues at the same time. The next action is asked for when the one before it is applied, so its
-#: plan may depend on that.
+#: queues in parallel. The next action is asked for once the action before it is applied, so its
+#: plan may depend on it.
 TakeStep = Callable[[Context, QueueDefinition, Scanned | None], Iterable[RepairAction]]
-#: Called with the part of the work that begins, how many parts are done, and of how many.
+#: Called with the part of the work that begins, the number of finished parts, and that of all
+#: parts.
 Watch = Callable[[str, int, int], None]
 
 logger = logging.getLogger(__name__)
 
 #: The repair of a queue has failed; the run continues with the others.
 QUEUE_FAILED = "repair.queue_failed"
-#: Another repair run or a new group interfered, an answer was lost, or very much was to expire;
-#: the next run continues.
+#: Another repair run or a new group interfered, an answer was lost, or too much was to expire at
+#: once; the next run continues.
 POSTPONED = "repair.postponed"
 #: The survey could not read all queues at once, so it reads them one by one.
 SURVEY_FAILED = "repair.survey_failed"
 
-#: Queues that are worked on at the same time.
+#: How many queues are worked on in parallel.
 QUEUES_AT_ONCE = 8
-#: Errors that concern every queue; they end the run.
+#: Errors that concern every queue, and end the run.
 _OF_ALL_QUEUES = (ConnectError, MissingSchemaError)
 
 
@@ -100,8 +101,8 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
 ) -> Report:
     """Run the repair once: survey all queues, scan the chunks if a step needs it, take the steps.
 
-    An idle queue costs no read of its own. In others, finalising takes some reads and two LWTs for
-    each 10,000 blocks, and unpublished blocks take one LWT more.
+    An idle queue costs no read of its own. In other queues, finalising takes some reads and two
+    LWTs per 10,000 blocks, and unpublished blocks take one LWT more.
 
     An error in one queue is reported, and ends the repair of that queue only; the queue is still
     audited.
@@ -109,14 +110,15 @@ def run_once(  # noqa: PLR0913 (each is a choice of its own, by name)
     Args:
         store: Where the queues are kept.
         scan: Reads the table of chunks; not called unless a step needs it.
-        queues: Names of the queues to repair; none means all.
-        steps: Which steps, in any order.
+        queues: Names of the queues to repair; empty for all queues.
+        steps: The steps to take, in any order.
         dry_run: Plan only. `clean` then uses the fence as it is.
         write_timeout: The longest that a write may take from its first block to its publication.
         verify_data: True if the audit reads and decodes every message, not only keys of chunks.
-        explain: True if the audit tells what findings mean, and which blocks are in no ledger.
+        explain: True if the audit explains its findings, and lists blocks that are in no ledger.
         watch: Called before each part of the work.
-        checkpoint: Asked before each part and each action; ends the run early. None: never.
+        checkpoint: Asked before each part and each action; ends the run early. None: never ends
+            it.
 
     Raises:
         QueueStateError: A queue of ``queues`` does not exist.
@@ -197,7 +199,7 @@ def _see(outage: Outage, active: Sequence[QueueDefinition], *, every: bool) -> d
         except _OF_ALL_QUEUES:
             raise
         except Exception as error:  # noqa: BLE001 (rows of one queue)
-            # The rows of one queue can make the scan fail. Reading one by one tells which queue.
+            # The rows of one queue can make the scan fail. Reading one by one shows which queue.
             logger.warning(
                 "the survey of all queues failed, so each queue is read by itself: %s",
                 error,
@@ -256,7 +258,7 @@ def _take(
     scanned: Mapping[str, Scanned],
     begin: Callable[[str], None],
 ) -> None:
-    """Take one step in all queues, some at the same time; an error of all queues ends it."""
+    """Take one step in all queues, several in parallel; an error of all queues ends the step."""
     pool = ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-repair")
     try:
         parts = [
@@ -325,7 +327,7 @@ def _tell_postponed(queue_id: QueueId, what: str) -> None:
 
 @contextmanager
 def _apart(context: Context, queue: QueueDefinition, doing: str) -> Iterator[None]:
-    """Report an error of this queue, and let the run continue with the others."""
+    """Report an error of this queue, and let the run continue with the other queues."""
     try:
         yield
     except _OF_ALL_QUEUES:
@@ -358,7 +360,7 @@ def _scan(
     chosen: Sequence[QueueDefinition],
     begin: Callable[[str], None],
 ) -> dict[str, Scanned]:
-    """Read ledgers, then chunks. If the checkpoint ends the scan, no step uses what it found."""
+    """Read ledgers, then chunks. If the checkpoint ends the scan, no step uses its results."""
     with ThreadPoolExecutor(QUEUES_AT_ONCE, thread_name_prefix="cassieq-repair") as pool:
         active = _active(context.records, chosen)
         read = zip(active, pool.map(partial(_read_ledger, context), active), strict=True)
@@ -394,7 +396,7 @@ def _scan(
 
 
 def _is_obsolete(run: Run, before: Mapping[str, QueueRecord]) -> bool:
-    """True if a block is of a version that a purge or a deletion has left, or is about to."""
+    """True if a block's version was purged or deleted, or is about to be."""
     try:
         name, version, _ = parts_of_id(run.queue_id)
     except ValueError:
@@ -403,10 +405,10 @@ def _is_obsolete(run: Run, before: Mapping[str, QueueRecord]) -> bool:
 
 
 def _is_foreign(run: Run, before: Mapping[str, QueueRecord], now: Records) -> bool:
-    """True if a block that is not obsolete is of no queue.
+    """True if a block that is not obsolete belongs to no queue.
 
-    Not if its version was made during the scan, or by a purge that was under way, or if the row of
-    its queue can't be read.
+    False if its version was created during the scan, or by a purge that was under way, or if the
+    row of its queue cannot be read.
     """
     try:
         name, version, _ = parts_of_id(run.queue_id)
@@ -432,7 +434,7 @@ def _read_ledger(
 ) -> tuple[LedgerHead, Sequence[LedgerBlock]] | None:
     """The ledger before the scan; None if it cannot be read.
 
-    If it has no blocks, the head of the survey is enough.
+    If the ledger has no blocks, the head of the survey is enough.
     """
     seen = context.seen(queue)
     if seen is not None and seen.ledger.head.trimmed == seen.ledger.head.next:

@@ -1,9 +1,9 @@
 """Arrow tables of writers as the columns of a queue: by name, and only if each value fits.
 
-Which type may become which other one follows Spark's ANSI store assignment. Values are judged more
-strictly, as nothing may be lost on the way to a reader: a fraction does not become an integer, and
-digits that a decimal lacks are not rounded away. Only ``float`` and ``double`` round, as they
-always do.
+Which type may become which other type follows Spark's ANSI store assignment. Values are checked
+more strictly, as nothing may be lost on the way to a reader: a fraction does not become an
+integer, and digits that a decimal lacks are not rounded away. Only ``float`` and ``double`` round,
+as always.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from cassieq_spark.schemas.pandas_index import plain_batches
 
 
 def arrow_batches(given: object) -> Iterator[pa.RecordBatch]:
-    """Read rows as Arrow batches, one after the other, from a table or from a similar object.
+    """Read rows as Arrow batches, one after the other, from a table or a similar object.
 
     DataFrames of pandas and polars, results of DuckDB and readers of files larger than memory can
     be read like a table; nothing is copied that Arrow can share. The index of a pandas DataFrame
-    is left out, unless it has a name. There is always a batch with the columns, if without rows.
+    is left out, unless it has a name. At least one batch is yielded, possibly without rows.
 
     Raises:
-        SchemaError: It can't be read like a table, or a batch can't be read.
+        SchemaError: The object can't be read like a table, or a batch can't be read.
     """
     return plain_batches(_batches(given))
 
@@ -81,18 +81,19 @@ def assign(
     Columns of the queue's type are not copied. A nullable column that is missing is null.
 
     Args:
-        given: Columns in any order; their names may differ in case. Validate data from strangers
-            in full before.
+        given: Columns in any order; their names may differ in case. The caller must fully validate
+            untrusted data before.
         schema: The canonical schema of the queue.
-        first_row: How to number the first row in an error.
+        first_row: The number of the first row in an error.
 
     Returns:
         A table or a batch, as given, with as many rows and the queue's columns.
 
     Raises:
-        SchemaError: A column is unknown, missing, duplicated, or of a type that can't become that
-            of the queue; names all such columns.
-        MessageError: A value does not fit; names the column, both types and the first row.
+        SchemaError: A column is unknown, duplicated or missing, or has a type that can't become
+            that of the queue; the error names all such columns.
+        MessageError: A value does not fit; the error names the column, both types and the first
+            row.
     """
     found, problems = match(given.schema.names, list(schema), "")
     for field in schema:
@@ -119,10 +120,10 @@ def match(
     Args:
         names: The names of the writer.
         fields: The columns of the queue, or the fields of a struct.
-        path: The path of the struct whose fields they are; empty for columns.
+        path: The path of the struct that has these fields; empty for columns.
 
     Returns:
-        For each field that was found, its place among the names; and what is wrong: names that are
+        For each field that was found, its index among the names; and the problems: names that are
         unknown or duplicated, fields that are missing and not null.
     """
     if [field.name for field in fields] == list(names):
@@ -157,7 +158,7 @@ def _unknown(path: str, name: str, known: list[str]) -> str:
 def _type_problems(  # noqa: PLR0911 - one for each kind of type
     given: pa.DataType, field: pa.Field, path: str
 ) -> list[str]:
-    """What is wrong with a type, and with the types of its parts."""
+    """The problems of a type, and of the types of its parts."""
     target = field.type
     if given == target or of.is_null(given):
         return []
@@ -223,8 +224,8 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (of.is_time, "time"),
 )
 _NUMBERS = {"integer", "float", "decimal"}
-#: Which kind may become which other one, beside numbers. Spark allows more, but those depend on a
-#: time zone or on how a value is printed.
+#: Which kind may become which other kind, apart from numbers. Spark allows more, but those depend
+#: on a time zone or on how a value is printed.
 _BECOMES = {
     ("boolean", "string"),
     ("integer", "string"),

@@ -1,7 +1,7 @@
-"""The Arrow types that a queue's columns may have, and the names that Spark has for them.
+"""The Arrow types that a queue's columns may have, and Spark's names for them.
 
-They are the types that PySpark's ``toArrow`` gives. Another Arrow type counts as one of them if
-that type has all of its values, or if values that it lacks are found later: a ``large_string``
+These are the types that PySpark's ``toArrow`` returns. Another Arrow type counts as one of them if
+that type has all of its values, or if values that do not fit are found later: a ``large_string``
 counts as a string, a ``uint32`` as a bigint, a ``timestamp[ns]`` as a timestamp of whole
 microseconds. Spark's times have nanoseconds in Arrow; those of a queue are whole microseconds.
 """
@@ -23,7 +23,7 @@ from cassieq_spark.schemas.pandas_index import plain_schema
 TIMESTAMP = pa.timestamp("us", "UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 INTERVAL = pa.duration("us")
-#: As Spark has times of day, though of whole microseconds.
+#: The type that Spark has for times of day, though a queue's are whole microseconds.
 TIME = pa.time64("ns")
 
 #: The types without parts and parameters, under the names that Spark prints.
@@ -46,13 +46,14 @@ ATOMIC: dict[str, pa.DataType] = {
 SUPPORTED = (
     ", ".join(ATOMIC) + ", decimal(precision,scale), array<...>, map<...,...> and struct<...>"
 )
-#: Columns for writers and readers that no queue may have itself.
+#: Columns for writers and readers; no queue may have a column with such a name.
 RESERVED = ("_key", "_headers", "_delay", "_visible_at", "_unique_id", "_metadata")
 
 MOST_PRECISION = 38
-#: The most columns, fields, elements, keys and values of a schema together.
+#: Maximum number of columns, fields, elements, keys and values of a schema together.
 _MOST_FIELDS = 5_000
-#: The most levels of a column's type: what an array, map or struct holds is one level deeper.
+#: Maximum number of levels of a column's type: what an array, map or struct holds is one level
+#: deeper.
 MOST_LEVELS = 16
 MOST_NAME_BYTES = 255
 MOST_COMMENT_BYTES = 4096
@@ -60,8 +61,8 @@ MOST_COMMENT_BYTES = 4096
 #: Where PySpark keeps a field's metadata, as JSON; a queue keeps only the comment in it.
 _METADATA = b"SPARK::metadata::json"
 _NAMES = {type_: name for name, type_ in ATOMIC.items()}
-#: Types of Spark that no queue has, and of what type to write them instead. The first function
-#: is for before the write, the second for after the read.
+#: Types of Spark that no queue has, and the type to write instead. The first function is for use
+#: before the write, the second after the read.
 INSTEAD_OF_SPARK = {
     "variant": "string, of to_json(...), and parse_json(...) after",
     "geometry": "binary, of st_asbinary(...), and st_geomfromwkb(...) after",
@@ -96,13 +97,14 @@ _SAME: tuple[tuple[Any, pa.DataType], ...] = (
 
 
 def canonical(schema: pa.Schema) -> pa.Schema:
-    """The schema of a queue that has the columns of an Arrow schema; metadata is left out.
+    """The schema of a queue with the columns of an Arrow schema; metadata is left out.
 
     Comments are kept. The index of pandas is a column if it has a name.
 
     Raises:
         SchemaError: The schema has metadata of pandas that can't be read.
-        OptionError: A column has a name or a type that no queue can have; names the column.
+        OptionError: A column has a name or a type that no queue can have; the error names the
+            column.
     """
     if not isinstance(schema, pa.Schema):
         raise OptionError(f"a schema must be a pyarrow.Schema, not {shown(schema)}")
@@ -114,7 +116,7 @@ def checked(schema: pa.Schema) -> pa.Schema:
     """Return a schema of canonical types, after checking its names and size.
 
     Raises:
-        OptionError: No queue can have them; names the column.
+        OptionError: No queue can have this schema; the error names the column.
     """
     if not schema.names:
         raise OptionError("a schema must have at least one column")
@@ -146,7 +148,7 @@ def check_field_count(count: int) -> None:
 
 
 def check_depth(depth: int, path: str) -> None:
-    """Refuse a type at ``path`` that too many other types contain: ``depth``."""
+    """Refuse a type at ``path`` that is nested too deep: ``depth`` types contain it."""
     if depth >= MOST_LEVELS:
         raise OptionError(
             f"column {path[:99]!r}: its type has more than {MOST_LEVELS} levels of arrays, maps "
@@ -157,7 +159,7 @@ def check_depth(depth: int, path: str) -> None:
 def walk(
     fields: list[pa.Field], prefix: str = "", depth: int = 0
 ) -> Iterator[tuple[str, pa.Field]]:
-    """All fields with their paths, in the order of the schema, each one before its parts.
+    """All fields with their paths, in the order of the schema, each field before its parts.
 
     An array of structs has the paths ``a``, ``a.element``, ``a.element.b``.
 
@@ -172,7 +174,7 @@ def walk(
 
 
 def parts(type_: pa.DataType) -> list[pa.Field]:
-    """The fields that a type consists of, named as Spark does; none if the type is atomic."""
+    """The fields that a type consists of, named as Spark does; empty if the type is atomic."""
     if of.is_struct(type_):
         return list(type_)
     if of.is_list(type_):
@@ -207,7 +209,7 @@ def struct_of(fields: list[pa.Field], path: str) -> pa.DataType:
     """The canonical type of a struct.
 
     Raises:
-        OptionError: It has no fields.
+        OptionError: The struct has no fields.
     """
     if not fields:
         raise OptionError(f"column {path!r}: a struct must have at least one field")
@@ -255,7 +257,7 @@ def field_of(
 
 
 def comment_of(field: pa.Field) -> str | None:
-    """The comment of a field; None if it has none."""
+    """The comment of a field; None if there is none."""
     try:
         comment = json.loads((field.metadata or {})[_METADATA])["comment"]
     except (KeyError, ValueError, TypeError, RecursionError):
@@ -294,7 +296,7 @@ def canonical_type(type_: pa.DataType, path: str, depth: int = 0) -> pa.DataType
     """The canonical type that holds the values of an Arrow type.
 
     Raises:
-        OptionError: There is none.
+        OptionError: There is no such type.
     """
     check_depth(depth, path)
     if type_ in _NAMES:
@@ -330,7 +332,7 @@ def _canonical_nested(type_: pa.DataType, path: str, depth: int) -> pa.DataType:
 
 
 def _tag_of_spark(field: pa.Field) -> str | None:
-    """The type of Spark that is a struct in Arrow, if this is the field that says so."""
+    """The type of Spark that is a struct in Arrow, if this field marks such a struct."""
     known = (field.metadata or {}).items()
     return next((tag for tag in INSTEAD_OF_SPARK if (tag.encode(), b"true") in known), None)
 

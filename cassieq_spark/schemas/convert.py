@@ -1,6 +1,6 @@
 """Arrow columns of one type as columns of another, if each value fits.
 
-Columns are converted as a whole. Only if one does not fit, the row and the value are looked for.
+Columns are converted as a whole. Only if a value does not fit, its row is searched for.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Misfit(Exception):  # noqa: N818 - never leaves this module
     Attributes:
         path: The path of the column or field.
         array: The values of that field, at least one of which does not fit.
-        field: The type that they were to have, and whether they may be null.
+        field: The wanted type, and whether the values may be null.
         problem: What else is wrong, for the error; empty if the type says it.
     """
 
@@ -78,19 +78,20 @@ def converted(
     first_row: int = 0,
     advice: str = "",
 ) -> pa.Array | pa.ChunkedArray:
-    """Turn a column into one of another type; the same column if it has this type.
+    """Convert a column to another type; return the same column if it has this type.
 
     Args:
         column: The column, of a type that `assign` or a safe change of a schema allows.
         field: The name and type of the column, and whether it may have nulls.
-        exact: Whether the values are stored ones, which were checked when they were written; then
-            each must remain the same value. A writer's values are checked for nulls and far dates,
-            and floats may round.
-        first_row: How to number the first row in an error.
+        exact: True for stored values, which were checked when they were written: each must remain
+            the same value. False for a writer's values, which are checked for nulls and far dates;
+            floats may round.
+        first_row: The number of the first row in an error.
         advice: What to do about a value that does not fit, for the error.
 
     Raises:
-        MessageError: A value does not fit; names the column, both types and the first row.
+        MessageError: A value does not fit; the error names the column, both types and the first
+            row.
     """
     try:
         if isinstance(column, pa.ChunkedArray):
@@ -105,8 +106,8 @@ def left_out(column: pa.Array, target: pa.DataType, path: str) -> Iterator[str]:
     """The paths of fields that `converted` leaves out of a column, although they have values.
 
     Args:
-        column: A stored column, which a safe change of a schema turns into one of this type.
-        target: The type that it is to have.
+        column: A stored column, which a safe change of a schema converts to this type.
+        target: The wanted type.
         path: The path of the column.
     """
     if not of.is_nested(target) or target.id != column.type.id or target == column.type:
@@ -126,7 +127,7 @@ def without_dictionary(column: pa.Array | pa.ChunkedArray, name: str) -> Any:
     """Return a column of the same values without a dictionary; the same column if it has none.
 
     Raises:
-        OptionError: Its values are of a type that no queue has.
+        OptionError: The values are of a type that no queue has.
         MessageError: A value does not fit the type that a queue has for it.
     """
     if not of.is_dictionary(column.type):
@@ -136,7 +137,7 @@ def without_dictionary(column: pa.Array | pa.ChunkedArray, name: str) -> Any:
 
 
 def first_failing(rows: pa.Array | pa.RecordBatch, fails: Callable[[Any], object]) -> int:
-    """The first place at which an array or batch fails, by bisection, if it fails as a whole."""
+    """The first index at which an array or batch fails, by bisection, if it fails as a whole."""
     start, stop = 0, len(rows)
     while stop - start > 1:
         middle = (start + stop) // 2
@@ -150,7 +151,7 @@ def first_failing(rows: pa.Array | pa.RecordBatch, fails: Callable[[Any], object
 def _located(
     column: pa.Array | pa.ChunkedArray, field: pa.Field, exact: bool, first_row: int
 ) -> str:
-    """Say which row of a column does not fit, and which value of it."""
+    """A text that says which row of a column does not fit, and which value."""
     start = first_row
     fails = partial(_misfit, field=field, exact=exact)
     for array in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
@@ -206,7 +207,7 @@ def _short(text: str) -> str:
 def _convert(
     array: pa.Array, field: pa.Field, path: str, exact: bool, absent: int = 0
 ) -> pa.Array:
-    """Turn an array into one of another type; ``absent`` of its nulls belong to null structs."""
+    """Convert an array to another type; ``absent`` of its nulls belong to null structs."""
     target = field.type
     if not field.nullable and array.null_count > absent:
         raise _Misfit(path, array, field)
@@ -233,7 +234,7 @@ def _decoded(array: pa.DictionaryArray, field: pa.Field, path: str, exact: bool)
     """Values of a dictionary, in the type of the field.
 
     The entries are converted before they are picked, as Arrow can't pick views, or lists of
-    dictionaries. An entry that no row has may be one that does not fit.
+    dictionaries. An entry that no row has may fail to fit.
     """
     entry = field.with_nullable(True)
     indices = array.indices
@@ -302,7 +303,7 @@ def _list_or_map(array: pa.Array, field: pa.Field, path: str, exact: bool) -> pa
 def _check_keys(
     array: pa.Array, field: pa.Field, lengths: pa.Array, keys: pa.Array, path: str
 ) -> None:
-    """Refuse maps that have a key twice, or have it twice once the keys are converted."""
+    """Refuse maps with a duplicated key, also one that is duplicated only after conversion."""
     if are_keys_twice(lengths, keys):
         # The error is of one map, once it is found.
         twice = repr(key_twice(keys.to_pylist())) if len(array) == 1 else ""
@@ -316,7 +317,7 @@ def _are_same(before: list[pa.Array], after: list[pa.Array]) -> bool:
 def _assembled(
     target: pa.DataType, array: pa.Array, buffers: list[Any], children: list[pa.Array]
 ) -> pa.Array:
-    """An array of other parts that is null where another array is."""
+    """An array of other parts that is null where another array is null."""
     valid = pc.is_valid(array).buffers()[1] if array.null_count else None
     return pa.Array.from_buffers(
         target, len(array), [valid, *buffers], array.null_count, 0, children
@@ -324,7 +325,7 @@ def _assembled(
 
 
 def _cast(array: pa.Array, target: pa.DataType, exact: bool) -> pa.Array | None:
-    """The values as those of another type; None, or an error of Arrow's, if one does not fit."""
+    """The values in another type; None, or an error of Arrow's, if a value does not fit."""
     if of.is_decimal32(array.type) or of.is_decimal64(array.type):
         # Arrow can do less with them: neither limits nor every cast.
         array = array.cast(pa.decimal128(MOST_PRECISION, array.type.scale))
@@ -342,9 +343,9 @@ def _cast(array: pa.Array, target: pa.DataType, exact: bool) -> pa.Array | None:
 def _to_decimal(array: pa.Array, target: pa.Decimal128Type) -> pa.Array | None:
     """Numbers as decimals; None if one is too large, or a float too small.
 
-    Arrow multiplies by a power of ten, and does not notice when 128 bits overflow. Of a text with
-    many zeros after the point it makes any number, as its table of powers ends before
-    (apache/arrow#50964). So both are found before the cast.
+    Arrow multiplies by a power of ten, and does not notice when 128 bits overflow. A text with
+    many zeros after the point becomes any number, as Arrow's table of powers ends before
+    (apache/arrow#50964). So both cases are found before the cast.
     """
     bound = Decimal(10) ** (target.precision - target.scale)
     if of.is_floating(array.type):

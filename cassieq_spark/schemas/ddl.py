@@ -41,9 +41,9 @@ from cassieq_spark.schemas.canonical import (
     type_name,
 )
 
-#: The most characters of a schema as text, and of all versions together.
+#: Maximum number of characters of a schema as text, and of all versions together.
 MOST_TEXT = 1 << 20
-#: The most versions of a schema.
+#: Maximum number of versions of a schema.
 MOST_VERSIONS = 1000
 
 _TOKEN = re.compile(
@@ -59,7 +59,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _REMARK = re.compile(r"/\*|\*/")
-#: Words that Spark takes for numbers, so they are no names.
+#: Words that Spark reads as numbers, so they are no names.
 _NUMBER = re.compile(r"\d+(e\d+)?(l|s|y|f|d|bd)?", re.IGNORECASE | re.ASCII)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-1][0-7]{2})|(.))", re.DOTALL)
@@ -107,8 +107,8 @@ def parse_ddl(text: str) -> pa.Schema:
     """Read a schema in Spark's DDL: ``vendor string not null, fare decimal(10,2)``.
 
     Raises:
-        OptionError: It is no such schema, or has a name or a type that no queue can have; says
-            where.
+        OptionError: The text is no such schema, or has a name or a type that no queue can have;
+            the error says where.
     """
     if not isinstance(text, str):
         raise OptionError(f"a schema must be a str in Spark's DDL, not {shown(text)}")
@@ -157,7 +157,7 @@ def to_stored(versions: Sequence[str]) -> str:
         versions: The versions, as `to_ddl` writes them.
 
     Raises:
-        OptionError: They are more than a row should hold.
+        OptionError: The versions take more than a row may hold.
     """
     text = json.dumps(list(versions), ensure_ascii=False)
     if len(versions) > MOST_VERSIONS or len(text) > MOST_TEXT:
@@ -173,7 +173,7 @@ def parse_stored(text: str) -> tuple[str, ...]:
     """Read the versions of a queue's schema; version ``n`` has the index ``n - 1``.
 
     Returns:
-        Each as `to_ddl` writes it.
+        Each version as `to_ddl` writes it.
 
     Raises:
         InvariantError: No release writes such a text.
@@ -217,7 +217,7 @@ def _not_null(field: pa.Field) -> str:
 
 
 class _Parser:
-    """Reads tokens from left to right, one function for each rule of the grammar."""
+    """Reads tokens from left to right, one function per rule of the grammar."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -226,7 +226,7 @@ class _Parser:
         self._fields = 0
 
     def schema(self) -> pa.Schema:
-        """``column, column ...``, or that in ``struct<...>``."""
+        """``column, column ...``, or these in ``struct<...>``."""
         if self._is_word("struct") and self._tokens[1].text == "<":
             self._at = 2
             fields = self._columns("", 0)
@@ -433,7 +433,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _remark_end(text: str, start: int) -> int:
-    """Where a comment in ``/* */`` ends; comments may be nested."""
+    """The end of a comment in ``/* */``; comments may be nested."""
     depth = 0
     for match in _REMARK.finditer(text, start):
         depth += 1 if match[0] == "/*" else -1

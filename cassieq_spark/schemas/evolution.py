@@ -1,8 +1,8 @@
-"""Changes of a schema: which ones are safe, and how one version is read as another one.
+"""Changes of a schema: which are safe, and how one version is read as another version.
 
 Columns and fields are identified by their names. A change is safe if readers of each version can
-read what writers of the others write, as long as the values fit. So a column that a version lacks
-is null, and a type may only become one that has all of its values.
+read what writers of the other versions write, as long as the values fit. So a column that a
+version lacks is null, and a type may only become a type that has all of its values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cassieq_spark.schemas.ddl import ddl_type
 #: The digits before the point that a decimal needs for an integer of each type.
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _INTEGERS = list(_DIGITS)
-#: Pairs of a type and another one that has all of its values, beside integers and decimals.
+#: Pairs of a type and another type that has all of its values, apart from integers and decimals.
 _WIDER = {
     (pa.float32(), pa.float64()),
     (pa.int8(), pa.float32()),
@@ -45,15 +45,15 @@ _ALIKE = 0.6
 
 
 class ChangeKind(StrEnum):
-    """What is done to a column or a field."""
+    """The kind of a change of a column or a field."""
 
     ADDED = "added"
     DROPPED = "dropped"
     WIDENED = "widened"
-    #: ``not null`` is taken away.
+    #: ``not null`` is removed.
     RELAXED = "relaxed"
     COMMENTED = "commented"
-    #: Columns or fields stand in another order.
+    #: Columns or fields have another order.
     REORDERED = "reordered"
 
 
@@ -62,7 +62,7 @@ class SchemaChange:
     """One safe change.
 
     Attributes:
-        kind: What is done.
+        kind: The kind of change.
         path: The column, or the field as ``column.field``; empty for the order of the columns.
         before: The type before it is widened or dropped.
         after: The type after it is widened or added.
@@ -74,7 +74,7 @@ class SchemaChange:
     after: str | None = None
 
     def __str__(self) -> str:
-        """For people: ``widened 'fare' from int to bigint``."""
+        """The change for people: ``widened 'fare' from int to bigint``."""
         if self.kind is ChangeKind.WIDENED:
             return f"widened {self.path!r} from {self.before} to {self.after}"
         if self.kind is ChangeKind.ADDED:
@@ -88,17 +88,17 @@ def check_change(versions: Sequence[pa.Schema], new: pa.Schema) -> tuple[SchemaC
     """Return the changes that a new schema makes, if it may follow the versions of a queue.
 
     A name that was dropped may come back with a type that has all values stored under it. Messages
-    from before it was dropped show their values again.
+    from before the drop show their values again.
 
     Args:
         versions: All versions, canonical, the first one first; at least one.
-        new: The canonical schema that is wanted.
+        new: The wanted canonical schema.
 
     Returns:
-        The changes, in the order of the new schema; none if it is the same as the last version.
+        The changes, in the order of the new schema; empty if it equals the last version.
 
     Raises:
-        SchemaError: A change is not safe; names all such changes, and why.
+        SchemaError: A change is not safe; the error names all such changes, and why.
     """
     check = _Check()
     before = [list(version) for version in reversed(versions)]
@@ -119,14 +119,14 @@ def dead_letter_schema(source: pa.Schema, before: Sequence[pa.Schema]) -> pa.Sch
 
     Args:
         source: The canonical schema of the other queue.
-        before: The versions of the dead-letter queue, the first one first; none if it is new.
+        before: The versions of the dead-letter queue, the first one first; empty if it is new.
 
     Returns:
         The last version, if the messages fit it already; else the columns of ``source``, and then
-        the other columns of the dead-letter queue; of structs, likewise the fields.
+        the other columns of the dead-letter queue; likewise for the fields of structs.
 
     Raises:
-        SchemaError: The dead-letter queue can't be changed so.
+        SchemaError: The dead-letter queue's schema can't be changed to this one.
     """
     nullable = [field.with_nullable(True) for field in source]
     if not before:
@@ -142,7 +142,7 @@ def dead_letter_schema(source: pa.Schema, before: Sequence[pa.Schema]) -> pa.Sch
 
 
 def _with_all_of(new: list[pa.Field], old: list[pa.Field]) -> list[pa.Field]:
-    """Fields, and what others have beside them, also within structs."""
+    """Fields, and the additional fields of another list, also within structs."""
     others = {field.name: field for field in old}
     both = [
         field.with_type(_with_all_fields(field.type, others.pop(field.name).type))
@@ -167,7 +167,7 @@ def _with_all_fields(new: pa.DataType, old: pa.DataType) -> pa.DataType:
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    """True if an atomic type has all values of another one, and more.
+    """True if an atomic type has all values of another type, and more.
 
     >>> is_wider(pa.int32(), pa.int64()), is_wider(pa.int64(), pa.float64())
     (True, False)
@@ -201,15 +201,15 @@ def present(
     that is not wanted is left out.
 
     Args:
-        batch: The columns of ``written`` that ``wanted`` has as well, in their types; others,
-            too, do no harm.
-        written: The version by which they were written.
+        batch: The columns of ``written`` that ``wanted`` has as well, in their types; additional
+            columns are allowed.
+        written: The version that wrote the columns.
         wanted: The columns that the reader has: a version, or some of its columns.
         advice: What to do about values that do not fit, for errors.
 
     Raises:
-        MessageError: A value that was written by a newer version does not fit the type that its
-            column had in the reader's version.
+        MessageError: A value of a newer version does not fit the type that its column had in the
+            reader's version.
     """
     columns = []
     for field in wanted:
@@ -229,8 +229,8 @@ def without_place(batch: pa.RecordBatch, written: pa.Schema, wanted: pa.Schema) 
 
     Args:
         batch: All columns of ``written``.
-        written: The version by which they were written.
-        wanted: The columns that they are to be turned into.
+        written: The version that wrote the columns.
+        wanted: The columns into which they are turned.
     """
     paths = list[str]()
     for field in written:

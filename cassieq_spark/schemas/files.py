@@ -1,4 +1,4 @@
-"""Schemas in the formats of others: Spark's JSON, Avro's ``.avsc``, Parquet, and DDL in a file."""
+"""Schemas in foreign formats: Spark's JSON, Avro's ``.avsc``, Parquet, and DDL in a file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _WIDER = (
     (re.compile(r"(char|varchar)\(\d+\)", re.ASCII), "string"),
 )
 
-#: Types whose JSON has what DDL does not: ``geometry(SRID:0)``.
+#: Types whose JSON has a parameter that DDL lacks: ``geometry(SRID:0)``.
 _SPATIAL = re.compile(r"(geometry|geography)\(.*\)", re.ASCII)
 
 _AVRO_ATOMIC = {
@@ -86,7 +86,7 @@ _AVRO_REFUSED = {
 
 
 def read_schema_file(path: str | Path) -> pa.Schema:
-    """Read a schema from a file, or the schema of the rows in it; the content tells the format.
+    """Read a schema from a file, or the schema of rows in it; the content shows the format.
 
     Raises:
         OptionError: The file can't be read, has no known format, or has a column that no queue can
@@ -117,10 +117,10 @@ def read_schema_file(path: str | Path) -> pa.Schema:
 
 
 def parse_schema(text: str) -> pa.Schema:
-    """Read a schema in Spark's DDL, Spark's JSON or Avro's; the text itself tells which.
+    """Read a schema in Spark's DDL, Spark's JSON or Avro's; the text itself shows which.
 
     Raises:
-        OptionError: It is none of them, or has a column that no queue can have.
+        OptionError: The text is none of these, or has a column that no queue can have.
     """
     text = text.removeprefix("\ufeff")
     if not text.lstrip().startswith(("{", "[", '"')):
@@ -136,7 +136,7 @@ def parse_schema(text: str) -> pa.Schema:
 
 
 def parse_spark_json(given: dict[str, Any]) -> pa.Schema:
-    """Read what Spark's ``StructType.json()`` writes, as parsed JSON.
+    """Read the output of Spark's ``StructType.json()``, as parsed JSON.
 
     Raises:
         OptionError: It is something else, or has a column that no queue can have.
@@ -156,9 +156,9 @@ def parse_spark_fields(given: dict[str, Any]) -> pa.Schema:
 
 
 def parse_written_fields(given: dict[str, Any]) -> pa.Schema:
-    """Read the columns of a DataFrame that is written, from Spark's JSON, as Arrow has them.
+    """Read the columns of a written DataFrame from Spark's JSON, with the types that Arrow has.
 
-    Intervals of some of the fields from day to second, TIME, CHAR and VARCHAR are the types that
+    Intervals of some of the fields from day to second, TIME, CHAR and VARCHAR get the types that
     they fit into by Spark's store assignment, in which Spark hands over their values.
 
     Raises:
@@ -192,7 +192,7 @@ def parse_avro(given: object) -> pa.Schema:
     Enums and uuids become strings, fixed becomes binary, and unions with null become nullable.
 
     Raises:
-        OptionError: It is no record, or has a field that no queue can have.
+        OptionError: The schema is no record, or has a field that no queue can have.
     """
     try:
         type_, _ = _Avro().type_of(given, "", "", -1)
@@ -325,7 +325,7 @@ class _Avro:
     def type_of(
         self, given: object, path: str, namespace: str, depth: int
     ) -> tuple[pa.DataType, bool]:
-        """A type, and whether it is nullable; ``depth`` is -1 for the record of all columns."""
+        """A type, and True if it is nullable; ``depth`` is -1 for the record of all columns."""
         check_depth(depth, path)
         self._fields += 1
         check_field_count(self._fields)

@@ -1,6 +1,7 @@
 """Python dicts and JSON objects as the columns of a queue; `to_rows` writes both.
 
-Dicts and JSON take the values that `assign` takes, and refuse others with the same errors. In JSON
+Dicts and JSON may have the values that `assign` takes, and refuse others with the same errors. In
+JSON
 
 - timestamps are texts in ISO 8601, with an offset or ``Z``; `timestamp_ntz` has neither;
 - dates are ``2026-11-22``, times ``12:00:00.5``, intervals ISO 8601 as well: ``PT1.5S``;
@@ -40,8 +41,8 @@ from cassieq_spark.schemas.canonical import (
 )
 from cassieq_spark.schemas.map_keys import key_twice
 
-#: Turns one value into what Arrow takes for a column's type. A value that does not fit raises
-#: `_UnfitError`, `_HintError`, or an error of those that Python has for such values.
+#: Turns one value into a value that Arrow takes for a column's type. A value that does not fit
+#: raises `_UnfitError`, `_HintError`, or one of Python's errors for such values.
 _Reader = Callable[[Any], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,7 +51,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _LONGEST_INTERVAL = 2**63 - 1
 #: The bits of the integers that a float holds exactly, without a gap.
 _EXACT_BITS = {pa.float32(): 24, pa.float64(): 53}
-#: From here on, a number is rounded to infinity in a float of 4 bytes.
+#: From this number on, a number is rounded to infinity in a float of 4 bytes.
 _FLOAT_END = 2.0**128 - 2.0**103
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _INSTANT = re.compile(
@@ -88,7 +89,7 @@ class _HintError(Exception):
 
 
 class _WrongNamesError(Exception):
-    """A dict has other names than its struct has fields."""
+    """The names in a dict differ from the fields of its struct."""
 
 
 def from_dicts(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
@@ -97,12 +98,12 @@ def from_dicts(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
     Structs are dicts, arrays are lists, maps are dicts or lists of pairs.
 
     Args:
-        rows: One for each message; a nullable column that is missing is null.
+        rows: One per message; a nullable column that is missing is null.
         schema: The canonical schema of the queue.
 
     Raises:
-        SchemaError: A row has an unknown name, one twice, or lacks one that is not null.
-        MessageError: A value does not fit, or a row is no dict; names the row.
+        SchemaError: A row has a name that is unknown or duplicated, or lacks one that is not null.
+        MessageError: A value does not fit, or a row is no dict; the error names the row.
     """
     return _batch(rows, schema, _python_reader)
 
@@ -112,16 +113,16 @@ def from_json(
 ) -> pa.RecordBatch:
     """Turn parsed JSON objects, as `parse_json` returns them, into the columns of a queue.
 
-    See `from_dicts`. Errors call the first row number ``first_row``.
+    See `from_dicts`. Errors give the first row the number ``first_row``.
     """
     return _batch(rows, schema, _json_reader, first_row)
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON without loss: all digits of a number are kept, and a name twice is an error.
+    """Parse JSON without loss: all digits of a number are kept, and a duplicated name is an error.
 
     Raises:
-        MessageError: It is no JSON.
+        MessageError: The text is no JSON.
     """
     try:
         return json.loads(
@@ -198,7 +199,7 @@ def _shown(value: object) -> str:
 
 
 def _reader(field: pa.Field, leaf: Callable[[pa.DataType], _Reader], path: str) -> _Reader:
-    """How values of a field are read, null included."""
+    """A function that reads values of a field, including null."""
     type_ = field.type
     if of.is_struct(type_):
         read = _struct_reader(list(type_), leaf, path)
@@ -256,7 +257,7 @@ def _plan(
     readers: list[tuple[str, _Reader]],
     path: str,
 ) -> list[tuple[str, Any, _Reader]]:
-    """For each field: its name, the name that a dict has for it, and how its value is read."""
+    """For each field: its name, the name that a dict has for it, and the reader of its value."""
     for name in names:
         if not isinstance(name, str):
             raise _WrongNamesError(f"a name must be a str, not {shown(name)}")
@@ -306,7 +307,7 @@ def _map_reader(type_: pa.DataType, leaf: Callable[[pa.DataType], _Reader], path
 
 
 def _python_reader(type_: pa.DataType) -> _Reader:
-    """How values of an atomic type are read from Python's own."""
+    """A function that reads Python values of an atomic type."""
     if of.is_decimal(type_):
         return _decimal_reader(type_)
     if of.is_integer(type_):
@@ -324,7 +325,7 @@ def _python_reader(type_: pa.DataType) -> _Reader:
 
 
 def _json_reader(type_: pa.DataType) -> _Reader:
-    """How values of an atomic type are read from what JSON has for them."""
+    """A function that reads JSON values of an atomic type."""
     if (read := _JSON.get(type_)) is not None:
         return read
     plain = _python_reader(type_)

@@ -1,7 +1,7 @@
-"""Keys that a map has twice: Arrow can hold them; Python and Spark can't.
+"""Keys that are duplicated in a map: Arrow can hold them; Python and Spark can't.
 
-Spark refuses them by default (``spark.sql.mapKeyDedupPolicy``). As in Spark, zeros of both signs
-are the same key, and so are all NaNs.
+Spark refuses such keys by default (``spark.sql.mapKeyDedupPolicy``). As in Spark, zeros of both
+signs are the same key, and so are all NaNs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cassieq_spark.model import Range, Ranges
 
 
 def key_twice(keys: Iterable[Any]) -> Any | None:
-    """The first key that is there again, as Python has it; None if there is none."""
+    """The first duplicated key, as Python has it; None if no key is duplicated."""
     seen = set()
     for key in keys:
         identity = _identity(key)
@@ -31,10 +31,10 @@ def key_twice(keys: Iterable[Any]) -> Any | None:
 
 
 def has_key_twice(array: pa.Array) -> bool:
-    """True if a map of an array has a key twice, at any level; False if none has.
+    """True if a map in an array has a duplicated key, at any level; False if none has.
 
     Args:
-        array: Of a type that a queue may have.
+        array: An array of a type that a queue may have.
     """
     type_ = array.type
     if of.is_struct(type_):
@@ -52,8 +52,8 @@ def has_key_twice(array: pa.Array) -> bool:
 def with_last_keys(array: pa.Array) -> pa.Array:
     """Maps with the last value of each key, as Python's dicts have it; else the same array.
 
-    Only messages of earlier releases have a key twice: Python showed the last value of it, and
-    Spark the first.
+    Only messages of earlier releases have duplicated keys: Python showed the last value of such a
+    key, and Spark the first.
     """
     if not has_key_twice(array):
         return array
@@ -74,7 +74,7 @@ def _with_last(value: Any, type_: pa.DataType) -> Any:
 
 
 def as_list(array: pa.Array) -> pa.Array:
-    """A map as a list of structs of key and value, of the same buffers; else the same array."""
+    """A map as a list of structs of key and value, with the same buffers; else the same array."""
     if not of.is_map(array.type):
         return array
     entries = pa.StructArray.from_arrays(
@@ -91,7 +91,7 @@ def as_list(array: pa.Array) -> pa.Array:
 
 
 def are_keys_twice(lengths: pa.Array, keys: pa.Array) -> bool:
-    """True if a map has a key twice; False if none has.
+    """True if a map has a duplicated key; False if none has.
 
     Args:
         lengths: How many keys each map has.
@@ -115,7 +115,7 @@ def are_keys_twice(lengths: pa.Array, keys: pa.Array) -> bool:
 
 
 def _identity(key: Any) -> Any:
-    """What is equal if two keys are the same, and can be hashed."""
+    """A hashable value that is equal for two keys if they are the same key."""
     if isinstance(key, dict):
         return tuple(_identity(each) for each in key.values())
     if isinstance(key, list | tuple):
@@ -126,10 +126,10 @@ def _identity(key: Any) -> Any:
 
 
 def flattened(lists: pa.Array) -> pa.Array:
-    """The elements of lists, but for those of null ones.
+    """The elements of lists, except those of null lists.
 
-    Arrow can't pick elements that are, or have, entries of a dictionary of structs or maps. But it
-    can put slices of them together.
+    Arrow can't pick elements that are, or contain, dictionary entries of structs or maps. But it
+    can concatenate slices of them.
     """
     try:
         return lists.flatten()

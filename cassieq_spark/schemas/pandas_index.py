@@ -1,9 +1,9 @@
-"""The index of a pandas DataFrame as plain columns: Arrow has parts of it as metadata only.
+"""The index of a pandas DataFrame as plain columns: Arrow has parts of it only as metadata.
 
 pandas describes the index of a DataFrame in the metadata of the Arrow schema. A RangeIndex has no
-column at all. An index that is called like a column, or has no name, has a column with another
-name. A reader that takes the columns only would lose such an index. So here each index with a name
-becomes a column of that name, and each one without a name is left out.
+column at all. An index that has the name of a column, or no name, has a column with another
+name. A reader that takes only the columns would lose such an index. So here each index with a name
+becomes a column of that name, and each index without a name is left out.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class _Index(NamedTuple):
     """How the columns of a DataFrame with an index are made.
 
     Attributes:
-        columns: Place and name of each column that remains.
-        ranges: Name and values of the index if it is a range with a name: pandas has one at most.
+        columns: Index and name of each column that remains.
+        ranges: Name and values of the index if it is a range with a name: pandas has at most one.
     """
 
     columns: list[tuple[int, str]]
@@ -47,14 +47,15 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def plain_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Make the indexes of a DataFrame columns; copies none of the other columns.
+    """Turn the index of a DataFrame into columns; copies none of the other columns.
 
     Args:
         batches: All rows of the DataFrame, in their order.
 
     Raises:
-        SchemaError: An index that is a range has not as many values as there are rows, as some
-            were left out after pandas described it; or the metadata of pandas can't be read.
+        SchemaError: An index that is a range does not have as many values as there are rows,
+            because some rows were left out after pandas described it; or the metadata of pandas
+            can't be read.
     """
     stop = 0
     index = None
@@ -87,7 +88,7 @@ def _check_lengths(index: _Index, rows: int, *, is_end: bool) -> None:
 
 
 def _index_of(schema: pa.Schema) -> _Index | None:
-    """What pandas says of the index; None if it says nothing."""
+    """The description of the index by pandas; None if there is none."""
     described = (schema.metadata or {}).get(_PANDAS)
     return None if described is None else _parsed(described, tuple(schema.names))
 

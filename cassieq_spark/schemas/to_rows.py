@@ -23,10 +23,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_dicts(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """Turn rows into dicts; maps become dicts too, if Python can look up their keys.
+    """Turn rows into dicts; maps become dicts, too, if Python can look up their keys.
 
     Raises:
-        UnreadableError: A date or an instant is not in the years 1 to 9999; `assign` takes none.
+        UnreadableError: A date or an instant is outside the years 1 to 9999; `assign` accepts
+            none.
     """
     columns = []
     for field, column in zip(batch.schema, batch.columns, strict=True):
@@ -45,10 +46,11 @@ def to_dicts(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 
 
 def to_json(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """Turn rows into objects that ``json.dumps`` takes and `from_json` reads again.
+    """Turn rows into objects that ``json.dumps`` accepts and `from_json` reads again.
 
     Raises:
-        UnreadableError: A date or an instant is not in the years 1 to 9999; `assign` takes none.
+        UnreadableError: A date or an instant is outside the years 1 to 9999; `assign` accepts
+            none.
     """
     rows = to_dicts(batch)
     for field in batch.schema:
@@ -64,9 +66,9 @@ def json_text(row: dict[str, Any]) -> bytes:
 
 
 def json_of(value: Any) -> Any:
-    """Turn a value of a dict that `to_dicts` returned into one that ``json.dumps`` takes.
+    """Turn a value of a dict that `to_dicts` returned into a value that ``json.dumps`` accepts.
 
-    It does what `to_json` does, but goes by Python's types. A dict whose keys are not all text
+    It does what `to_json` does, but depends on Python's types. A dict whose keys are not all text
     becomes a list of entries.
     """
     if isinstance(value, dict):
@@ -85,12 +87,13 @@ def _change(
     of_value: Callable[[pa.DataType], _Change | None],
     of_map: Callable[[pa.DataType], Callable[[Iterable[tuple[Any, Any]]], Any]],
 ) -> _Change | None:
-    """How values of a type are changed; None if they stay as they are.
+    """A function that changes values of a type; None if they stay as they are.
 
     Args:
         type_: The type.
-        of_value: How values of an atomic type are changed.
-        of_map: What is made of the pairs of a map, by the type of its keys.
+        of_value: Returns a function that changes values of an atomic type.
+        of_map: Returns a function that makes an object of the pairs of a map, by the type of its
+            keys.
     """
     if not of.is_nested(type_):
         return of_value(type_)
@@ -131,7 +134,7 @@ def _entries(pairs: Iterable[tuple[Any, Any]]) -> list[dict[str, Any]]:
 
 
 def _json_value(type_: pa.DataType) -> _Change | None:
-    """How values of an atomic type are changed for JSON; None if they stay as they are."""
+    """A function that changes values of an atomic type for JSON; None if they stay as they are."""
     if of.is_decimal(type_):
         return _decimal
     if of.is_floating(type_):

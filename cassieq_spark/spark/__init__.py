@@ -1,7 +1,7 @@
 """Spark's edge: source, sink, progress of queries, and what Spark's Python needs.
 
-Importing it tunes the garbage collector of processes that Spark has started (`gc_tuning`), and
-of no others.
+Importing this package tunes the garbage collector of processes that Spark has started
+(`gc_tuning`), and of no other processes.
 """
 
 from __future__ import annotations

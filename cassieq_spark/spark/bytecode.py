@@ -3,8 +3,8 @@
 Spark's Python processes import from ``python/lib/*.zip`` of its installation. Python stores no
 bytecode of modules in a zip file. So each worker, and the process that each streaming query starts
 for its source, compiles Spark's modules again: about 0.4 s of CPU time. Most files in the archives
-are Spark's own tests. Before 3.13, each of these processes reads the archive's whole list once for
-each package that it imports from there: another 0.05 s.
+are Spark's own tests. Before Python 3.13, each of these processes reads the archive's whole list
+once per package that it imports from the archive: another 0.05 s.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def archives_of(spark_home: Path) -> list[Path]:
     """The zip files of a Spark installation, by name.
 
     Raises:
-        SetupError: There are none, so it is not such an installation.
+        SetupError: The folder has no zip files, so it is not an installation of Spark.
     """
     folder = spark_home / "python" / "lib"
     found = sorted(folder.glob("*.zip"))
@@ -47,11 +47,11 @@ def compile_archive(archive: Path) -> bool:
     versions of Python. One rename replaces the file.
 
     Returns:
-        Whether the file has changed.
+        True if the file has changed.
 
     Raises:
-        SetupError: It is not a zip file.
-        OSError: It cannot be written.
+        SetupError: The file is not a zip file.
+        OSError: The file cannot be written.
     """
     if not is_zipfile(archive):
         raise SetupError(f"{archive} is not a zip file: reinstall this Spark")

@@ -1,10 +1,10 @@
 """Reads what Spark keeps in a query's checkpoint: which batch is planned, which is committed.
 
 Spark writes ``offsets/<batch>``, the plan of a batch, before the batch runs, and
-``commits/<batch>`` once it is done. A replay runs by the same file. Spark tells a data source in
-Python neither where the checkpoint is nor what it says: a sink learns the location from its
+``commits/<batch>`` once it is done. A replay runs by the same file. Spark gives a data source in
+Python neither the location of the checkpoint nor its content: a sink learns the location from its
 options, a source from an option of its own. The processes of a data source cannot call the JVM
-and its file systems, so pyarrow's are used.
+and its file systems, so this module uses those of pyarrow.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ PLAN_UNREADABLE = "checkpoint.plan_unreadable"
 #: Seconds before a location that could not be read is tried again: some file systems take seconds
 #: to fail, and a sink looks once per batch.
 _TRY_AGAIN_AFTER = 600.0
-#: When to try a location again that could not be read, by this process's clock.
+#: When to retry a location that could not be read, by this process's clock.
 _unreadable_until: dict[str, float] = {}
 
 _TROUBLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
 
 
 class Told(NamedTuple):
-    """What a checkpoint says about a batch.
+    """The information of a checkpoint about a batch.
 
     Attributes:
-        is_committed: Whether Spark has committed the batch.
-        trouble: Why the checkpoint does not say it; empty if it does.
+        is_committed: True if Spark has committed the batch.
+        trouble: Why the checkpoint does not say so; empty if it does.
     """
 
     is_committed: bool
@@ -60,7 +60,7 @@ class Plan:
         query: The id of the query.
         batch_id: The number of the batch; -1 if Spark has planned none.
         committed: The number of the last batch that is committed; -1 if there is none.
-        text: What Spark has logged as the plan of the batch.
+        text: The plan of the batch as Spark has logged it.
     """
 
     query: str
@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """A digest of the plan, which tells it from every other plan of that number."""
+        """A digest of the plan, which differs from that of every other plan of that number."""
         return sha256(self.text.encode()).hexdigest()[:32]
 
     def offsets(self) -> Iterator[dict[str, Any]]:
@@ -91,7 +91,7 @@ def read_plan(location: str) -> Plan | None:
         location: The query's ``checkpointLocation``; see `look_up`.
 
     Returns:
-        None if the checkpoint cannot be read from here; it is tried again after ten minutes.
+        None if this process cannot read the checkpoint; the next attempt is ten minutes later.
     """
     if time.monotonic() < _unreadable_until.get(location, 0.0):
         return None
@@ -115,11 +115,11 @@ def read_plan(location: str) -> Plan | None:
 
 
 def look_up(location: str, lease: UUID, queue_id: QueueId) -> Told:
-    """Read whether the batch of a lease is committed. Lists a folder and reads two files.
+    """Read whether the batch of a lease is committed. Lists one folder and reads two files.
 
     Args:
         location: The query's ``checkpointLocation``: a path of this machine, or a URI that
-            `pyarrow.fs` knows. Its path is not percent-encoded, as Spark takes it.
+            `pyarrow.fs` knows. The path is not percent-encoded, as Spark takes it.
         lease: The token of the batch.
         queue_id: The queue that the query reads.
     """
@@ -167,6 +167,6 @@ def _open(location: str) -> tuple[fs.FileSystem, str]:
 
 @cache
 def _from_uri(uri: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a URI, whose connections a process keeps, and the path there."""
+    """The file system of a URI, whose connections a process keeps, and the path in it."""
     files, path = fs.FileSystem.from_uri(uri)
     return files, path

@@ -45,7 +45,7 @@ class CassieqDataSource(Shipped, DataSource):
 
     #: The queue, once it has been read.
     _definition: QueueDefinition | None = None
-    #: Whether this object came from another process. Spark plans each write with an object made
+    #: True if this object came from another process. Spark plans each write with an object made
     #: in place, and commits the batches of a stream with one that it made when the query began.
     _is_copy = False
 
@@ -73,7 +73,7 @@ class CassieqDataSource(Shipped, DataSource):
         return _struct_type(row_ddl(include_headers=headers, include_receipts=receipts))
 
     def streamReader(self, schema: StructType) -> MessageStreamReader | RefusedStreamReader:
-        """The reader that leases messages; or one that says why there is none."""
+        """The reader that leases messages; or one that raises the reason why there is none."""
         try:
             return self._stream_reader(schema)
         except Exception as error:  # noqa: BLE001 (whatever it is, the reader raises it)
@@ -172,14 +172,14 @@ def _described(schema: StructType) -> str:
 def _struct_type(ddl: str) -> StructType:
     """The columns of our own DDL.
 
-    Spark would read it by the settings of the session: with some, TIMESTAMP has no time zone, and
-    words such as ``order`` are no names.
+    Spark would read the DDL by the settings of the session: with some, TIMESTAMP has no time zone,
+    and words such as ``order`` are not names.
     """
     columns = re.findall(r"(\w+) (MAP<STRING, STRING>|\w+)", ddl)
     return StructType([StructField(name, _TYPES[kind]) for name, kind in columns])
 
 
-#: The types of columns that messages without a schema and views have.
+#: The types of the columns of views, and of messages without a schema.
 _TYPES: dict[str, DataType] = {
     "BIGINT": LongType(),
     "BINARY": BinaryType(),

@@ -2,8 +2,8 @@
 
 Spark's workers collect garbage after every task, and after every call that plans or commits
 something. Most objects that the collector visits belong to modules and never become garbage: that
-costs 10 to 40 ms of CPU time after each call. Python itself visits them once or twice while a
-query begins and imports more: 15 ms.
+costs 10 to 40 ms of CPU time after each call. Python itself visits these objects once or twice
+while a query begins and imports more: 15 ms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 _SPARK = "pyspark."
 _DAEMON = "pyspark.daemon"
 _ALL = 2
-#: Imports leave more objects than that; calls leave far fewer.
+#: Imports leave more objects than this number; calls leave far fewer.
 _MANY = 10_000
 
 
@@ -33,7 +33,7 @@ def freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
     """After a full collection between two calls, freeze the objects that survived.
 
     No object of a call is alive then, so the survivors belong to modules. Later collections skip
-    them. A frozen object that becomes garbage stays until the worker ends; so if there are only a
+    them. A frozen object that becomes garbage stays until the worker ends. So if there are only a
     few objects, they are not frozen.
     """
     if phase != "stop" or info["generation"] != _ALL:

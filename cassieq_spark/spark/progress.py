@@ -22,8 +22,8 @@ class Progress(Displayed):
 
     All attributes below ``messages`` are None if Spark replayed the batch after a restart.
     If queries and clients share the partitions of a queue, ``backlog`` to ``oldest_age`` are of
-    ``partitions``. A query whose share has nothing may take a batch from the share of another: its
-    messages are ``borrowed``, and not in these figures.
+    ``partitions``. A query whose share has no messages may take a batch from the share of another
+    query: its messages are ``borrowed``, and not in these figures.
 
     Attributes:
         queue: Name of the queue.
@@ -33,10 +33,10 @@ class Progress(Displayed):
         messages: The number of these messages; 0 while idle.
         backlog: Messages owed to the group beyond this batch: not offered yet, leased by other
             readers, due or waiting.
-        leased: Messages of the group under leases that run, this batch included.
+        leased: Messages of the group under leases that have not run out, this batch included.
         waiting: Messages to be offered again later.
-        next: Monoton that the next published message gets; of several partitions, added up.
-        pointer: First monoton never offered to the group; of several partitions, added up.
+        next: The monoton that the next published message gets; the sum of several partitions.
+        pointer: The first monoton never offered to the group; the sum of several partitions.
         oldest_age: Age of the oldest message owed, this batch included; also None if unknown.
         partitions: Numbers of the query's share of the partitions; also None if the queue has one.
         borrowed: Messages of this batch from other partitions.
@@ -100,7 +100,7 @@ def progress(query_progress: object) -> list[Progress]:
 
 
 def _progress_of(source: object) -> Progress | None:
-    """None if it is a source of another kind."""
+    """The figures of one source; None if it is a source of another kind."""
     end = _json(_get(source, "endOffset"))
     if not {"group", "v"} <= end.keys() or not end.keys() & {"queue", "queue_id"}:
         return None
@@ -130,7 +130,7 @@ def _progress_of(source: object) -> Progress | None:
 def _batches_of(
     end: Mapping[str, Any], queue_id: QueueId, group: str
 ) -> dict[int, tuple[Range, ...]]:
-    """The messages of the batch in each partition."""
+    """The messages of the batch in each queue partition."""
     if not is_of_several(end):
         return {0: _batch_of(end, queue_id, group)}
     name, version, _ = parts_of_id(queue_id)
@@ -154,7 +154,7 @@ def _get(what: object, name: str) -> Any:
 
 
 def _json(offset: object) -> Mapping[str, Any]:
-    """The offset of a source as Spark shows it; empty if there is none, or it is no object."""
+    """The offset of a source as Spark shows it; empty if there is none, or it is not an object."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)

@@ -2,9 +2,9 @@
 
 Spark pickles a writer, or a reader with its data source, and each task restores it. Where this
 package is missing, a task would fail with the bare name of a module; where it is of another
-release, with any error or with none. So they are pickled as the function `restore` and opaque
-bytes. cloudpickle pickles that function with its code, so it runs before anything of this package
-is imported, and says what is wrong with the Python that runs it.
+release, with any error or with none. So these objects are pickled as the function `restore` and
+opaque bytes. cloudpickle pickles that function with its code, so the function runs before anything
+of this package is imported, and reports what is wrong with the Python that runs it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cassieq_spark.errors import SetupError
 
 _OLDEST_SPARK = (4, 2)
 _OLDEST_PYARROW = 19
-#: The modules that tasks import, and the packages that have them.
+#: The modules that tasks import, and the packages that contain them.
 _NEEDED = {"cassandra": "cassandra-driver", "mmh3": "mmh3", "numpy": "numpy", "pyarrow": "pyarrow"}
 
 # With its code: see the module's docstring. It concerns the functions of this module alone.
@@ -32,22 +32,22 @@ class Shipped:
     """Base of the data source, readers and writers that Spark pickles to executors."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let `restore` restore it."""
+        """Pickle the object such that `restore` restores it."""
         return restore, (__version__, cloudpickle.dumps((type(self), self.__getstate__())))
 
 
 def restore(release: str, pickled: bytes) -> object:
     """Restore a reader or writer in the Python of a task.
 
-    All that it uses it imports by itself, as only its code is shipped.
+    The function imports all that it uses, as only its code is shipped.
 
     Args:
-        release: The release of this package that has pickled it.
-        pickled: Its class and its state.
+        release: The release of this package that has pickled the object.
+        pickled: The class and the state of the object.
 
     Raises:
         ModuleNotFoundError: This Python lacks the package.
-        SetupError: It has another release, or lacks something else that is needed.
+        SetupError: This Python has another release, or lacks another required package.
     """
     import pickle
     import platform
@@ -85,7 +85,7 @@ def check_platform() -> None:
     """Name a package that is missing or too old in this Python, before an import fails.
 
     Raises:
-        SetupError: There is one.
+        SetupError: A package is missing or too old.
     """
     missing = [package for module, package in _NEEDED.items() if find_spec(module) is None]
     if missing:

@@ -33,9 +33,9 @@ from cassieq_spark.signals import Stop
 from cassieq_spark.spark.progress import Progress, progress
 from cassieq_spark.terminal import PlainConsole, echo
 
-#: How long back the rates look.
+#: The length of time over which rates are computed.
 _WINDOW = timedelta(seconds=30)
-#: Where there is no terminal, a line is printed so often at the most.
+#: Where there is no terminal, the shortest time between two lines.
 _LINE_PAUSE = timedelta(seconds=10)
 _SHORTEST_PAUSE = timedelta(milliseconds=100)
 _BAR = 20
@@ -43,7 +43,7 @@ _LONGEST_ERROR = 300
 
 
 class Query(Protocol):
-    """What is used of a streaming query, of Spark or of Spark Connect."""
+    """The used part of a streaming query, of Spark or of Spark Connect."""
 
     @property
     def isActive(self) -> bool:
@@ -51,23 +51,23 @@ class Query(Protocol):
 
     @property
     def lastProgress(self) -> Any:
-        """The progress of its last batch; None before the first."""
+        """The progress of the last batch; None before the first."""
 
     def exception(self) -> Exception | None:
-        """Why it failed; None if it did not."""
+        """Why the query failed; None if it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Gauge(Displayed):
-    """What is shown of one source of a query.
+    """The figures that are shown of one source of a query.
 
     Attributes:
-        queue, group: What it reads.
-        backlog: Messages owed beyond the last batch; None: not known.
+        queue, group: The queue and the group of the source.
+        backlog: Messages owed beyond the last batch; None if unknown.
         peak: The highest backlog so far.
-        rate_in: Messages published per second; None: not known.
-        rate_out: Messages per second that the group is not owed any more; None: not known.
-        oldest_age: Age of the oldest message owed; None: not known.
+        rate_in: Messages published per second; None if unknown.
+        rate_out: Messages per second that the group is no longer owed; None if unknown.
+        oldest_age: Age of the oldest message owed; None if unknown.
         messages: Messages of the last batch.
     """
 
@@ -111,11 +111,11 @@ class Gauge(Displayed):
 
 @dataclass(frozen=True, slots=True)
 class WatchFrame:
-    """What is shown at one time.
+    """The content of the view at one time.
 
     Attributes:
-        caption: Which query, its last batch, and how it is.
-        gauges: One for each source that reads a queue.
+        caption: The query, its last batch, and its state.
+        gauges: One per source that reads a queue.
     """
 
     caption: str
@@ -123,7 +123,7 @@ class WatchFrame:
 
     @property
     def line(self) -> str:
-        """All of it on one line."""
+        """The whole content on one line."""
         return "; ".join([self.caption, *(gauge.line for gauge in self.gauges)])
 
     def __repr__(self) -> str:
@@ -143,10 +143,10 @@ class _Reading:
 
 @dataclass(slots=True)
 class BatchHistory:
-    """The figures of a query's batches, as far back as the rates look.
+    """The figures of a query's batches, over the length of time for which rates are computed.
 
-    Those of other partitions do not compare: when the query's share changes, its sources have
-    other peaks and rates.
+    Figures of other partitions do not compare: when the query's share changes, its sources get
+    new peaks and rates.
     """
 
     readings: list[_Reading] = field(default_factory=list)
@@ -154,7 +154,7 @@ class BatchHistory:
     batch: int | None = None
 
     def add(self, last: object) -> None:
-        """Take note of the progress of a batch; that of one already seen changes nothing.
+        """Record the progress of a batch; a progress that was seen before changes nothing.
 
         Raises:
             OptionError: The query reads no queue.
@@ -165,7 +165,7 @@ class BatchHistory:
         if not sources:
             raise OptionError(
                 f"the query reads {_sources_of(last)}, and no queue: watch shows queries with "
-                'spark.readStream.format("cassieq"); of other queries Spark\'s own progress tells'
+                'spark.readStream.format("cassieq"); for other queries, see Spark\'s own progress'
             )
         at = datetime.fromisoformat(_get(last, "timestamp")).timestamp()
         if self.readings and self.readings[-1].at == at:
@@ -181,7 +181,7 @@ class BatchHistory:
 
     @property
     def gauges(self) -> tuple[Gauge, ...]:
-        """What is known of each source now."""
+        """The present figures of each source."""
         now = self.readings[-1] if self.readings else _Reading(0, ())
         return tuple(self._gauge(number, each) for number, each in enumerate(now.sources))
 
@@ -225,12 +225,12 @@ def watch(query: Query, *, every: timedelta = timedelta(seconds=1)) -> None:
     """Show backlog, rates and age of a streaming query until it stops.
 
     In a terminal it draws a table; in a notebook (Jupyter, VS Code, Databricks) it updates one
-    output; elsewhere it prints a line every ten seconds at most. Ctrl-C, or the notebook's stop
+    output; elsewhere it prints at most one line every ten seconds. Ctrl-C, or the notebook's stop
     button, ends the view; the query goes on.
 
     All figures come from the progress that Spark keeps of a query's last batch, so they change
-    with each batch, or every ten seconds while the query is idle. It asks Spark only, and reads
-    nothing from Cassandra. A figure that Spark does not tell is ``-``.
+    with each batch, or every ten seconds while the query is idle. The view asks only Spark, and
+    reads nothing from Cassandra. A figure that Spark does not report is ``-``.
 
     ``watch(query)`` shows, for instance::
 
@@ -243,7 +243,7 @@ def watch(query: Query, *, every: timedelta = timedelta(seconds=1)) -> None:
         every: How often Spark is asked.
 
     Raises:
-        OptionError: It is no streaming query, or reads no queue.
+        OptionError: ``query`` is no streaming query, or reads no queue.
     """
     if not hasattr(type(query), "lastProgress"):
         raise OptionError(
@@ -283,7 +283,7 @@ def _ending(query: Query) -> str:
 
 
 def _counts(source: Progress) -> tuple[int, int] | None:
-    """How many messages were published, and are owed no more; None if that is not known."""
+    """How many messages were published, and are no longer owed; None if unknown."""
     if source.next is None or source.backlog is None:
         return None
     own = source.messages - (source.borrowed or 0)
@@ -301,7 +301,7 @@ def _sources_of(last: object) -> str:
 
 @contextmanager
 def _interrupted() -> Iterator[Stop]:
-    """What Ctrl-C sets. Spark's own handler would cancel all jobs, those of the query, too."""
+    """The event that Ctrl-C sets. Spark's own handler would also cancel the query's jobs."""
     with closing(Stop()) as stop:
         if threading.current_thread() is not threading.main_thread():
             yield stop
@@ -320,13 +320,13 @@ def _interrupted() -> Iterator[Stop]:
             signal.signal(signal.SIGINT, before)
 
 
-#: Shows a frame; True: it is the last one.
+#: Shows a frame; the second argument is True for the last one.
 _Show = Callable[[WatchFrame, bool], None]
 
 
 @contextmanager
 def _screen() -> Iterator[_Show]:
-    """Where frames are shown: in a notebook, in a terminal, or as lines."""
+    """A function that shows frames: in a notebook, in a terminal, or as lines."""
     console = PlainConsole()
     if _is_notebook():
         yield _in_notebook()
@@ -340,13 +340,13 @@ def _screen() -> Iterator[_Show]:
 
 
 def _is_notebook() -> bool:
-    """True if a kernel of IPython runs us; looks without importing it."""
+    """True if a kernel of IPython runs this process; looks without importing it."""
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return hasattr(get_shell() if get_shell else None, "kernel")
 
 
 def _in_notebook() -> _Show:
-    """Each frame takes the place of the one before, in one output."""
+    """Show each frame in the place of the one before, in one output."""
     display: Any = import_module("IPython.display").display
     handle: Any = None
 

@@ -1,11 +1,11 @@
 """Stores, which keep queues, behind one small contract.
 
 A store (`protocol.Store`) compares-and-sets within one partition, reads one partition, and
-writes, reads and deletes chunks in bulk. There are two: `memory.MemoryStore` for tests and
+writes, reads and deletes chunks in bulk. Two stores exist: `memory.MemoryStore` for tests and
 `cassandra.store.CassandraStore`. Both pass `cassieq_spark.testing.conformance`, which defines what
 a store must do.
 
-What a failure of Cassandra means, and whether the store repeats the request, for as long as
+The meaning of each failure of Cassandra, and whether the store repeats the request, for as long as
 ``ConnectionOptions.patience``:
 
 | request         | failure                                   | repeated | in the end          |

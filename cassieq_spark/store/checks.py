@@ -1,4 +1,4 @@
-"""What both stores refuse before they send or change anything, for every table.
+"""The checks of both stores, for every table, before they send or change anything.
 
 So no value is written that could not be read again.
 """
@@ -27,7 +27,7 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import SHAPES, Table
 
 _MOST_BY_TYPE = {"int": 2**31 - 1, "bigint": MOST}
-#: The most that may be added to the server's clock, which must not leave the calendar.
+#: The longest time that may be added to the server's clock, which must not leave the calendar.
 _LONGEST = timedelta(days=36_500)
 
 
@@ -35,7 +35,7 @@ def check_ops(partition: Partition, ops: Sequence[Op]) -> None:
     """Refuse operations that are no single compare-and-set.
 
     Raises:
-        TooLargeError: There are more than `MOST_OPS`.
+        TooLargeError: There are more than `MOST_OPS` operations.
         OptionError: A value could not be read again; nothing was sent.
         ValueError: Two operations name one row; or none has a condition; or a row that is inserted
             for a time may exist already.
@@ -64,8 +64,8 @@ def check_slice(table: Table, which: Slice) -> None:
 
     Raises:
         OptionError: A number is too large.
-        ValueError: It has a row, or rows, and something else; or bounds, a limit or an order, and
-            not one kind.
+        ValueError: The slice has a row, or rows, and other attributes; or it has bounds, a limit
+            or an order, and not exactly one kind.
     """
     bounded = which.start is not None or which.stop is not None
     ordered = which.limit is not None or which.reverse
@@ -86,7 +86,7 @@ def check_timed_row(
 
     Raises:
         OptionError: A value could not be read again.
-        ValueError: A value is null, or the time is not in whole seconds, one at least.
+        ValueError: A value is null, or the time is not in whole seconds, at least one.
     """
     _check_key(table, row)
     _check_columns(table, values)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.connection import Consistency
 
-#: Replicas in the local data centre by default, if it has as many nodes.
+#: The default number of replicas in the local data centre, if it has as many nodes.
 _DEFAULT_REPLICAS = 3
 SIMPLE_STRATEGY = "SimpleStrategy"
 NETWORK_TOPOLOGY_STRATEGY = "NetworkTopologyStrategy"
@@ -28,13 +28,13 @@ def check_consistency(  # noqa: PLR0913 (all that it depends on, by name)
     Args:
         consistency: The level.
         keyspace: The name of the keyspace.
-        replicas: Per data centre; or ``{"SimpleStrategy": n}``.
+        replicas: The number per data centre; or ``{"SimpleStrategy": n}``.
         data_centres: The data centres of the cluster.
         local_dc: The data centre whose nodes get the requests.
-        local_dc_given: Whether the user has named it.
+        local_dc_given: True if the user has named it.
 
     Raises:
-        OptionError: The level does not fit; says which replicas there are, and what to do.
+        OptionError: The level does not fit; the error says which replicas exist, and what to do.
     """
     if consistency is Consistency.QUORUM:
         return
@@ -67,10 +67,10 @@ def parse_replication(text: str) -> int | dict[str, int]:
     (3, {'dc1': 3, 'dc2': 2})
 
     Returns:
-        Replicas in the data centre connected to, or per data centre; or ``{"SimpleStrategy": n}``.
+        Replicas in the connected data centre, or per data centre; or ``{"SimpleStrategy": n}``.
 
     Raises:
-        OptionError: It is none of these, or a number is not above zero.
+        OptionError: The text is none of these, or a number is not above zero.
     """
     if "=" not in text:
         return _count(text, text)
@@ -90,9 +90,9 @@ def resolve_replication(
 
     Args:
         asked: What `parse_replication` takes or returns; None for the default: as many replicas
-            in the local data centre as it has nodes, at the most 3.
+            in the local data centre as it has nodes, at most 3.
         nodes: The number of nodes per data centre of the cluster.
-        local_dc: The data centre connected to.
+        local_dc: The connected data centre.
 
     Raises:
         OptionError: A data centre is unknown, or has fewer nodes than replicas are wanted.
@@ -123,7 +123,7 @@ def resolve_replication(
 def replication_warnings(
     replication: Mapping[str, str | int], nodes: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """Warnings of data centres with fewer than three replicas, although they have more nodes.
+    """Warnings about data centres with fewer than three replicas, although they have more nodes.
 
     A keyspace that was created while some nodes were not known yet has such a replication.
 
@@ -131,7 +131,7 @@ def replication_warnings(
     ()
 
     Args:
-        replication: What the cluster has, or what `resolve_replication` returns.
+        replication: The replication of the cluster, or the result of `resolve_replication`.
         nodes: The number of nodes per data centre of the cluster.
     """
     found = {name: int(replicas) for name, replicas in replication.items() if name in nodes}

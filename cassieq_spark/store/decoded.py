@@ -1,7 +1,7 @@
 """Rows that can't be decoded: an `InvariantError` that names the row.
 
-We write no such row, but other programs, people and later releases may. A reader of many rows
-skips such a row and continues.
+This package writes no such row, but other programs, people and later releases may. A reader of
+many rows skips such a row and continues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OF_DECODING = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErr
 
 
 def decoded(decode: Callable[[Row], T]) -> Callable[[Row], T]:
-    """Let a decoder of rows raise `InvariantError`, whatever is wrong with the row."""
+    """Make a decoder of rows raise `InvariantError`, whatever is wrong with the row."""
 
     @wraps(decode)
     def run(row: Row) -> T:

@@ -16,15 +16,15 @@ _WRITE = ("MODIFY",)
 class User(StrEnum):
     """The kinds of users of the tables."""
 
-    #: Publishes.
+    #: Publishes messages.
     PRODUCER = "producer"
-    #: Leases, reads and settles; and copies dead letters to their queue, which is publishing.
+    #: Leases, reads and settles messages; copies dead letters to their queue, which is publishing.
     CONSUMER = "consumer"
     #: Serves queues by HTTP; creates and deletes queues and accounts.
     GATEWAY = "gateway"
     #: Runs the repair.
     REPAIR = "repair"
-    #: Only looks: exports metrics, shows queues, messages and repair runs in a console.
+    #: Only reads: exports metrics, shows queues, messages and repair runs in a console.
     VIEWER = "viewer"
     #: Creates tables, queues and groups, and does all that the others do.
     ADMIN = "admin"
@@ -43,7 +43,7 @@ _OF_TABLES: dict[User, dict[Table, tuple[str, ...]]] = {
     User.REPAIR: {each: _BOTH for each in Table if each is not Table.ACCOUNT},
     User.VIEWER: {each: _READ for each in Table if each is not Table.ACCOUNT},
 }
-#: Of an admin for the whole keyspace, so also for the tables of later releases.
+#: Permissions of an admin on the whole keyspace, and so on the tables of later releases.
 _OF_KEYSPACE = ("SELECT", "MODIFY", "CREATE", "ALTER")
 
 
@@ -55,7 +55,7 @@ def grant_statements(user: User, role: str, keyspace: str) -> list[str]:
 
     Args:
         user: The kind of user.
-        role: The name of the role, in the same case of letters in which it was created.
+        role: The name of the role, in the letter case in which it was created.
         keyspace: A valid keyspace name.
 
     Raises:

@@ -45,7 +45,7 @@ _PartitionRows = dict[RowKey, dict[str, Any]]
 class _Timed:
     """When a row with a time to live was written or deleted, and when it vanishes.
 
-    Kept after that, so that a late write with an older timestamp is ignored.
+    This record outlives the row, so that a late write with an older timestamp is ignored.
     """
 
     timestamp: int
@@ -56,7 +56,7 @@ class MemoryStore(StaysHere):
     """Implements `Store` with dictionaries and one lock.
 
     Args:
-        clock: The server's clock; aware. Truncated to milliseconds, as Cassandra's is.
+        clock: The server's clock; aware. Its time is truncated to milliseconds, as Cassandra's is.
         here: The clock of this process; by default the same clock.
     """
 
@@ -78,7 +78,7 @@ class MemoryStore(StaysHere):
         self._deleted: set[tuple[QueueId, UUID, int]] = set()
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
-        """See `Store.cas`."""
+        """Change the rows of a partition if all conditions hold; see `Store.cas`."""
         check_ops(partition, ops)
         with self._lock:
             rows = self._alive(partition)
@@ -100,7 +100,7 @@ class MemoryStore(StaysHere):
     def read_rows(
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
     ) -> Rows:
-        """See `Store.read_rows`; every read is serial here."""
+        """Read rows of a partition, always as a serial read does; see `Store.read_rows`."""
         del serial
         check_slice(partition.table, which)
         with self._lock:
@@ -117,7 +117,7 @@ class MemoryStore(StaysHere):
         timestamp: int,
         ttl: timedelta,
     ) -> None:
-        """See `Store.write_row`; the time to live begins at the whole second before."""
+        """Write a row; its time to live begins at the last whole second. See `Store.write_row`."""
         check_timed_row(partition.table, row, values, ttl)
         with self._lock:
             now = self._now()
@@ -130,7 +130,7 @@ class MemoryStore(StaysHere):
                 rows[row] = rows.get(row, {}) | given
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
-        """See `Store.delete_row`."""
+        """Delete a row with a time to live; see `Store.delete_row`."""
         with self._lock:
             timed = self._timed.setdefault(partition, {})
             if row not in timed or timed[row].timestamp <= timestamp:
@@ -138,7 +138,7 @@ class MemoryStore(StaysHere):
                 self._alive(partition)
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
-        """See `Store.write_chunks`."""
+        """Keep chunks that no deletion covers; see `Store.write_chunks`."""
         for chunk in chunks:
             partition = (queue_id, block, chunk.bucket)
             with self._lock:
@@ -149,7 +149,7 @@ class MemoryStore(StaysHere):
     def read_chunks(
         self, queue_id: QueueId, slices: Iterable[BucketSlice]
     ) -> Iterator[tuple[BucketSlice, Chunk]]:
-        """See `Store.read_chunks`."""
+        """Read chunks of each slice; see `Store.read_chunks`."""
         for piece in slices:
             with self._lock:
                 bucket = self._chunks.get((queue_id, piece.block, piece.bucket), {})
@@ -157,14 +157,14 @@ class MemoryStore(StaysHere):
             yield from ((piece, chunk) for chunk in found)
 
     def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
-        """See `Store.delete_buckets`."""
+        """Delete buckets, and remember their deletion; see `Store.delete_buckets`."""
         for block, bucket in buckets:
             with self._lock:
                 self._chunks.pop((queue_id, block, bucket), None)
                 self._deleted.add((queue_id, block, bucket))
 
     def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
-        """See `Store.scan`."""
+        """Read the rows of all partitions of a table; see `Store.scan`."""
         with self._lock:
             found: list[Row]
             if table is Table.CHUNK:
@@ -186,10 +186,10 @@ class MemoryStore(StaysHere):
         yield from found
 
     def close(self) -> None:
-        """See `Store.close`; there is nothing to release."""
+        """Do nothing, as there is nothing to release; see `Store.close`."""
 
     def _alive(self, partition: Partition) -> _PartitionRows:
-        """The rows of a partition, without those whose time to live is over."""
+        """The rows of a partition, without rows whose time to live is over."""
         rows = self._rows.get(partition, {})
         now = self._now()
         for row, timed in self._timed.get(partition, {}).items():
@@ -207,7 +207,7 @@ class MemoryStore(StaysHere):
 
 
 def keys_in(keys: Iterable[RowKey], which: Slice) -> list[RowKey]:
-    """The keys that are in a slice, in its order."""
+    """The keys that are in a slice, in the order of the slice."""
     found = sorted((key for key in keys if _is_in(key, which)), reverse=which.reverse)
     return found[: which.limit]
 

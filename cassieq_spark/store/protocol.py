@@ -17,8 +17,8 @@ from cassieq_spark.model import BucketSlice, Chunk, QueueId
 from cassieq_spark.store.tables import Table
 
 Value = str | int | UUID | datetime | None
-#: A row as read: every column of its table but ``data``, keys included; None where unset; bytes
-#: where unique ids are.
+#: A row as read: every column of its table except ``data``, keys included; None where a column is
+#: unset; bytes for unique ids.
 Row = Mapping[str, Value]
 #: The whole clustering key: ``(kind, position, name)`` in ``ledger``,
 #: ``(kind, ordinal, position)`` in ``group_state``, ``()`` in ``queue``, ``(kind, ticket)`` in
@@ -42,9 +42,10 @@ class ServerNow:
     """The coordinator's clock when it carries out the request, in whole ms, plus ``plus``.
 
     Attributes:
-        plus: What is added.
-        wall: The clock by which rows expire. It goes back when somebody sets it back, while the
-            other one stands still until its time has come again, or the server is restarted.
+        plus: The time that is added.
+        wall: True for the clock by which rows expire. It goes back when somebody sets it back,
+            while the other clock stands still until its time has come again, or the server is
+            restarted.
     """
 
     plus: timedelta = timedelta(0)
@@ -73,8 +74,8 @@ class Insert:
 
     Attributes:
         row: The key of the row.
-        values: Its columns.
-        if_absent: Whether it is a condition that the row does not exist.
+        values: The columns of the row.
+        if_absent: True if the row must not exist; then this is a condition.
         ttl: The time to live of the row, in whole seconds; it may vanish up to a second early.
             Only with ``if_absent``, and for rows that are never updated or deleted, and are read
             by their whole key: rows that have vanished leave tombstones, which slow down reads
@@ -116,16 +117,17 @@ Op = Insert | Update | Delete | DeleteBelow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Which rows of a partition to read: those of ``kinds`` (all, if empty), in key order.
+    """The rows of a partition to read: rows of ``kinds`` (all, if empty), in key order.
 
     Attributes:
-        row: Only the row of this key; then no other attribute may be set.
-        rows: Only the rows of these keys, at one moment; then no other attribute may be set.
+        row: Only the row with this key; then no other attribute may be set.
+        rows: Only the rows with these keys, as a consistent snapshot; then no other attribute may
+            be set.
         kinds: With more than one kind, no other attribute may be set.
         start: The lowest value of the second key column, inclusive.
-        stop: The end of its values, exclusive.
-        limit: The most rows to return.
-        reverse: Whether the highest key comes first.
+        stop: The end of these values, exclusive.
+        limit: The maximum number of rows to return.
+        reverse: True if the highest key comes first.
     """
 
     row: RowKey | None = None
@@ -138,7 +140,7 @@ class Slice:
 
 
 #: Clocks that differ by more than this disagree. With NTP, clocks differ by milliseconds; without
-#: it, they drift by seconds a day. Everything that depends on a clock is counted in hours.
+#: NTP, they drift by seconds a day. Everything that depends on a clock is counted in hours.
 CLOCKS_APART = timedelta(minutes=2)
 
 
@@ -148,7 +150,7 @@ class Rows:
 
     Attributes:
         rows: The rows, in the order of the slice.
-        now: The clock of the server that answered; None if it found no row, as rows carry it.
+        now: The clock of the server that answered; None without rows, as rows carry it.
         here: The clock of this process at that time.
     """
 
@@ -167,23 +169,23 @@ class Rows:
     def sure_now(self) -> datetime | None:
         """The server's time; if the clocks disagree, the earlier of the two.
 
-        It decides how far a fence is raised, what is old enough to be discarded, and until when
-        messages wait. If it is too early, the next read corrects that; nothing would correct a
-        time that is too late.
+        This time decides how far a fence is raised, what is old enough to be discarded, and until
+        when messages wait. If it is too early, the next read corrects that; nothing would correct
+        a time that is too late.
         """
         return self.now and self.now - max(timedelta(0), self.ahead)
 
 
 EVERYTHING: Slice = Slice()
 
-#: The most operations of one compare-and-set; Cassandra's protocol counts them in 16 bits.
+#: Maximum number of operations of one compare-and-set; Cassandra's protocol counts in 16 bits.
 MOST_OPS = 65_535
 
 
 class TimedRows(Protocol):
-    """Reads of one partition, and writes of rows that vanish; it fails as `Store` does.
+    """Reads of one partition, and writes of rows that vanish; fails as `Store` does.
 
-    It is all of a store that tickets of locks, presences and the history of runs need.
+    Tickets of locks, presences and the history of runs need no other part of a store.
     """
 
     def read_rows(
@@ -191,23 +193,23 @@ class TimedRows(Protocol):
     ) -> Rows:
         """Read rows of one partition, with the effect of every compare-and-set that was answered.
 
-        A plain read may also show the effect of one that is decided, but on few replicas yet: it
-        is in flight, or its answer was lost. All that the read shows is of one moment, except
-        rows that other plain reads have shown before: those may be newer than the rest. Rows of
-        several ``kinds`` are of one moment however many they are. Thousands of rows of one kind
-        may come in pages, each of a moment of its own. Two plain reads are not of one moment: the
-        second may ask other replicas, and miss what the first has shown. Only row by row, what
-        was shown once is not missed again.
+        A plain read may also show the effect of a compare-and-set that is decided, but only on few
+        replicas yet, because it is in flight or its answer was lost. All that the read shows is
+        one consistent snapshot, except rows that other plain reads have shown before: those may be
+        newer than the rest. Rows of several ``kinds`` are one snapshot, however many they are.
+        Thousands of rows of one kind may come in pages, each a snapshot of its own. Two plain
+        reads are not one snapshot: the second may ask other replicas, and miss what the first has
+        shown. Only row by row, what was shown once is not missed again.
 
         A serial read, like a compare-and-set, first completes what is in flight. So it misses
         nothing that any earlier read has shown. A decision that depends on several rows takes one
-        read of all of them; or it reads them serially, after a row that every change of the others
-        changes as well.
+        read of all of them; or it reads them serially, after a row that every change of the other
+        rows changes as well.
 
         Args:
             partition: The partition.
             which: The rows to read.
-            serial: Whether to complete what is in flight first; costs about as much as an LWT.
+            serial: True to complete what is in flight first; costs about as much as an LWT.
         """
 
     def write_row(
@@ -221,23 +223,24 @@ class TimedRows(Protocol):
     ) -> None:
         """Write a row at quorum that vanishes after ``ttl``. No LWT, no condition.
 
-        Only for rows that have one writer and that no compare-and-set ever writes. By the clock of
-        the server, the row may vanish up to a second early.
+        Only for rows that have one writer and that no compare-and-set ever writes. By the server's
+        clock, the row may vanish up to a second early.
 
         Args:
             partition: The partition.
             row: The key of the row.
-            values: By column, none of them null; at least the columns that were given before.
+            values: The values by column, none of them null; at least the columns that were given
+                before.
             timestamp: Microseconds. The write with the highest timestamp wins, in whatever
                 order writes arrive, so no clock and no late arrival decides between two of them.
             ttl: The time to live of the whole row, counted from this write, in whole seconds.
 
         Raises:
-            OutcomeUnknownError: It may be written, now or later.
+            OutcomeUnknownError: The row may be written, now or later.
         """
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
-        """Delete what `write_row` writes up to this timestamp, even if it arrives later."""
+        """Delete what `write_row` wrote up to this timestamp, even if it arrives later."""
 
 
 class Store(TimedRows, Protocol):
@@ -252,21 +255,23 @@ class Store(TimedRows, Protocol):
         """Carry out all of ``ops`` on one partition at once if every condition is true. One LWT.
 
         At least one operation must have a condition (`Update`, `Delete`, or `Insert` with
-        ``if_absent``), no two may name the same row, and there are `MOST_OPS` at the most.
+        ``if_absent``), no two may name the same row, and there may be at most `MOST_OPS`.
 
         Returns:
-            True: all were applied. False: a condition was false, and nothing was applied.
+            True if all operations were applied; False if a condition was false, and none was
+            applied.
 
         Raises:
-            OutcomeUnknownError: It may have been applied. A serial read of the rows tells.
-            TooLargeError: There are more than `MOST_OPS`; nothing was sent.
+            OutcomeUnknownError: The operations may have been applied. A serial read of the rows
+                shows it.
+            TooLargeError: There are more than `MOST_OPS` operations; nothing was sent.
         """
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
         """Write chunks as they come, several at a time, with a bounded number of bytes in flight.
 
-        Returns when all are acknowledged at quorum. To repeat it with the same chunks changes
-        nothing.
+        Returns when all chunks are acknowledged at quorum. Repeating the call with the same chunks
+        changes nothing.
         """
 
     def read_chunks(
@@ -285,7 +290,7 @@ class Store(TimedRows, Protocol):
 
         Args:
             table: The table.
-            kinds: Read only rows of these kinds; all rows, if empty.
+            kinds: Read only rows of these kinds; empty for all rows.
         """
 
     def close(self) -> None:
@@ -308,7 +313,7 @@ def partition_of_group(queue_id: QueueId, group: str) -> Partition:
 
 
 def partition_of_lock(name: str) -> Partition:
-    """The partition of a lock: the tickets of those who want it, and its holder."""
+    """The partition of a lock: its holder, and the tickets of the waiting processes."""
     return Partition(Table.LOCK, (name,))
 
 

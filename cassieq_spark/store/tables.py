@@ -26,8 +26,8 @@ class Table(StrEnum):
 #: Cassandra keeps hints for a node that is away (``max_hint_window``), as no hint lives longer.
 GRACE = 3 * 3600
 #: ``gc_grace_seconds`` of tables where such a row would be reported, or be held by two readers.
-#: Not longer than idempotency keys live, as what has expired is dropped after the longer of the
-#: two.
+#: Not longer than idempotency keys live: what has expired is dropped after the longer of the two
+#: times.
 ROW_GRACE = 24 * 3600
 
 
@@ -57,7 +57,7 @@ _KEY = re.compile(r"PRIMARY KEY \(\(([^)]*)\),?([^)]*)\)")
 
 @cache
 def named_texts(filename: str) -> dict[str, Template]:
-    """The statements of a ``.cql`` file of this package, in its order.
+    """The statements of a ``.cql`` file of this package, in the order of the file.
 
     Raises:
         ValueError: See `parse_named_texts`.

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class Fault(Enum):
-    """What happens to a write of rows; its caller gets an `OutcomeUnknownError`.
+    """What happens to a write of rows; the caller gets an `OutcomeUnknownError`.
 
     A compare-and-set that has reached one replica is decided. Plain reads may miss it until the
     next compare-and-set or serial read of its partition; see `TearingStore`.
@@ -40,7 +40,7 @@ class Fault(Enum):
 
 
 class FaultyStore(WrappedStore):
-    """Loses or delays writes of rows, and interrupts calls, as a test tells it. One at a time.
+    """Loses or delays writes of rows, and interrupts calls, as a test says. Not thread-safe.
 
     Args:
         store: The store that does the work.
@@ -51,10 +51,10 @@ class FaultyStore(WrappedStore):
     Attributes:
         replicas: The store in which tests choose the replicas that plain reads ask.
         fault: What happens to the next compare-and-set, or write or deletion of a row.
-        lasting: Whether it happens to all of them until `calm`, not only to the next one.
+        lasting: True if the fault happens to all of them until `calm`, not only to the next one.
         late: Delayed requests, the oldest first; `arrive` carries out the first one.
-        troubles: How many faults and interruptions there were.
-        torn: How many reads might have returned something else from other replicas.
+        troubles: How many faults and interruptions have happened.
+        torn: How many reads might have returned a different result from other replicas.
         delayed: How many requests were delayed.
     """
 
@@ -81,7 +81,7 @@ class FaultyStore(WrappedStore):
 
     @property
     def unrest(self) -> int:
-        """Grows if a read may have missed something, or a write was not answered."""
+        """A number that grows if a read may have missed something, or a write was not answered."""
         return self.troubles + self.torn
 
     def interrupt(
@@ -92,16 +92,16 @@ class FaultyStore(WrappedStore):
         Compare-and-sets, reads of rows and deletions of buckets count as calls.
 
         Args:
-            action: What to do; if it raises an error, the call fails with that.
-            after: How many calls come before that one.
-            bit_by_bit: Whether each compare-and-set reaches one replica first, and the others
+            action: What to do; if it raises an error, the call fails with that error.
+            after: How many calls come before that call.
+            bit_by_bit: True if each compare-and-set reaches one replica first, and the others
                 just before it is answered, which counts as another call.
         """
         self._interruption, self._calls_left = action, after
         self._bit_by_bit = bit_by_bit
 
     def calm(self) -> None:
-        """Cancel the fault and the interruption, but not the requests that are late."""
+        """Cancel the fault and the interruption, but not the late requests."""
         self.fault = self._interruption = None
         self.lasting = self._bit_by_bit = False
 
@@ -172,7 +172,7 @@ class FaultyStore(WrappedStore):
         self._pass()
 
     def _pass(self) -> None:
-        """Count a call, and interrupt it if it is its turn."""
+        """Count a call, and interrupt it if its turn has come."""
         action = self._interruption
         if action is None:
             return

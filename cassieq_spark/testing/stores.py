@@ -1,4 +1,4 @@
-"""Stores around a store: one that passes every call on, and one that counts the calls."""
+"""Stores around a store: one passes every call on, one counts the calls."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class WrappedStore(StaysHere):
     """Passes every call on to another store.
 
     Args:
-        store: The store that does the work; it is closed with this one.
+        store: The store that does the work; it is closed with this store.
     """
 
-    _instead = "what it tells is of this one; send the store that it wraps"
+    _instead = "its figures are of this process; send the store that it wraps"
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -90,7 +90,7 @@ class CountingStore(WrappedStore):
         self.reset()
 
     def reset(self) -> None:
-        """Begin again at zero."""
+        """Start again at zero."""
         self.cas_count = self.read_count = self.serial_read_count = self.scan_count = 0
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:

@@ -1,4 +1,4 @@
-"""A store of three replicas, where a compare-and-set may reach one before the others."""
+"""A store with three replicas, where a compare-and-set may reach one before the others."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cassieq_spark.testing.stores import WrappedStore
 
 #: After how many rows of a partition a page of a scan ends; the next page is read later.
 PAGE = 3
-#: Which replicas plain reads of a partition ask, in turn, while a commit is on one replica: ``f``
-#: is a read that asks this replica, ``s`` is one that asks the two others.
+#: The replicas that plain reads of a partition ask, in turn, while a commit is on one replica:
+#: ``f`` is a read that asks this replica, ``s`` is a read that asks the two others.
 Draws = str
 
 
@@ -34,9 +34,10 @@ class Pending:
     """A commit that is on one replica only.
 
     Attributes:
-        old: The rows that it changed, as the two other replicas still have them; None: no such
-            row. A plain read that returns a row repairs it on all replicas, and removes it here.
-        now: The server's clock when it was carried out.
+        old: The rows that the commit changed, as the two other replicas still have them; None: no
+            such row. A plain read that returns a row repairs it on all replicas, and removes it
+            here.
+        now: The server's clock when the commit was carried out.
     """
 
     old: dict[RowKey, Row | None]
@@ -44,18 +45,19 @@ class Pending:
 
 
 class TearingStore(WrappedStore):
-    """Lets plain reads return different moments, as Cassandra's do; see `Store.read_rows`.
+    """Makes plain reads return different moments, as Cassandra's do; see `Store.read_rows`.
 
-    The store that it wraps has all that is decided. This store has the commits that two of three
-    replicas lack: at most one for each partition, as the next serial read or compare-and-set of
-    the partition completes it. A plain read that asks the replica with the commit returns all of
-    it that is in its slice, and repairs these rows on the others. A plain read that asks the
-    others returns only the rows that were repaired before. A scan comes in pages: the replica with
-    the commit may return, and repair, the first rows of a partition, and the others the next ones.
+    The wrapped store has all that is decided. This store has the commits that two of three
+    replicas lack: at most one per partition, as the next serial read or compare-and-set of
+    the partition completes it. A plain read that asks the replica with the commit returns the part
+    of the commit that is in its slice, and repairs these rows on the other replicas. A plain read
+    that asks the others returns only the rows that were repaired before. A scan comes in pages:
+    the replica with the commit may return, and repair, the first rows of a partition, and the
+    others the next rows.
 
     Args:
         store: The store that does the work.
-        draws: Which replicas plain reads ask, in turn; then from the beginning again.
+        draws: The replicas that plain reads ask, in turn; then from the beginning again.
 
     Attributes:
         drawn: How many plain reads depended on which replicas they asked.
@@ -68,13 +70,13 @@ class TearingStore(WrappedStore):
         self.draw(draws)
 
     def draw(self, draws: Draws) -> None:
-        """Say which replicas plain reads ask from now on."""
+        """Set the replicas that plain reads ask from now on."""
         self._draws: Iterator[str] = cycle(draws)
         self.drawn = 0
 
     @contextmanager
     def tearing(self) -> Iterator[None]:
-        """Let compare-and-sets within the block reach one replica only."""
+        """Make compare-and-sets within the block reach only one replica."""
         self._tears = True
         try:
             yield
@@ -82,16 +84,16 @@ class TearingStore(WrappedStore):
             self._tears = False
 
     def pending(self, partition: Partition) -> Pending | None:
-        """The commit of this partition that is on one replica only."""
+        """The commit of this partition that is on only one replica."""
         return self._pending.get(partition)
 
     def complete(self, partition: Partition, commit: Pending | None) -> None:
-        """Let this commit reach all replicas, unless it has reached them already."""
+        """Make this commit reach all replicas, unless it has reached them already."""
         if commit is not None and self._pending.get(partition) is commit:
             del self._pending[partition]
 
     def heal(self) -> None:
-        """Let every commit reach all replicas."""
+        """Make every commit reach all replicas."""
         self._pending.clear()
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:

@@ -28,16 +28,16 @@ from cassieq_spark.testing.tearing import key_of
 class TombstoneStore(WrappedStore):
     """Fails a read or a scan that crosses more deleted rows of a partition than a limit.
 
-    Rows that compare-and-sets have deleted count, and so do rows with a time to live, whether they
-    have expired or not. A read of rows by their whole keys crosses none. Nothing is compacted.
+    Rows that compare-and-sets have deleted count, and so do rows with a time to live, expired or
+    not. A read of rows by their whole keys crosses none. Nothing is compacted.
 
     Args:
         store: The store that does the work.
-        limit: The most deleted rows that a read may cross; None: any number.
+        limit: The maximum number of deleted rows that a read may cross; None for no limit.
 
     Attributes:
-        limit: The same; a test may change it.
-        most: The most deleted rows that a read has crossed, even if it failed.
+        limit: The limit; a test may change it.
+        most: The largest number of deleted rows that a read has crossed, even if it failed.
     """
 
     def __init__(self, store: Store, limit: int | None = None) -> None:

@@ -112,7 +112,7 @@ def test_a_write_that_spark_tells_no_batch_is_refused():
         with told_by_spark(told):
             with pytest.raises(OptionError, match="writes inside foreachBatch"):
                 writer_module._batch_of_foreach(None)
-            with pytest.raises(InvariantError, match="did not tell"):
+            with pytest.raises(InvariantError, match="did not give"):
                 writer_module._batch_of_task()
 
 

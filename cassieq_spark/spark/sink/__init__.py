@@ -7,7 +7,8 @@
 |---|---|
 | a task fails, or runs twice | no commit message has its block: never visible, deleted later |
 | the driver dies before the publish | nothing is visible; Spark writes the batch again |
-| it dies after the publish | the replay finds the batch in the sink's row and writes nothing |
+| the driver dies after the publish | the replay finds the batch in the sink's row, writes nothing
+|
 | two drivers run the same query | because of the sink's row, only one publishes each batch |
 
 `abort` deletes nothing: a publish whose answer was lost may have been applied.

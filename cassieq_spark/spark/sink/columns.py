@@ -1,4 +1,4 @@
-"""Which columns a DataFrame needs to be published, or to settle messages."""
+"""The columns that a DataFrame needs to be published, or to settle messages."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class _Column:
     """A column of a DataFrame to be written.
 
     Attributes:
-        types: The types it may have, as Spark's ``simpleString()`` writes them. A type with a
-            blank stands for all types that begin with it.
+        types: The permitted types, as Spark's ``simpleString()`` writes them. A type with a
+            blank represents all types that begin with it.
         expected: The types in words.
-        example: An expression that makes such a column; ``{}`` stands for its name.
+        example: An expression that makes such a column; ``{}`` represents its name.
     """
 
     types: tuple[str, ...]
@@ -56,9 +56,9 @@ _PUBLISHED = {
     each: _COLUMNS[each]
     for each in ("value", "key", "headers", "delay", "visible_at", "unique_id")
 }
-#: The columns that a message has beside those of a queue with a schema.
+#: The additional columns of a message in a queue with a schema.
 _SPECIAL = {f"_{name}": column for name, column in _PUBLISHED.items() if name != "value"}
-#: The columns that an operation needs besides receipts.
+#: The columns that an operation needs in addition to receipts.
 _REQUIRED = {REPLACE: ("value",), EACH: ("operation",)}
 #: Columns that only the rows of a read have.
 _OF_A_READ = {"queue", "monoton", "published_at", "delivery_count"}
@@ -78,13 +78,13 @@ def validate_published(
     Args:
         fields: Names with types, as Spark's ``simpleString()`` writes them.
         order: The order of the queue; where there is one, nothing can be delayed.
-        has_schema: Whether the queue has a schema. Then only the columns that a message has
-            beside those of the schema are checked: key, headers, time and unique id.
-        deduplicates: Whether its messages have unique ids.
+        has_schema: True if the queue has a schema. Then only the additional columns of a message
+            are checked: key, headers, time and unique id.
+        deduplicates: True if messages of the queue have unique ids.
 
     Raises:
-        SchemaError: ``value`` is missing, or a column is unknown, duplicated, of another type, or
-            contradicts another one or the queue; names all problems.
+        SchemaError: ``value`` is missing, or a column is unknown, duplicated, or of the wrong
+            type, or contradicts another column or the queue; the error names all problems.
     """
     if not has_schema and {name for name, _ in fields} >= _OF_A_READ:
         raise SchemaError(
@@ -128,8 +128,8 @@ def validate_settled(fields: Sequence[tuple[str, str]], operation: str) -> None:
         operation: What to do with the messages.
 
     Raises:
-        SchemaError: A column is missing, unknown, duplicated or of another type; names all
-            problems.
+        SchemaError: A column is missing, unknown, duplicated, or of the wrong type; the error
+            names all problems.
     """
     columns = {name: _COLUMNS[name] for name in SETTLING[operation]}
     required = ("receipt", *_REQUIRED.get(operation, ()))
@@ -153,8 +153,8 @@ def validate_replaced(fields: Sequence[tuple[str, str]], own: Sequence[str]) -> 
         The names of the columns that become columns of the queue.
 
     Raises:
-        SchemaError: The receipt is missing or duplicated, or a column has another type; names all
-            problems.
+        SchemaError: The receipt is missing or duplicated, or a column has another type; the error
+            names all problems.
     """
     source = receipt_source([name for name, _ in fields], own)
     types = dict(fields)
@@ -179,10 +179,10 @@ def receipt_source(names: Sequence[str], own: Sequence[str]) -> str:
 
     Args:
         names: All columns of the rows.
-        own: The columns of the queue, which may have one that is called ``receipt``.
+        own: The columns of the queue, one of which may be called ``receipt``.
 
     Raises:
-        SchemaError: There is no such column, or there are both.
+        SchemaError: There is no such column, or both columns exist.
     """
     is_own = "receipt" in {name.lower() for name in own}
     sources = (METADATA,) if is_own else ("receipt", METADATA)

@@ -71,12 +71,12 @@ class TaskDone(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """What the driver knows of a micro-batch before its tasks run.
+    """What the driver knows about a micro-batch before its tasks run.
 
     Attributes:
         batch: The batch, known by its plan.
-        is_fresh: Whether no partition has published it.
-        is_published: Whether a partition has published it, by the same plan: this is a replay.
+        is_fresh: True if no partition has published the batch.
+        is_published: True if a partition has published it, by the same plan: this is a replay.
     """
 
     batch: SinkBatch
@@ -85,13 +85,13 @@ class PlannedBatch:
 
 
 class _Writing(Shipped):
-    """What both writers share. It checks everything before anything is written.
+    """Base of both writers. Checks everything before anything is written.
 
     Args:
         options: The options of the write.
-        schema: The schema of its rows.
-        overwrite: Whether Spark is to overwrite; refused.
-        only_commits: Whether this writer only commits: for that it needs to read nothing of the
+        schema: The schema of the rows.
+        overwrite: True if Spark asks to overwrite; this is refused.
+        only_commits: True if this writer only commits: for that it needs to read nothing of the
             queue.
     """
 
@@ -130,7 +130,7 @@ class _Writing(Shipped):
         return queue
 
     def _own(self) -> list[StructField]:
-        """The columns that are those of a queue with a schema."""
+        """The columns of a queue with a schema, among those of the rows."""
         return [field for field in self._schema.fields if not is_special(field.name)]
 
     def _made_or_read(self) -> QueueDefinition:
@@ -153,18 +153,18 @@ class _Writing(Shipped):
         return open_store(self._options.connection)
 
     def _look_up(self, plan: Plan | None, sink: Callable[[str], str]) -> PlannedBatch | None:
-        """Where the driver plans a batch: what the sink has of it. One read per partition.
+        """Find what the sink has published of a planned batch. One read per queue partition.
 
         Args:
-            plan: What the checkpoint says; None: it cannot be read.
-            sink: The name of the sink, of a query.
+            plan: The plan in the checkpoint; None if it cannot be read.
+            sink: Returns the name of the sink, given the query.
 
         Returns:
-            None if content is to tell the batch.
+            None if the batch is to be known by its content.
 
         Raises:
             BatchOrderError: The sink has published a later batch.
-            BatchChangedError: It has published a batch of this number by another plan.
+            BatchChangedError: The sink has published a batch of this number by another plan.
         """
         if plan is None or plan.batch_id < 0:
             return None
@@ -194,8 +194,8 @@ class _Writing(Shipped):
 
         Args:
             batches: The rows.
-            batch: The batch that the task is a part of, as Spark tells it.
-            planned: What the driver knows of the batch that it has planned.
+            batch: The batch of the task, as Spark names it.
+            planned: What the driver knows about the batch that it has planned.
         """
         context = TaskContext.get()
         times = times_of_task(context.partitionId() if context else 0)
@@ -265,11 +265,11 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
             keep_sources_whole(self._store(), plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """On an executor: write the messages of a task as blocks."""
+        """Write the messages of a task as blocks, on an executor."""
         return self._write(iterator, _batch_of_task(), self._planned)
 
     def _give_back(self, plan: Plan) -> None:
-        """Give back the messages of a batch that is refused, unless some of it is published."""
+        """Give back the messages of a refused batch, unless a part of it is published."""
         with suppress(CassieqError):
             store = self._store()
             queue = read_queue(store, self._options.queue)
@@ -310,7 +310,7 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
         self._planned = self._look_up(plan, sink)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """On an executor: write the messages of a task as blocks."""
+        """Write the messages of a task as blocks, on an executor."""
         app, version = self._options.txn_app_id, self._options.txn_version
         batch: SinkBatch | None = None
         if self._options.exactly_once == BY_BATCH:
@@ -340,7 +340,7 @@ def _batch_of_task() -> SinkBatch:
     query, batch = query_and_batch()
     if query is None or batch is None:
         raise InvariantError(
-            f"Spark did not tell this task its query and batch ({QUERY_ID}, {BATCH_ID}); write "
+            f"Spark did not give this task its query and batch ({QUERY_ID}, {BATCH_ID}); write "
             "from foreachBatch with the option exactlyOnce instead"
         )
     return SinkBatch(_sink_of_query(query), int(batch))
@@ -349,14 +349,14 @@ def _batch_of_task() -> SinkBatch:
 def _batch_of_foreach(name: str | None) -> SinkBatch:
     """The micro-batch whose ``foreachBatch`` makes this write.
 
-    ``name`` tells several writes of one micro-batch to one queue apart. The query's own sink has
+    ``name`` distinguishes several writes of one micro-batch to one queue. The query's own sink has
     another kind of name.
     """
     query, batch = query_and_batch()
     if query is None or batch is None:
         raise OptionError(
             "option 'exactlyOnce' = 'batch' is for writes inside foreachBatch, in the thread in "
-            "which Spark calls the function, and not over Spark Connect: Spark did not tell this "
+            "which Spark calls the function, and not over Spark Connect: Spark did not show this "
             "task which query and batch it is a part of. Give 'txnAppId' and 'txnVersion' instead"
         )
     return SinkBatch(_sink_of_foreach(query, name=name), int(batch))

@@ -34,7 +34,7 @@ BATCH_ID = "streaming.sql.batchId"
 
 
 def query_and_batch() -> tuple[str | None, str | None]:
-    """The ids of query and batch, the same after a restart and in a replay; None if not known."""
+    """The ids of query and batch, the same after a restart and in a replay; None if unknown."""
     context = TaskContext.get()
     if context is None:
         return None, None
@@ -45,7 +45,7 @@ def is_in_batch() -> bool:
     """True if this task is part of a micro-batch, or of a write inside ``foreachBatch``.
 
     False over Spark Connect, and possibly in a thread that the function of ``foreachBatch`` has
-    started, as Spark does not tell it there.
+    started, as Spark does not pass the ids to that thread.
     """
     return query_and_batch()[1] is not None
 
@@ -57,23 +57,23 @@ def check_trigger(plan: Plan | None) -> None:
     checkpoint cannot be read, `check_task_messages` refuses the first commit.
 
     Args:
-        plan: What the checkpoint says; None: it cannot be read, or its location is not known.
+        plan: The plan in the checkpoint; None if it cannot be read, or its location is unknown.
 
     Raises:
-        OptionError: The trigger is a continuous one.
+        OptionError: The trigger is continuous.
     """
     if plan is not None and plan.batch_id <= plan.committed:
         raise _refusal()
 
 
 def keep_sources_whole(store: Store, plan: Plan) -> None:
-    """Have the sources of a query replay a batch whole, as its sink has published it.
+    """Make the sources of a query replay a batch whole, as its sink has published it.
 
-    A batch that fails again and again is replayed smaller, and its messages die. Of a published
-    batch, the messages that a replay leaves out would be published once more in a later batch.
+    A batch that fails repeatedly is replayed smaller, and its messages die. If a batch was
+    published, the messages that a replay leaves out would be published once more in a later batch.
     One LWT and two reads per lease of the plan, none for sources that are queues of another
-    keyspace: these cannot be reached from here. What fails is logged: it is tried again with the
-    next replay.
+    keyspace: these cannot be reached from here. Errors are logged: the next replay tries
+    again.
 
     Args:
         store: The store of the sink.
@@ -99,9 +99,9 @@ def give_back_unseen(store: Store, plan: Plan) -> None:
     """Give back what the sources of a query have leased for a batch that its sink refuses.
 
     No task has run, so nobody has seen the messages, and the delivery is not counted: a query that
-    is started again and again with a wrong checkpoint kills none. Of another keyspace's queues,
-    the reader gives the messages back, counted. One LWT and three reads per lease of the plan.
-    What fails is logged.
+    is started repeatedly with a wrong checkpoint kills no message. If the queue is in another
+    keyspace, the reader gives the messages back, counted. One LWT and three reads per lease of the
+    plan. Errors are logged.
 
     Args:
         store: The store of the sink.
@@ -129,7 +129,7 @@ def check_task_messages(messages: Sequence[object]) -> None:
     """Refuse a commit without the messages of all tasks: Spark did not call the tasks.
 
     Raises:
-        OptionError: A message is missing, so the trigger is a continuous one.
+        OptionError: A message is missing, so the trigger is continuous.
     """
     if None in messages:
         raise _refusal()

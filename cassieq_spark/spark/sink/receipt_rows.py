@@ -1,4 +1,4 @@
-"""Reads rows of receipts on executors: what to do with which messages."""
+"""Reads rows of receipts on executors: the messages, and what to do with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cassieq_spark.settings.verbs import LONGEST_TEXT, VERBS
 from cassieq_spark.settings.writing import EACH, REPLACE
 from cassieq_spark.spark.sink.columns import receipt_source
 
-#: The column that each operation takes, and the field of `Defaults` beside it.
+#: The parameter column of each operation, and its field of `Defaults`.
 _PARAMETERS = {
     **{name: it.parameter.column if it.parameter else "" for name, it in VERBS.items()},
     REPLACE: "delay",
@@ -37,7 +37,7 @@ _MESSAGE = ("value", "key", "headers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """The values for rows that do not give their own.
+    """The values for rows without values of their own.
 
     Attributes:
         queue: The queue that all receipts must belong to.
@@ -45,7 +45,7 @@ class Defaults:
         delay: The delay of a release or replacement.
         seconds: The length of an extension.
         reason: The reason of a rejection.
-        max_message_bytes: Largest new message, with key and headers.
+        max_message_bytes: The largest size of a new message, with key and headers.
         form: The form of new messages.
     """
 
@@ -66,7 +66,7 @@ class Outcomes:
     _new: dict[timedelta, list[Replacements]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, monoton: int, operation: str, parameter: object) -> None:
-        """Add a message that is not to be replaced."""
+        """Add a message that is not replaced."""
         self._by[operation, parameter].append(monoton)
 
     def replace(self, delay: timedelta, replacements: Replacements) -> None:
@@ -81,7 +81,7 @@ class Outcomes:
             self._new[delay] += new
 
     def replaced_and_named_again(self) -> Ranges:
-        """The messages that one row replaces, and that another row names as well."""
+        """The messages that one row replaces, and that another row names, too."""
         parts = chain.from_iterable(self._new.values())
         replaced = Counter(monoton for part in parts for monoton in part.monotons)
         again = {monoton for monoton, rows in replaced.items() if rows > 1}
@@ -119,7 +119,7 @@ def read_outcomes(
 
     Args:
         batches: Columns as `columns.validate_settled` accepts them, or `validate_replaced`.
-        defaults: The values for rows that do not give their own.
+        defaults: The values for rows without values of their own.
 
     Raises:
         MessageError: A receipt is not valid, or of another queue; an operation is unknown; a
@@ -164,7 +164,7 @@ def _without_value(row: int, queue: QueueDefinition) -> str:
 def _rows(
     batch: pa.RecordBatch, defaults: Defaults, first_row: int
 ) -> Iterator[tuple[LeaseKey, int, str, Any]]:
-    """Check the rows of a batch; yields lease, monoton, operation and its parameter."""
+    """Check the rows of a batch; yield lease, monoton, operation and its parameter."""
     known: set[QueueId] = set()
     for at, row in enumerate(batch.to_pylist(), first_row):
         receipt = Receipt.parse(row["receipt"] or "", advice=_ADVICE)

@@ -1,4 +1,4 @@
-"""The writer that settles messages by a DataFrame of their receipts."""
+"""The writer that settles the messages whose receipts a DataFrame has."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TaskReceipts(WriterCommitMessage):
 
     Attributes:
         outcomes: What to do with which messages.
-        in_batch: Whether the write is inside `foreachBatch`.
+        in_batch: True if the write is inside `foreachBatch`.
     """
 
     outcomes: dict[LeaseKey, Outcomes]
@@ -54,7 +54,7 @@ class TaskReceipts(WriterCommitMessage):
 class ReceiptWriter(Shipped, DataSourceArrowWriter):
     """Settles messages by their receipts. One LWT per lease.
 
-    A receipt is stale if its lease does not hold the message any more. Stale receipts are counted
+    A receipt is stale if its lease no longer holds the message. Stale receipts are counted
     and logged, and change nothing.
     """
 
@@ -80,7 +80,7 @@ class ReceiptWriter(Shipped, DataSourceArrowWriter):
         assign(rows.empty_table(), own)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipts:
-        """On an executor: read receipts, without settling anything."""
+        """Read receipts, without settling anything, on an executor."""
         defaults = Defaults(
             queue=self._queue,
             operation=self._options.operation,
@@ -95,7 +95,7 @@ class ReceiptWriter(Shipped, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Settle, or record the outcomes for the ack of the batch.
 
-        One LWT and two reads per lease; three LWTs more if it has messages to replace.
+        One LWT and two reads per lease; three LWTs more if the lease has messages to replace.
 
         Raises:
             MessageError: A row replaces a message that another row names; nothing has changed.

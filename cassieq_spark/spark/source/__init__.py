@@ -1,8 +1,8 @@
 """The source: leases messages from a queue and hands them to Spark.
 
-One run of a streaming query is one reader. Everything but `read` happens in one long-lived process
-beside Spark's driver. Spark calls `latestOffset` before every batch, with the end of a batch that
-is completely done:
+One run of a streaming query is one reader. Everything except `read` happens in one long-lived
+process beside Spark's driver. Spark calls `latestOffset` before every batch, with the end of a
+batch that is completely done:
 
     latestOffset(done)  acks `done` and leases the next batch, one LWT; its offset *is* the lease
     partitions(_, end)  finds the leased messages in the ledger and cuts them into tasks

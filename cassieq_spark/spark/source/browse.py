@@ -27,7 +27,7 @@ from cassieq_spark.store import open_store
 class MessageReader(Shipped, DataSourceReader):
     """Reads messages that are visible and not finalised, all or those between two positions.
 
-    They come in monoton order. The reader takes no filters from Spark: Spark 4.3 keeps the
+    The messages come in monoton order. The reader takes no filters from Spark: Spark 4.3 keeps the
     partitions of a filtered query, and answers other queries of the DataFrame with them.
     """
 
@@ -36,9 +36,9 @@ class MessageReader(Shipped, DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """Find the messages. One read, and three for each partition; more for an instant.
+        """Find the messages. One read, and three per queue partition; more for an instant.
 
-        One read more for each thousand blocks.
+        One read more per thousand blocks.
 
         Raises:
             QueueStateError: There is no such queue or position.
@@ -101,7 +101,7 @@ class MessageReader(Shipped, DataSourceReader):
         return Range(start, max(start, stop))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: fetch a task's messages."""
+        """Fetch a task's messages, on an executor."""
         store = open_store(self._options.connection)
         for part in cast("TaskPartition", partition).parts:
             try:
@@ -112,7 +112,7 @@ class MessageReader(Shipped, DataSourceReader):
 
 
 def _explain_deleted(ledger: Ledger, pieces: Sequence[Piece], error: LeaseLostError) -> None:
-    """Raise an error of its own if messages are deleted as they should be. One read."""
+    """Raise a more specific error if messages are deleted as they should be. One read."""
     finalised = ledger.read_head(serial=True).finalised
     if any(piece.first_monoton < finalised for piece in pieces):
         raise QueueStateError(
@@ -129,10 +129,10 @@ class ViewReader(Shipped, DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """One: a view is small."""
+        """One partition: a view is small."""
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """On an executor: the rows of the view."""
+        """Read the rows of the view, on an executor."""
         del partition
         return read_view(open_store(self._options.connection), self._options)

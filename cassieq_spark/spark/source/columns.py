@@ -1,4 +1,4 @@
-"""Which columns a read of messages has."""
+"""The columns of a read of messages."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Columns:
 
     Attributes:
         schema: Columns of the queue's schema; None if messages are bytes.
-        include_headers: Whether there is a column ``headers``, if messages are bytes.
-        include_metadata: Whether there is a column ``_metadata``, if the queue has a schema.
-        include_receipts: Whether there is a column ``receipt``, or such a field in ``_metadata``.
+        include_headers: True if there is a column ``headers``, if messages are bytes.
+        include_metadata: True if there is a column ``_metadata``, if the queue has a schema.
+        include_receipts: True if there is a column ``receipt``, or such a field in ``_metadata``.
     """
 
     schema: pa.Schema | None
@@ -41,7 +41,7 @@ class Columns:
         return self.schema.append(pa.field(METADATA, metadata))
 
     def rows(self, queue: QueueDefinition, receipt_prefix: str | None = None) -> Rows:
-        """How messages of a queue, or of a partition of it, become rows."""
+        """How messages of a queue, or of a queue partition, become rows."""
         prefix = receipt_prefix if self.include_receipts else None
         rows: Rows = PlainRows(queue.name, self.include_headers)
         if self.schema is not None:
@@ -50,7 +50,7 @@ class Columns:
 
 
 def columns_of(queue: QueueDefinition, options: SourceOptions) -> Columns:
-    """The columns that the options ask for.
+    """The columns that the options request.
 
     Raises:
         OptionError: An option is for queues without a schema, or with one; or a column is unknown.
@@ -81,7 +81,7 @@ def check_given(queue: QueueDefinition, columns: Columns, given: pa.Schema) -> C
     """The columns that the user has chosen by ``.schema(...)``.
 
     Args:
-        queue: Which queue; it has a schema.
+        queue: The queue, which has a schema.
         columns: What `columns_of` has returned.
         given: The chosen columns, canonical.
 
@@ -118,10 +118,10 @@ def check_still_there(columns: Columns, queue: QueueDefinition) -> None:
 
     Args:
         columns: The columns of the DataFrame; of any version of the queue's schema.
-        queue: The queue as it is now.
+        queue: The present definition of the queue.
 
     Raises:
-        QueueStateError: No version of its schema has such columns.
+        QueueStateError: No version of the queue's schema has such columns.
     """
     had = {(field.name, field.type) for each in queue.schemas for field in schema_of(each)}
     wanted = {(field.name, field.type) for field in columns.schema or ()}
@@ -135,12 +135,12 @@ def check_still_there(columns: Columns, queue: QueueDefinition) -> None:
 def check_has_all_values(columns: Columns, queue: QueueDefinition) -> None:
     """Refuse a DataFrame whose columns may lack values that messages have by now.
 
-    A stream would fail at the first such value, again and again, and each time it would count as a
+    A stream would fail at the first such value, repeatedly, and each time it would count as a
     delivery of healthy messages.
 
     Args:
         columns: The columns of the DataFrame; of any version of the queue's schema.
-        queue: The queue as it is now.
+        queue: The present definition of the queue.
 
     Raises:
         QueueStateError: The queue has a column with a wider type, or one that may be null now.

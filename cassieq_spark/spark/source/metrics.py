@@ -17,7 +17,7 @@ AGE_PAUSE = timedelta(seconds=5)
 _VERSION = 1
 _MILLISECOND = timedelta(milliseconds=1)
 
-#: The metrics of a run without a share of the partitions.
+#: The metrics of a run without a share of the queue partitions.
 NO_METRICS = {
     "backlog": 0,
     "dead": 0,
@@ -51,7 +51,7 @@ def count_metrics(lease: Lease, end: int) -> dict[str, int]:
 
 
 def lowest_owed(lease: Lease, end: int) -> int | None:
-    """Lowest monoton that the group is owed, this batch included; None if none is."""
+    """The lowest monoton that the group is owed, this batch included; None if none is owed."""
     owed = [slot.monotons.start for slot in _not_acked(lease)]
     owed += [waiting.monotons.start for waiting in lease.state.waiting]
     owed += [each.monotons.start for each in lease.left]
@@ -71,10 +71,10 @@ class SourceMetrics:
     """The figures of one run, after its last batch.
 
     Args:
-        ledger: The ledger of the queue or the partition.
+        ledger: The ledger of the queue or the queue partition.
 
     Attributes:
-        lost: Messages whose lease ran out in this run and which other readers got.
+        lost: Messages whose lease ran out in this run, and which other readers got.
         dead: Messages that this run has dead-lettered, or dropped.
         skipped: Messages that were too old to be delivered.
     """
@@ -96,13 +96,13 @@ class SourceMetrics:
     def report(self, *, is_own: bool = True) -> dict[str, int] | None:
         """The metrics, keys in order; None before the first call of `observe`.
 
-        One read at the most, none while idle, and none within `AGE_PAUSE` after the last one.
+        At most one read, none while idle, and none within `AGE_PAUSE` after the last one.
         Until then, ``oldest_age_ms`` may be the age of the message that was the oldest at that
-        read. It is left out if it is not known.
+        read. It is left out if it is unknown.
 
         Args:
-            is_own: Whether the partition is in the share of the run. If not, another run reports
-                its figures, and only what this run has done there is told.
+            is_own: True if the partition is in the share of the run. If not, another run reports
+                its figures, and this one reports only what it has done in the partition.
         """
         lease = self._lease
         if lease is None:
@@ -123,7 +123,7 @@ class SourceMetrics:
         return dict(sorted(metrics.items()))
 
     def _oldest_since(self, lease: Lease) -> datetime | None:
-        """When the oldest message owed was published; now, if none is."""
+        """When the oldest message owed was published; now, if none is owed."""
         monoton = lowest_owed(lease, self._end)
         if monoton is None:
             return lease.state.now

@@ -15,7 +15,7 @@ from cassieq_spark.errors import NEW_CHECKPOINT, QueueStateError
 from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueDefinition, QueueId, Ranges, id_of, name_of, parts_of_id
 
-#: Versions of the format: for a queue of one partition, and of several.
+#: Versions of the format: for a queue with one partition, and with several.
 _VERSION, _OF_SEVERAL = 1, 2
 _ADVICE = f"use the checkpoint location of the query that wrote it; or {NEW_CHECKPOINT}"
 
@@ -25,10 +25,10 @@ class Offset:
     """The end of a batch: its lease.
 
     Attributes:
-        queue_id: Queue with its version, or one of several partitions of it.
+        queue_id: Queue id with the version, or that of one of several partitions.
         group: Consumer group.
         lease: Token of the lease.
-        pointer: First monoton not offered to the group after the lease.
+        pointer: The first monoton not offered to the group after the lease.
         leased: The messages of the batch, by slot.
     """
 
@@ -62,11 +62,11 @@ def encode(offset: Offset) -> dict[str, Any]:
 
 
 def decode(values: Mapping[str, Any], *, queue_id: QueueId, group: str) -> Offset | None:
-    """Read an offset of this queue and group; None for the one before the first batch.
+    """Read an offset of this queue and group; None for the offset before the first batch.
 
     Raises:
-        QueueStateError: It belongs to another queue, another version of it, or another group, was
-            written by another release, or is damaged.
+        QueueStateError: The offset belongs to another queue, another version of it, or another
+            group, was written by another release, or is damaged.
     """
     _check(values, queue_id=queue_id, group=group, key="lease", version=_VERSION)
     if "lease" not in values:
@@ -93,7 +93,7 @@ def join_partitions(
 
     Args:
         ends: The offset of each partition that has messages in the batch, as `encode` makes it.
-        queue_id: Queue with its version.
+        queue_id: Queue id with the version.
         group: Consumer group.
     """
     parts = [
@@ -109,7 +109,7 @@ def split_partitions(
     """The offset of each partition; the initial offset where the batch has no messages.
 
     Args:
-        values: What `join_partitions` or `initial_offset` has returned.
+        values: The result of `join_partitions` or `initial_offset`.
         queue: The queue, which has several partitions.
         group: Consumer group.
 
@@ -132,9 +132,9 @@ def split_partitions(
 
 
 def leases_of(values: Mapping[str, Any]) -> list[tuple[QueueId, str, UUID]]:
-    """The leases in what may be an offset of any source: queue, or partition of it; group; token.
+    """The leases in a possible offset of any source: queue id (or partition's), group, token.
 
-    Empty if it is none of ours.
+    Empty if the offset is not one of this package.
     """
     try:
         queue_id, group = QueueId(values["queue_id"]), str(values["group"])

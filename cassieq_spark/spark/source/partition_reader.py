@@ -1,4 +1,4 @@
-"""One partition of a queue in a run of a streaming query, without Spark."""
+"""One queue partition in a run of a streaming query, without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 #: A replayed batch has fewer messages than before.
 LEFT_OUT = "replay.left_out"
-#: The group has been given messages of which the checkpoint knows nothing.
+#: The group has been given messages that the checkpoint does not know about.
 BEHIND_GROUP = "checkpoint.behind_group"
 #: Messages were too old to be delivered.
 SKIPPED = "read.skipped"
@@ -43,13 +43,13 @@ CHECKPOINT_UNREADABLE = "checkpoint.unreadable"
 
 
 class PartitionReader:
-    """Leases, acks and finds the messages of one partition; `QueueReader` has one for each.
+    """Leases, acks and finds the messages of one partition; `QueueReader` has one per partition.
 
     Args:
         consumer: The consumer of the partition, or of the queue if it has only one.
-        request: The limits and the length of its leases.
-        checkpoint: The location of the query's checkpoint; None: not known.
-        begins: Where the group began, if it was there before this run; None: it is new.
+        request: The limits and the length of the leases.
+        checkpoint: The location of the query's checkpoint; None if unknown.
+        begins: Where the group began, if it existed before this run; None if it is new.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PartitionReader:
         self._checkpoint = checkpoint
         self._heartbeat = consumer.heartbeat(request.lease or self.queue.lease)
         self._held: UUID | None = None
-        #: Under which token this process leased, or took up, its last batch, and which messages.
+        #: The token under which this process leased, or took up, its last batch, and the messages.
         self._token: UUID | None = None
         self._leased: tuple[LeasedSlot, ...] = ()
         self._target: int | None = None
@@ -78,7 +78,7 @@ class PartitionReader:
         self.metrics = SourceMetrics(self.group.ledger)
 
     def aim(self) -> None:
-        """From now on, deliver only messages that are published by now. One read."""
+        """Deliver only messages that are published by now. One read."""
         self._target = self.group.ledger.read_head().next
 
     def look(self, done: Mapping[str, Any]) -> LedgerHead | None:
@@ -135,7 +135,7 @@ class PartitionReader:
         )
 
     def _poll(self, before: Offset | None, request: LeaseRequest, head: LedgerHead) -> Lease:
-        """Poll once, and dead-letter what is found dead.
+        """Poll once, and dead-letter messages that are found dead.
 
         Args:
             before: The batch that is acked, if any.
@@ -162,7 +162,7 @@ class PartitionReader:
         """In the first poll of a run, warn if the group has been given more than the query knows.
 
         Args:
-            before: Where the last batch of the checkpoint ended; None: it has none.
+            before: Where the last batch of the checkpoint ended; None if there is none.
             lease: What the poll has found.
         """
         pointer = lease.state.head.pointer
@@ -178,7 +178,7 @@ class PartitionReader:
             )
 
     def _gone(self, dead: Iterable[Waiting]) -> Ranges:
-        """Those of these dead messages that wait no more in their rows. One read each."""
+        """The messages of these dead rows that no longer wait in their rows. One read per row."""
         return Ranges.union(each.monotons for each in dead if not self._consumer.is_waiting(each))
 
     def tasks(
@@ -218,7 +218,7 @@ class PartitionReader:
         of this query until it runs out.
 
         Args:
-            with_release: False: what is not committed stays under the lease until it runs out, as
+            with_release: False if uncommitted messages stay under the lease until it runs out, as
                 if this process had died, too.
         """
         self._heartbeat.stop()
@@ -280,8 +280,8 @@ class PartitionReader:
     def _acking(self, request: LeaseRequest, held: UUID | None) -> LeaseRequest:
         """The request with a batch to ack, and its deliveries if this process has leased it.
 
-        Also if it holds the batch no longer: Spark repeats an offset until there is a next batch,
-        and by then a restarted query may have taken the batch up.
+        Even if this process no longer holds the batch: Spark repeats an offset until there is a
+        next batch, and by then a restarted query may have taken the batch up.
         """
         deliveries = None
         if held is not None and held == self._token:

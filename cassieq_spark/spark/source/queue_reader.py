@@ -28,38 +28,38 @@ from cassieq_spark.spark.source.partition_reader import PartitionReader
 from cassieq_spark.spark.source.tasks import TaskPart, pack
 from cassieq_spark.store.protocol import Store
 
-#: How long a reader whose share has nothing waits before it looks at the other partitions, at
-#: least; up to half as long again.
+#: How long, at least, a reader whose share has nothing waits before it looks at the other
+#: partitions; up to half as long again.
 LOOK_AT_OTHERS = timedelta(seconds=10)
 
-#: Spark asks an idle query again within some hundredths of a second; what takes longer is work.
+#: Spark asks an idle query again within some hundredths of a second; longer pauses are work.
 _BUSY_SECONDS = 0.05
 
 _NO_LIMITS = LeaseRequest()
-#: Figures of several partitions of which the largest counts; the others are added up.
+#: Figures of which the largest of several partitions counts; all others are added up.
 _LARGEST = {"oldest_age_ms", "v"}
 
 
 class QueueReader:
     """Leases, acks and finds the messages of a queue for one consumer group.
 
-    It sends one LWT for each partition that had messages in the batch before or has some in the
-    next, all at the same time. A crash between them leaves leases that run out. The readers of a
+    The reader sends one LWT per partition that had messages in the batch before or has some in the
+    next, all in parallel. A crash between them leaves leases that run out. The readers of a
     group divide the partitions: each leases from its share (see `Presence`). If its share has
-    nothing, it looks at the other partitions now and then, or at once after `aim`. For one thread
-    at a time.
+    nothing, a reader looks at the other partitions now and then, or at once after `aim`. Not
+    thread-safe.
 
     Args:
         store: Where the queue is kept.
-        queue: Which queue.
-        group: Which group; created if there is none, see `ensure_groups`.
+        queue: The queue.
+        group: The group; created if it does not exist, see `ensure_groups`.
         starting: Where a new group starts.
-        fail_on_data_loss: Whether a new group may not start where messages are deleted already.
-        request: The limits and the length of its leases; by default, no limits. A limit of
+        fail_on_data_loss: True if a new group may not start where messages are deleted already.
+        request: The limits and the length of the leases; by default, no limits. A limit of
             messages in flight is divided among the partitions.
         max_trigger_delay: Longest time from batch to batch because of ``request.min_messages``.
-        with_receipts: Whether tasks may record outcomes for the ack of a batch.
-        checkpoint: The location of the query's checkpoint; None: not known.
+        with_receipts: True if tasks may record outcomes for the ack of a batch.
+        checkpoint: The location of the query's checkpoint; None if unknown.
     """
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
@@ -103,7 +103,8 @@ class QueueReader:
         self._presence = Presence(store, queue, group, lease=request.lease or queue.lease)
         #: Partitions whose part of the last batch is settled.
         self._settled: set[int] = set()
-        #: Its share when it leased last: its figures are of these partitions. None: before that.
+        #: The share at the last lease: the figures are of these partitions. None before the first
+        #: lease.
         self._own: frozenset[int] | None = None
         self._others_at = _next_look_at_others()
         self._is_aimed = False
@@ -111,9 +112,9 @@ class QueueReader:
         self._returned_at = time.monotonic()
 
     def aim(self) -> None:
-        """From now on, deliver only messages that are published by now (AvailableNow).
+        """Deliver only messages that are published by now (AvailableNow).
 
-        One read for each partition.
+        One read per partition.
         """
         self._is_aimed = True
         in_parallel(PartitionReader.aim, self._readers)
@@ -121,11 +122,13 @@ class QueueReader:
     def next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
         """Ack the batch that ended at ``done`` and lease the next. Sleeps first, if it is idle.
 
-        It does not sleep if Spark was busy since the last call, as with a batch of another source
-        of the query, which an idle one must not hold up. It looks at its queue when that is due.
+        The reader does not sleep if Spark was busy since the last call, for example with a batch
+        of another source of the query, which an idle source must not delay. It looks at its queue
+        when that is due.
 
-        For each partition one LWT and a read; two reads more if the reader has not read the group
-        lately, or others lease there too. No LWT if there is nothing to ack and nothing to lease.
+        Per partition one LWT and one read; two reads more if the reader has not read the group
+        recently, or others lease there too. No LWT if there is nothing to ack and nothing to
+        lease.
 
         Returns:
             The end of the next batch; ``done`` itself if there is nothing to deliver.
@@ -157,12 +160,12 @@ class QueueReader:
     def tasks(
         self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None = None
     ) -> list[tuple[TaskPart, ...]]:
-        """Find the messages of the batch that ends at ``end``. Two reads for each range, or fewer.
+        """Find the messages of the batch that ends at ``end``. At most two reads per range.
 
-        Where order is by key, all messages of a partition are in one task.
+        In a queue ordered by key, all messages of a partition are in one task.
 
-        A batch that this process has not leased is one that Spark replays. The reader takes up its
-        lease again, by one LWT more for each partition, and leaves out what others have taken
+        If this process has not leased the batch, Spark replays it. The reader takes up the batch's
+        lease again, by one LWT more per partition, and leaves out what others have taken
         meanwhile.
         """
         parts = self._split(end)
@@ -178,8 +181,8 @@ class QueueReader:
     def report(self) -> dict[str, Any] | None:
         """The metrics of the run, of all partitions together; see `SourceMetrics.report`.
 
-        Of partitions that are not its share, only what this run has done counts. If there are
-        several, ``partitions`` tells of which the other figures are; without a share, these are 0.
+        For partitions outside the share, only what this run has done counts. If there are
+        several, ``partitions`` names those of the other figures; without a share, these are 0.
         """
         own = self._own
         if own is None:
@@ -241,7 +244,7 @@ class QueueReader:
         *,
         only_ack: Collection[int] = (),
     ) -> dict[int, Mapping[str, Any]]:
-        """Ack and lease in these partitions; returns the ends of those that have a batch."""
+        """Ack and lease in these partitions; return the ends of those that have a batch."""
 
         def look(number: int) -> LedgerHead | None:
             return self._readers[number].look(parts[number])
@@ -263,7 +266,7 @@ class QueueReader:
     def _shares(
         self, heads: Mapping[int, LedgerHead], limit: int | None
     ) -> dict[int, LeaseRequest]:
-        """How much to lease of each partition in which there may be something."""
+        """How much to lease from each partition that may have messages."""
         since = time.monotonic() - self._leased_at
         is_overdue = self._is_aimed or since >= self._max_trigger_delay.total_seconds()
         least = 0 if is_overdue else self._request.min_messages
@@ -286,18 +289,18 @@ def _next_look_at_others() -> float:
 
 
 def share_out(limit: int | None, wanted: Mapping[int, int | None]) -> dict[int, int | None]:
-    """Divide a limit of messages among partitions, by what each has.
+    """Divide a limit of messages among partitions, by how many messages each has.
 
-    A partition that needs less than its share leaves the rest to the others; each gets one message
-    at least. A partition without known fresh messages may have messages that are due again, so it
-    gets a full share.
+    A partition that needs less than its share leaves the rest to the others; each gets at least
+    one message. A partition without known fresh messages may have messages that are due again, so
+    it gets a full share.
 
     >>> share_out(100, {0: 10, 1: 500, 2: 500})
     {0: 10, 1: 45, 2: 45}
 
     Args:
-        limit: Most messages of all partitions together; None for no limit.
-        wanted: How many fresh messages each has; None, or 0: not known.
+        limit: Maximum number of messages of all partitions together; None for no limit.
+        wanted: How many fresh messages each partition has; None, or 0, if unknown.
     """
     if limit is None:
         return dict.fromkeys(wanted)

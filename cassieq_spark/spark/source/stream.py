@@ -58,7 +58,7 @@ _ONCE = (
 
 @dataclass(frozen=True)
 class TaskPartition(InputPartition):
-    """What one Spark task reads."""
+    """The part of a batch that one Spark task reads."""
 
     parts: tuple[TaskPart, ...]
 
@@ -66,8 +66,9 @@ class TaskPartition(InputPartition):
 class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Leases messages batch by batch; see the folder's docstring for the flow.
 
-    Spark builds it twice for every run of a query: beside its driver, where it calls all methods
-    but `read`, and once more to pickle it to executors. So it opens nothing before a call.
+    Spark builds the reader twice per run of a query: beside its driver, where it calls all methods
+    except `read`, and once more to pickle it to executors. So the reader opens nothing before a
+    call.
     """
 
     def __init__(self, options: SourceOptions, columns: Columns) -> None:
@@ -128,7 +129,7 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
         return [TaskPartition(parts) for parts in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: fetch a task's messages.
+        """Fetch a task's messages, on an executor.
 
         Messages that cannot be read are left out, and the ack of the batch dead-letters them. To
         record them, their task takes one LWT and two reads.
@@ -163,8 +164,8 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
     def stop(self) -> None:
         """Ack or release the batch in hand; see `PartitionReader.stop`.
 
-        If the JVM has died, nothing is released: its tasks may still run, and the sink may have
-        the batch by its id.
+        If the JVM has died, nothing is released: its tasks may still run, and the sink may already
+        have the batch under its id.
         """
         if self._reader is not None:
             self._reader.stop(with_release=_is_stopped_by_spark(self._parent))
@@ -193,10 +194,10 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
 
 
 class RefusedStreamReader(Shipped, DataSourceStreamReader):
-    """Stands in for a reader that cannot be made: it raises the error in the first call.
+    """Stands in for a reader that cannot be made: the first call raises the error.
 
-    If Spark gets the error in place of a reader, it calls `stop` of the reader that there is not,
-    and shows the `UnboundLocalError` of that after ours.
+    If Spark gets the error instead of a reader, it calls `stop` of the missing reader,
+    and shows the resulting `UnboundLocalError` after our error.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -226,7 +227,7 @@ def _survive_termination() -> None:
 
     Spark closes its end of the socket as well. Its runner then leaves its loop and calls `stop`,
     which releases the messages; without a handler the process would die before that. The handler
-    takes no lock: Spark may send the signal twice, and it would wait for itself.
+    takes no lock: Spark may send the signal twice, and the handler would wait for itself.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: _terminations.append(time.monotonic()))
@@ -236,7 +237,7 @@ def _is_stopped_by_spark(parent: int) -> bool:
     """True if Spark stops the query; False if the JVM is gone, so that only its socket closed.
 
     Spark sends SIGTERM before it closes the socket. Without the signal, a process whose JVM was
-    killed gets another parent, maybe a moment after it sees the end of the socket.
+    killed gets another parent, possibly a moment after it sees the end of the socket.
 
     Args:
         parent: The process that has started this one.

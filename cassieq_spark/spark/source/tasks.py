@@ -1,4 +1,4 @@
-"""Cutting messages into Spark tasks."""
+"""Cuts messages into Spark tasks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cassieq_spark.model import QueueDefinition, Range
 
 @dataclass(frozen=True)
 class TaskPart:
-    """What a task reads of one partition.
+    """A task's messages of one queue partition.
 
     Attributes:
         queue: The queue, or the partition of it.
         pieces: The messages.
-        receipt_prefix: What their receipts begin with; empty, if they have none.
+        receipt_prefix: The beginning of the receipts; empty if there are none.
     """
 
     queue: QueueDefinition
@@ -25,16 +25,16 @@ class TaskPart:
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """How many messages the part has."""
         return sum(len(piece.offsets) for piece in self.pieces)
 
 
 def pack(
     queue: QueueDefinition, parts: Iterable[TaskPart], messages_per_task: int
 ) -> list[tuple[TaskPart, ...]]:
-    """Put parts of several partitions together into tasks of at most ``messages_per_task``.
+    """Combine parts of several partitions into tasks of at most ``messages_per_task``.
 
-    A part is never cut, and the order stays. In a queue of one partition each part is a task.
+    A part is never cut, and the order stays. In a queue with one partition each part is a task.
     """
     packed: list[tuple[TaskPart, ...]] = []
     filled = 0
@@ -54,7 +54,7 @@ def cut_tasks(
     """Cut pieces into tasks of about ``messages_per_task``, in order, of about equal size.
 
     Tasks begin at bucket borders. If a bucket is larger than a task may be, they begin at chunk
-    borders; if even a chunk is, anywhere.
+    borders; if a chunk is larger, too, anywhere.
     """
     total = sum(len(piece.offsets) for piece in pieces)
     if not total:
@@ -78,7 +78,7 @@ def cut_tasks(
 
 
 def _append(task: list[Piece], part: Piece) -> None:
-    """Add a piece to a task; join it to the last one if that ends where the piece begins."""
+    """Add a piece to a task; join it to the last piece if that ends where the new one begins."""
     if task:
         last = task[-1]
         end = (last.block, last.offsets.stop, last.deliveries)

@@ -23,14 +23,14 @@ from cassieq_spark.settings import MESSAGES, SourceOptions
 from cassieq_spark.settings.queue import QUEUE_SETTINGS, plain_settings
 from cassieq_spark.store.protocol import Store
 
-#: A value for each column of the view, in order; instants are aware.
+#: One value per column of the view, in order; instants are aware.
 ViewRow = tuple[object, ...]
 _Rows = Callable[[Store, SourceOptions], Iterator[ViewRow]]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn:
-    """A column of a view; ``type`` as Spark's DDL has it. Any may be null."""
+    """A column of a view; ``type`` in Spark's DDL. Any column may be null."""
 
     name: str
     type: str
@@ -38,9 +38,9 @@ class ViewColumn:
 
 
 class View:
-    """What ``option("view", name)`` shows: one row for each thing that ``rows_are`` names.
+    """The result of ``option("view", name)``: one row per thing that ``rows_are`` names.
 
-    It decorates the function that makes the rows.
+    The object decorates the function that makes the rows.
     """
 
     def __init__(self, name: str, rows_are: str, *columns: ViewColumn) -> None:
@@ -73,9 +73,9 @@ _OF_FIGURES = {it.name: ViewColumn(it.plain_name, it.type, it.meaning) for it in
 
 
 def read_view(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
-    """Read the rows of the view that the options ask for, except messages; see docs/views.md.
+    """Read the rows of the view that the options request, except messages; see docs/views.md.
 
-    A few reads, most of them serial, for each group; for `queues`, a read of that whole table.
+    A few reads, most of them serial, per group; for `queues`, a read of that whole table.
 
     Raises:
         QueueStateError: There is no such queue, or no such group.
@@ -100,7 +100,7 @@ _WHEN_STATES_ARE_READ = (
 
 
 def documentation() -> str:
-    """docs/views.md: a table for each view."""
+    """The text of docs/views.md: one table per view."""
     lines = [
         "# Views",
         "",

@@ -10,10 +10,10 @@
 | `session.py`     | one session per process                                              |
 | `requests.py`    | repeats requests that are safe to repeat; reads and writes chunks    |
 | `promises.py`    | gets past serial reads by nodes whose clock is ahead                 |
-| `clocks.py`      | the nodes' clocks; those that most contradict are asked last        |
+| `clocks.py`      | the nodes' clocks; nodes that most contradict are asked last         |
 | `mapping.py`     | the driver's errors as ours (pure)                                   |
 | `tls.py`         | encryption, and what to check when it fails                          |
-| `store.py`       | all of this as a `Store`                                             |
+| `store.py`       | the `Store` made of these                                            |
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def _archives_last() -> Iterator[None]:
-    """Let imports look into folders before archives.
+    """Make imports look into folders before archives.
 
-    The driver looks for its own version along ``sys.path`` until it finds it. In Spark's processes
+    The driver searches ``sys.path`` for its own version until it finds it. In Spark's processes
     two zip files and a jar come first, and reading their lists takes 45 ms in each process.
     """
     before = sys.path[:]

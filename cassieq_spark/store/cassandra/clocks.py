@@ -1,8 +1,8 @@
 """The clocks of Cassandra's nodes, as far as this process has seen them.
 
 A lease, a delay and the due time of a message are counted by the clock of the node that
-coordinates the LWT. If that clock is behind, they are over early for the other nodes: two readers
-may hold a message. Each read tells the clock of its node, at no cost. A node whose clock most
+coordinates the LWT. If that clock is behind, other nodes consider them over early: two readers
+may hold a message. Each read shows the clock of its node, at no cost. A node whose clock most
 others contradict is outvoted: other nodes are asked first, until its clock is right again. A node
 that comes up is asked for its clock, as a process may send it LWTs without a read before.
 """
@@ -26,14 +26,15 @@ from cassieq_spark.store.protocol import CLOCKS_APART
 
 logger = logging.getLogger(__name__)
 
-#: Most clocks contradict that of a node.
+#: Most other clocks contradict the clock of a node.
 NODE_OUTVOTED = "clock.node_outvoted"
 
 #: A clock that was seen longer ago than this may have been set since.
 REMEMBERED = timedelta(minutes=1)
-#: The query that a node answers with its clock, as `NodeClocks.see` wants it.
+#: The query that a node answers with its clock, as `NodeClocks.see` expects it.
 CLOCK = "SELECT currentTimestamp(), toTimestamp(now()) FROM system.local"
-#: How long a named node may take to tell its clock: a node that hangs must not hold up a read.
+#: How long a named node may take to answer with its clock: a node that hangs must not delay a
+#: read.
 _CLOCK_SECONDS = 1.0
 #: How many other nodes must be seen before a clock is judged.
 _WITNESSES = 2
@@ -48,9 +49,9 @@ class _Seen(NamedTuple):
 
 
 class NodeClocks:
-    """Compares the clock of a node with those of the other nodes, and with that of this process.
+    """Compares a node's clock with the clocks of the other nodes, and with that of this process.
 
-    Each of them may be wrong. Safe to call from several threads.
+    Each of these clocks may be wrong. Safe to call from several threads.
     """
 
     def __init__(self) -> None:
@@ -59,12 +60,12 @@ class NodeClocks:
         self._outvoted: frozenset[str] = frozenset()
 
     def see(self, address: str, wall: datetime, clock: datetime) -> None:
-        """Remember what a node's clock says now.
+        """Remember the present reading of a node's clock.
 
         Args:
-            address: The node.
-            wall: Its wall clock, by which rows expire.
-            clock: What ``now()`` says, which stands still when the wall clock is set back.
+            address: The address of the node.
+            wall: The node's wall clock, by which rows expire.
+            clock: The result of ``now()``, which stands still when the wall clock is set back.
         """
         at = time.monotonic()
         self._seen[address] = _Seen(wall.timestamp() - at, clock.timestamp() - at, at)
@@ -75,11 +76,11 @@ class NodeClocks:
         self._outvoted -= {address}
 
     def knows_another(self, address: str) -> bool:
-        """True if the clock of any other node was seen lately."""
+        """True if the clock of any other node was seen recently."""
         return bool(self._lately() - {address})
 
     def ahead(self, address: str) -> timedelta:
-        """How far a node's clock is ahead of the earliest of all; zero if it was not seen."""
+        """How far a node's clock is ahead of the earliest clock; zero if it was not seen."""
         seen, since = dict(self._seen), self._since()
         others = (
             each.ahead for name, each in seen.items() if name != address and each.at >= since
@@ -98,7 +99,7 @@ class NodeClocks:
         return seen is not None and (bool(self._outvoted) or _contradict(seen, _ours()))
 
     def take_witnesses(self, address: str, nodes: Iterable[str]) -> list[str]:
-        """Which other nodes to ask for their clocks before a vote; each once a minute.
+        """Choose the other nodes to ask for their clocks before a vote; each once a minute.
 
         The outvoted nodes are asked, as their clocks may be right again. Other nodes are asked
         until two are known.
@@ -117,11 +118,11 @@ class NodeClocks:
         return taken
 
     def vote(self) -> frozenset[str]:
-        """Judge the nodes that were seen lately; return those that are outvoted and were not.
+        """Judge the nodes that were seen recently; return those that are newly outvoted.
 
-        The wall clocks of these nodes and of this process have a vote each. A node is outvoted if
-        more than half of them differ from one of its clocks by more than `CLOCKS_APART`: never by
-        this process alone.
+        The wall clocks of these nodes and of this process have one vote each. A node is outvoted
+        if more than half of them differ from one of its clocks by more than `CLOCKS_APART`: never
+        by this process alone.
         """
         since = self._since()
         clocks = {each: seen for each, seen in list(self._seen.items()) if seen.at >= since}
@@ -139,10 +140,10 @@ class NodeClocks:
 
 
 def judge(driver: Session, clocks: NodeClocks, host: Host) -> bool:
-    """Find out whether a node, whose clock was seen just now, is outvoted, and was not before.
+    """True if a node, whose clock was seen just now, is newly outvoted.
 
-    No request, unless the node contradicts this process, or a node is outvoted: then those of
-    `NodeClocks.take_witnesses`.
+    No request, unless the node contradicts this process, or a node is outvoted: then one request
+    to each node of `NodeClocks.take_witnesses`.
     """
     if not clocks.is_doubtful(host.address):
         return False
@@ -171,7 +172,7 @@ def see_clock_of(driver: Session, clocks: NodeClocks, host: Host) -> None:
     """Ask a node for its clock. One read of one row, in memory.
 
     Raises:
-        DRIVER_ERRORS: It does not answer within a second.
+        DRIVER_ERRORS: The node does not answer within a second.
     """
     asked = SimpleStatement(CLOCK, is_idempotent=True)
     answer = driver.execute(asked, timeout=_CLOCK_SECONDS, host=host)
@@ -179,7 +180,7 @@ def see_clock_of(driver: Session, clocks: NodeClocks, host: Host) -> None:
 
 
 class NodesThatComeUp(HostStateListener):  # type: ignore[misc]
-    """Asks each node for its clock that comes up while a session is open."""
+    """Asks each node that comes up while a session is open for its clock."""
 
     def __init__(self, driver: Session, clocks: NodeClocks) -> None:
         self._driver, self._clocks = driver, clocks
@@ -191,11 +192,11 @@ class NodesThatComeUp(HostStateListener):  # type: ignore[misc]
             judge(self._driver, self._clocks, host)
 
     def on_add(self, host: Host) -> None:
-        """The same for a new node."""
+        """Ask a new node, as `on_up` does."""
         self.on_up(host)
 
     def on_down(self, host: Host) -> None:
-        """Nothing."""
+        """Do nothing; the driver requires the method."""
 
     def on_remove(self, host: Host) -> None:
         """Forget the node."""
@@ -203,7 +204,7 @@ class NodesThatComeUp(HostStateListener):  # type: ignore[misc]
 
 
 class RightClocksFirst(TokenAwarePolicy):  # type: ignore[misc]
-    """Chooses a replica by token, as its parent does, and nodes that are outvoted last."""
+    """Chooses a replica by token, as its parent does, but outvoted nodes last."""
 
     def __init__(self, child: Any, clocks: NodeClocks, *, shuffle_replicas: bool) -> None:
         super().__init__(child, shuffle_replicas=shuffle_replicas)

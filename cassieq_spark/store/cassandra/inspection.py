@@ -1,4 +1,4 @@
-"""Reads the tables of a keyspace, the nodes of its cluster, and one of their settings."""
+"""Reads the tables of a keyspace, the nodes of its cluster, and one setting of the nodes."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class KeyspaceLayout:
     """The tables of a keyspace.
 
     Attributes:
-        tables: All tables by name, also those of other programs.
-        comment: The comment of the table that records the version; empty if there is none.
+        tables: All tables by name, including those of other programs.
+        comment: The comment of the table that records the version; empty if there is no comment.
     """
 
     tables: dict[str, Shape]
@@ -62,10 +62,10 @@ def read_layout(session: Session, keyspace: str) -> KeyspaceLayout:
 
 
 def count_nodes(cluster: Cluster, session: Session) -> Counter[str]:
-    """The number of nodes in each data centre, with those that are starting. One read.
+    """The number of nodes in each data centre, including nodes that are starting. One read.
 
-    The driver does not know a node before the node has its tokens, which is a second or more after
-    other nodes know of it. If the list of those nodes can't be read (Cassandra 4.0, or the role
+    The driver does not know a node before the node has its tokens, a second or more after
+    other nodes know of it. If that list of nodes can't be read (Cassandra 4.0, or the role
     may not read ``system_views``), only the nodes that the driver knows are counted.
     """
     known = Counter(host.datacenter for host in cluster.metadata.all_hosts())
@@ -81,9 +81,9 @@ def count_nodes(cluster: Cluster, session: Session) -> Counter[str]:
 
 
 def read_purging(session: Session) -> dict[str, str | None]:
-    """How each connected node purges the state of LWTs: its setting ``paxos_state_purging``.
+    """Read how each connected node purges the state of LWTs: its setting ``paxos_state_purging``.
 
-    One read for each node, of its memory. Nodes of other data centres are left out.
+    One read per node, of the node's memory. Nodes of other data centres are left out.
 
     Returns:
         Settings by address; None where the setting is unknown: the node has Cassandra 4.0 or does
@@ -101,7 +101,7 @@ def read_purging(session: Session) -> dict[str, str | None]:
 
 
 def purging_warnings(settings: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Warnings of nodes that forget too early what LWTs have written.
+    """Warnings about nodes that forget too early what LWTs have written.
 
     >>> purging_warnings({"10.0.0.1": "gc_grace"})
     ()

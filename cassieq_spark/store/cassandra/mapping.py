@@ -22,11 +22,11 @@ from cassieq_spark.store.cassandra.tls import advice
 class Fate(Enum):
     """What happened to a request that failed."""
 
-    #: It was certainly not carried out; it may succeed a little later.
+    #: The request was certainly not carried out; it may succeed a little later.
     NOT_CARRIED_OUT = auto()
-    #: It was carried out, or not, or not yet.
+    #: The request was carried out, or was not, or is not yet.
     UNKNOWN = auto()
-    #: Cassandra refused it, and would refuse it again.
+    #: Cassandra refused the request, and would refuse it again.
     REFUSED = auto()
     #: Cassandra refused the credentials.
     FORBIDDEN_ENTRY = auto()
@@ -36,7 +36,7 @@ class Request(Enum):
     """The kind of a request, which decides what an unknown fate means."""
 
     CONNECT = auto()
-    #: Also the preparation of statements.
+    #: Includes the preparation of statements.
     READ = auto()
     #: Plain and idempotent: chunks, rows with a time to live, and deletions of buckets.
     WRITE = auto()
@@ -121,16 +121,16 @@ _MISSING = re.compile(
     re.IGNORECASE,
 )
 _OTHER_COLUMNS = re.compile(r"undefined column name|unknown identifier", re.IGNORECASE)
-#: The driver turns an error of TLS into another one, which happens to be about permissions.
+#: The driver turns an error of TLS into another error, one about permissions.
 _OF_TLS = re.compile(r"\[SSL: .*")
-#: The driver wraps what the system said.
+#: The driver wraps the message of the operating system.
 _OF_SYSTEM = re.compile(r"Tried connecting to .* Last error: (?P<reason>.*)", re.DOTALL)
 _REASON_LENGTH = 300
 _NEVER_SENT = ("Host has been marked down or removed", "Pool is shutdown")
 
 
 def fate_of(error: BaseException, request: Request) -> Fate:
-    """What an error says about a request, by the nearest of its classes in `FATES`."""
+    """The fate of a request, by the nearest class of its error in `FATES`."""
     if isinstance(error, cluster.NoHostAvailable):
         return _fate_of_all(error, request)
     if isinstance(error, cassandra.Unavailable) and request is Request.CAS:
@@ -142,7 +142,7 @@ def fate_of(error: BaseException, request: Request) -> Fate:
 
 
 def is_repeatable(error: BaseException, request: Request) -> bool:
-    """True if a request can be repeated: it was not carried out, or may be carried out twice."""
+    """True if a request can be repeated: it was not carried out, or is idempotent."""
     fate = fate_of(error, request)
     return fate is Fate.NOT_CARRIED_OUT or (
         fate is Fate.UNKNOWN and request in (Request.READ, Request.WRITE)
@@ -152,13 +152,13 @@ def is_repeatable(error: BaseException, request: Request) -> bool:
 def translate(
     error: BaseException, request: Request, doing: str, options: ConnectionOptions
 ) -> StoreError:
-    """Our error for an error of the driver; the caller raises it ``from`` that one.
+    """Our error for an error of the driver; the caller raises it ``from`` the driver's error.
 
     Args:
         error: The last error of the driver, after all repetitions.
         request: The kind of request.
         doing: The request in words, with table and partition, such as ``read of ledger q@1``.
-        options: Where the contact points, role and keyspace in the message come from.
+        options: The source of contact points, role and keyspace in the message.
     """
     reason = _reason(error)
     fate = fate_of(error, request)
@@ -199,7 +199,7 @@ def _transient(error: BaseException, request: Request, message: str) -> StoreErr
     if fate_of(error, request) is Fate.NOT_CARRIED_OUT or request is Request.READ:
         return NotAppliedError(f"{message}; not carried out: try again later")
     if request is Request.CAS:
-        return OutcomeUnknownError(f"{message}; it may have been applied: a serial read tells")
+        return OutcomeUnknownError(f"{message}; it may have been applied: a serial read shows it")
     return OutcomeUnknownError(f"{message}; some of it may be written: safe to repeat as it is")
 
 

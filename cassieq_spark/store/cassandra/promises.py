@@ -1,4 +1,4 @@
-"""Serial reads, after which LWTs of any node succeed, also if the reading node's clock is ahead.
+"""Serial reads that leave no promise in the future, so that LWTs of any node succeed after them.
 
 A serial read makes the replicas promise to accept nothing older than the read. The time of the
 promise is that of the node that coordinates the read. With ``paxos_variant: v2``, an LWT that
@@ -7,10 +7,10 @@ meets such a promise tries again at the time of its own coordinator, until it ti
 one serial read by a node whose clock is a day ahead could make all LWTs of the partition by other
 nodes fail for a day.
 
-The promise of an LWT is no such obstacle: an LWT that is older than that is refused, and continues
-beyond the latest promise of either kind. So if a node's clock is ahead, an LWT at the same node
-goes before the read. Its condition never holds, so it changes nothing. It goes first because this
-process, or the node, may stop for a while, or for ever, after the read.
+The promise of an LWT is no such obstacle: an LWT that is older than that promise is refused, and
+continues beyond the latest promise of either kind. So if a node's clock is ahead, an LWT at the
+same node goes before the read. The LWT's condition never holds, so it changes nothing. It goes
+first because this process, or the node, may stop for a while, or for ever, after the read.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from cassieq_spark.store.tables import Table
 
 logger = logging.getLogger(__name__)
 
-#: A node's clock is ahead; logged once for each node.
+#: A node's clock is ahead; logged once per node.
 NODE_AHEAD = "clock.node_ahead"
 #: The promise of a serial read could not be replaced.
 PROMISE_LEFT = "clock.promise_left"
 
-#: An LWT that meets a promise so little ahead waits until its time has come, and succeeds.
+#: An LWT that meets a promise that little ahead waits until its time has come, and succeeds.
 TOLERANCE = timedelta(seconds=1)
 
-#: Of the driver, and of `bind`.
+#: Errors of the driver, and of `bind`.
 _ERRORS: tuple[type[BaseException], ...] = (*DRIVER_ERRORS, StoreError)
-#: A number that no program writes, and a place for it: a row of no kind, or the only row.
+#: A number that no program writes, and where to compare it: a row of no kind, or the only row.
 _NEVER = -1
 _NOWHERE: dict[Table, tuple[RowKey, str]] = {
     Table.QUEUE: ((), "version"),
@@ -65,16 +65,16 @@ def read_serially(
     doing: str,
     paging_state: bytes | None = None,
 ) -> ResultSet:
-    """Read a page serially. One read more, of the clock of the node; an LWT more if it is ahead.
+    """Read a page serially. One read more, of the node's clock; one LWT more if it is ahead.
 
-    The node that answers first to the read of its clock is asked. If it fails, the driver chooses
-    others, and the LWT follows the read.
+    The page is read by the node that answers first to the read of its clock. If that node fails,
+    the driver chooses others, and the LWT follows the read.
 
     Args:
-        session: The session that reads it.
+        session: The session that reads the page.
         partition: The partition that is read.
         statement: The read.
-        doing: What it does, for errors.
+        doing: The read in words, for errors.
         paging_state: Where the page begins.
     """
     send = partial(
@@ -99,7 +99,7 @@ def read_serially(
 
 
 def _ask_clock(session: SharedSession, statement: BoundStatement) -> Host:
-    """See the clock of the replica that answers first, and that of another node now and then."""
+    """Read the clock of the replica that answers first, and of another node now and then."""
     # With its routing key, it goes to the replicas that the statement would go to.
     asked = SimpleStatement(
         CLOCK, is_idempotent=True, routing_key=statement.routing_key, keyspace=statement.keyspace
@@ -125,7 +125,7 @@ def _is_ahead(session: SharedSession, host: Host) -> bool:
 
 
 def _replace_promise(session: SharedSession, partition: Partition, page: ResultSet) -> None:
-    """Replace the promise that a read has left at a node whose clock is ahead, by an LWT there."""
+    """Replace the promise that a read has left at a node with a clock ahead, by an LWT there."""
     for host in set(page.response_future.attempted_hosts):
         try:
             see_clock_of(session.driver, session.clocks, host)

@@ -29,13 +29,13 @@ from cassieq_spark.store.tables import Table
 _T = TypeVar("_T")
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 1.0
-#: How many bytes a task sends before it waits for answers. Other tasks wait for them on the
-#: connection.
+#: How many bytes a task sends before it waits for answers. Other tasks on the connection wait for
+#: these bytes.
 BYTES_IN_FLIGHT = 4 << 20
 REQUESTS_IN_FLIGHT = 64
 #: How many slices are read ahead of the current one.
 SLICES_AHEAD = 2
-#: The bytes that a page should have; from the pages that come follows how many rows these are.
+#: The bytes that a page should have; the size of earlier pages decides how many rows these are.
 PAGE_BYTES = 2 << 20
 #: Rows of the first page: a chunk is at most about 256 KiB, unless a message is larger.
 FIRST_PAGE_ROWS = 8
@@ -61,9 +61,9 @@ def execute(  # noqa: PLR0913 - what, how, and how to call it in errors
     paging_state: bytes | None = None,
     host: Host | None = None,
 ) -> ResultSet:
-    """Send a statement and wait for its first page, or the page at ``paging_state``.
+    """Send a statement and wait for its first page, or for the page at ``paging_state``.
 
-    If a host is given, no other node coordinates the request.
+    If ``host`` is given, no other node coordinates the request.
     """
 
     def call() -> ResultSet:
@@ -75,12 +75,12 @@ def execute(  # noqa: PLR0913 - what, how, and how to call it in errors
 
 
 def start(session: SharedSession, statement: query.Statement, *, profile: str) -> ResponseFuture:
-    """Send a statement without waiting; its result raises any error."""
+    """Send a statement without waiting; the result of its future raises any error."""
     return session.driver.execute_async(statement, execution_profile=profile)
 
 
 def insist(session: SharedSession, request: Request, doing: str, call: Callable[[], _T]) -> _T:
-    """Call until it succeeds, fails for good, or the time for repetitions is over.
+    """Repeat a call until it succeeds, fails for good, or has no time left for repetitions.
 
     Raises:
         StoreError: The call failed; the driver's last error is the cause.
@@ -124,8 +124,8 @@ class Pipeline:
     is in flight any more.
 
     Args:
-        session: The session that sends them.
-        doing: What they do, for errors.
+        session: The session that sends the statements.
+        doing: The statements in words, for errors.
     """
 
     def __init__(self, session: SharedSession, doing: str) -> None:
@@ -179,10 +179,10 @@ class Pipeline:
 
 
 class ChunkReader:
-    """Reads slices of one queue in order, some of them ahead.
+    """Reads slices of one queue in order, some slices ahead.
 
     Args:
-        session: The session that reads them.
+        session: The session that reads the slices.
         queue_id: The queue.
     """
 
@@ -193,7 +193,7 @@ class ChunkReader:
         self.page_rows = FIRST_PAGE_ROWS
 
     def read(self, slices: Iterable[BucketSlice]) -> Iterator[tuple[BucketSlice, Chunk]]:
-        """The chunks of each slice in order; a caller may stop early by closing it."""
+        """The chunks of each slice in order; a caller may stop early by closing the iterator."""
         wanted = (piece for piece in slices if piece.start < piece.stop)
         ahead: deque[_SliceReader] = deque()
         try:
@@ -208,14 +208,14 @@ class ChunkReader:
                 reader.abandon()
 
     def learn(self, chunks: list[Chunk]) -> None:
-        """Choose the rows of the next pages by the size of these chunks."""
+        """Choose the number of rows of the next pages by the size of these chunks."""
         if chunks:
             mean_bytes = sum(len(chunk.data) for chunk in chunks) // len(chunks) + 1
             self.page_rows = max(1, min(MOST_PAGE_ROWS, PAGE_BYTES // mean_bytes))
 
 
 class _SliceReader:
-    """Reads one slice; one of its pages is always in flight."""
+    """Reads one slice, always with one page in flight."""
 
     def __init__(self, reader: ChunkReader, piece: BucketSlice) -> None:
         self.piece = piece

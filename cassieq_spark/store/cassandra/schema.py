@@ -30,7 +30,7 @@ from cassieq_spark.store.tables import GRACE, ROW_GRACE, named_texts
 
 #: The first major release with UnifiedCompactionStrategy.
 _UNIFIED_COMPACTION = 5
-#: How long a change of a table waits until all nodes agree on it.
+#: How long a change of a table waits until all nodes agree on it, in seconds.
 _TIMEOUT_SECONDS = 60.0
 _KEYSPACE = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"
 
@@ -44,8 +44,8 @@ def schema_statements(
 
     Args:
         keyspace: A valid keyspace name.
-        replication: As ``CREATE KEYSPACE`` takes it: ``class`` and replicas.
-        server_version: Such as ``5.0.8``; decides on the compaction strategy of the tables.
+        replication: The replication map of ``CREATE KEYSPACE``: ``class`` and replicas.
+        server_version: A version such as ``5.0.8``; decides the compaction strategy of the tables.
     """
     parts = {
         "keyspace": keyspace,
@@ -59,9 +59,9 @@ def schema_statements(
 
 
 def needed_statements(options: ConnectionOptions, replication: Replication = None) -> list[str]:
-    """The statements that one cluster needs, by its release, its data centres and its tables.
+    """The statements that one cluster needs, given its release, data centres and tables.
 
-    Connects, changes nothing. The statements can be carried out even if something exists by then.
+    Connects, changes nothing. The statements can be carried out even if a table exists by then.
 
     Args:
         options: Cluster and keyspace.
@@ -84,9 +84,9 @@ def needed_statements(options: ConnectionOptions, replication: Replication = Non
 
 
 def check_schema(options: ConnectionOptions) -> Difference:
-    """How the keyspace differs from what this release needs. Connects, changes nothing.
+    """Find how the keyspace differs from what this release needs. Connects, changes nothing.
 
-    It warns of too few replicas and of settings of nodes, which takes one read for each node.
+    The result warns of too few replicas and of settings of nodes; that takes one read per node.
 
     Raises:
         ConnectError: No node answers, or the credentials are refused.
@@ -151,7 +151,7 @@ def _difference(session: Session, options: ConnectionOptions) -> Difference:
 
 
 def _read_replication(session: Session, options: ConnectionOptions) -> dict[str, str] | None:
-    """As the cluster has it; None if there is no such keyspace."""
+    """The replication of the keyspace in the cluster; None if there is no such keyspace."""
     with _translated(options):
         row = session.execute(_KEYSPACE, (options.keyspace,)).one()
     return None if row is None else dict(row[0])

@@ -1,4 +1,4 @@
-"""Sessions: one per process and cluster, shared by threads; a fork makes its own."""
+"""Sessions: one per process and cluster, shared by threads; a fork opens its own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from cassieq_spark.store.cassandra.tls import encryption
 from cassieq_spark.store.cassandra.upgrade import check_usable, compare
 from cassieq_spark.store.consistency import SIMPLE_STRATEGY, check_consistency
 
-#: Execution profiles, one for each kind of call; ``BULK`` is for plain writes.
+#: Execution profiles, one per kind of call; ``BULK`` is for plain writes.
 CAS, READ, SERIAL_READ, BULK, BULK_READ = "cas", "read", "serial_read", "bulk", "bulk_read"
 
 #: With the driver's 4 KiB, each chunk would cost several system calls.
@@ -60,7 +60,7 @@ _ROWS = ProtocolHandler.message_types_by_opcode[ResultMessage.opcode]
 # The underscores keep these classes out of the driver's registries, so that other sessions of the
 # process decode as usual.
 class _InstantType(DateType):  # type: ignore[misc]
-    """A timestamp; one outside of our calendar becomes the first or the last instant in it."""
+    """A timestamp; outside of our calendar, the first or last instant of the calendar."""
 
     @staticmethod
     def deserialize(raw: bytes, protocol_version: int) -> datetime:
@@ -76,8 +76,9 @@ class Decoding(ProtocolHandler):  # type: ignore[misc]
     """Decodes answers for one session (``session.client_protocol_handler``).
 
     Cassandra keeps a timestamp as milliseconds in 64 bits, and accepts all such numbers. The
-    driver converts it to a `datetime`, which ends with the year 9999. If that fails, it closes the
-    connection and marks the node down, so one such row would stop all queues of the process.
+    driver converts it to a `datetime`, which ends with the year 9999. If that fails, the driver
+    closes connection and marks the node down, so one such row would stop all queues of the
+    process.
     """
 
     message_types_by_opcode: dict[int, Any] = ProtocolHandler.message_types_by_opcode | {

@@ -27,8 +27,8 @@ from cassieq_spark.store.protocol import (
 from cassieq_spark.store.tables import SHAPES, Table, named_texts
 
 _NANOSECONDS = 1_000_000
-#: How many texts are cached. Each shape of a request has one: some dozens, and one for each number
-#: of rows that are read by their keys.
+#: How many texts are cached. Each shape of a request has one: some dozens, and one per number of
+#: rows that are read by their keys.
 _TEXTS = 1_000
 
 
@@ -49,7 +49,7 @@ def fill_in(name: str, keyspace: str, table: Table, **parts: str) -> str:
 
 @lru_cache
 def columns_of(table: Table) -> tuple[str, ...]:
-    """The columns that are read of a table: all but the payload, keys first."""
+    """The columns that reads of a table return: all but the payload, keys first."""
     shape = SHAPES[table]
     others = (column for column in shape.columns if column != "data")
     return (*shape.partition, *shape.clustering, *others)
@@ -104,7 +104,7 @@ def timed_insert_of(  # noqa: PLR0913 (what, where, since when and for how long)
 def timed_delete_of(
     keyspace: str, partition: Partition, row: RowKey, *, timestamp: int
 ) -> Statement:
-    """The statement that deletes what `timed_insert_of` writes up to a timestamp."""
+    """The statement that deletes rows of `timed_insert_of` up to a timestamp."""
     where, key = _whole_key(partition, row)
     text = fill_in("delete_row", keyspace, partition.table, key=where)
     return Statement(text, (timestamp, *key))

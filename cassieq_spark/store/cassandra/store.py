@@ -42,11 +42,13 @@ from cassieq_spark.store.checks import check_ops
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Row, RowKey, Rows, Slice, Value
 from cassieq_spark.store.tables import Table
 
-#: Rows of a page of a read of one kind, as its rows are small.
+#: Rows per page of a read of one kind, as its rows are small.
 _PAGE_ROWS = 10_000
-#: Rows of a page of a scan: each may be in a partition of its own, and some of these are on disk.
+#: Rows per page of a scan: each row may be in a partition of its own, and some of these are on
+#: disk.
 _SCAN_PAGE_ROWS = 1_000
-#: Rows of a page of a scan of chunks: Cassandra reads their payload from disk, wanted or not.
+#: Rows per page of a scan of chunks: Cassandra reads their payload from disk, even if not asked
+#: for.
 _CHUNK_PAGE_ROWS = 200
 
 
@@ -68,11 +70,11 @@ class CassandraStore:
         self._joined: SharedSession | None = None
 
     def __reduce__(self) -> tuple[Callable[..., CassandraStore], tuple[ConnectionOptions]]:
-        """Pickle the options alone; where it is used, it joins the session of that process."""
+        """Pickle the options alone; the copy joins the session of the process that uses it."""
         return _unconnected, (self._options,)
 
     def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
-        """See `Store.cas`."""
+        """Send all operations as one conditional batch; see `Store.cas`."""
         check_ops(partition, ops)
         session, doing = self._session, f"compare-and-set on {partition}"
         batch = BatchStatement(BatchType.UNLOGGED)
@@ -86,7 +88,7 @@ class CassandraStore:
     def read_rows(
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
     ) -> Rows:
-        """See `Store.read_rows`."""
+        """Read rows of one partition, in pages; see `Store.read_rows`."""
         session, doing = self._session, f"read of {partition}"
         statement = bind(session, selection_of(self._keyspace, partition, which), doing)
         statement.fetch_size = page_rows(which)
@@ -114,19 +116,19 @@ class CassandraStore:
         timestamp: int,
         ttl: timedelta,
     ) -> None:
-        """See `Store.write_row`."""
+        """Write a row with a time to live; see `Store.write_row`."""
         statement = timed_insert_of(
             self._keyspace, partition, row, values, timestamp=timestamp, ttl=ttl
         )
         self._write(statement, f"write of {partition}")
 
     def delete_row(self, partition: Partition, row: RowKey, *, timestamp: int) -> None:
-        """See `Store.delete_row`."""
+        """Delete a row with a time to live; see `Store.delete_row`."""
         statement = timed_delete_of(self._keyspace, partition, row, timestamp=timestamp)
         self._write(statement, f"deletion in {partition}")
 
     def write_chunks(self, queue_id: QueueId, block: UUID, chunks: Iterable[Chunk]) -> None:
-        """See `Store.write_chunks`."""
+        """Write chunks, up to `BYTES_IN_FLIGHT` at a time; see `Store.write_chunks`."""
         session, doing = self._session, f"write of chunks of {queue_id}, block {block}"
         text = fill_in("write_chunk", self._keyspace, Table.CHUNK)
         timestamp = block_timestamp(block)
@@ -139,11 +141,11 @@ class CassandraStore:
     def read_chunks(
         self, queue_id: QueueId, slices: Iterable[BucketSlice]
     ) -> Iterator[tuple[BucketSlice, Chunk]]:
-        """See `Store.read_chunks`; about 2 MB of each of three slices are in flight."""
+        """Read chunks, about 2 MB of each of three slices in flight; see `Store.read_chunks`."""
         return ChunkReader(self._session, queue_id).read(slices)
 
     def delete_buckets(self, queue_id: QueueId, buckets: Iterable[tuple[UUID, int]]) -> None:
-        """See `Store.delete_buckets`."""
+        """Delete buckets, several at a time; see `Store.delete_buckets`."""
         session, doing = self._session, f"deletion of buckets of {queue_id}"
         text = fill_in("delete_bucket", self._keyspace, Table.CHUNK)
         with Pipeline(session, doing) as pipeline:
@@ -156,7 +158,7 @@ class CassandraStore:
                 pipeline.send(bind(session, statement, doing))
 
     def scan(self, table: Table, kinds: Sequence[str] = ()) -> Iterator[Row]:
-        """See `Store.scan`."""
+        """Read a table in pages; see `Store.scan`."""
         session, doing = self._session, f"scan of {table}"
         columns = columns_of(table)
         statement = bind(session, scan_of(self._keyspace, table, kinds), doing)
@@ -169,7 +171,7 @@ class CassandraStore:
                 yield dict(zip(columns, row, strict=True))
 
     def close(self) -> None:
-        """See `Store.close`; the session ends with the last store of this process that uses it."""
+        """Leave the session, which ends with the last store of this process; see `Store.close`."""
         if self._joined is not None:
             leave(self._joined, self)
             self._joined = None
@@ -195,10 +197,10 @@ def _unconnected(options: ConnectionOptions) -> CassandraStore:
 
 
 def page_rows(which: Slice) -> int | None:
-    """How many rows a page of a read has; None: all rows are one page, and so of one moment.
+    """Rows per page of a read; None if all rows are one page, and so one consistent snapshot.
 
     Rows of several kinds, such as head and slots, are read together because a decision depends on
-    all of them. If they came in pages, a message that moves from a later row to an earlier one
+    all of them. If they came in pages, a message that moves from a later row to an earlier row
     between two pages would be in neither.
     """
     return None if len(which.kinds) > 1 else _PAGE_ROWS
@@ -207,7 +209,7 @@ def page_rows(which: Slice) -> int | None:
 def _read_all(
     clocks: NodeClocks, read: Callable[..., ResultSet]
 ) -> tuple[list[tuple[Any, ...]], datetime | None, Host | None]:
-    """All rows; when the first of them came by our clock, and from which node."""
+    """All rows; the time when the first of them came, by our clock; and the node that sent it."""
     found: list[tuple[Any, ...]] = []
     here, host = None, None
     for page in _pages(read):

@@ -1,4 +1,4 @@
-"""Encryption: the driver's arguments, from PEM files or a bundle, and advice if it fails."""
+"""Encryption: the driver's arguments, from PEM files or a bundle, and advice on failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from cassieq_spark.errors import SetupError
 from cassieq_spark.settings.connection import ConnectionOptions
 
-#: Texts of OpenSSL, and what to do about them.
+#: Error texts of OpenSSL, and what to do about each.
 _ADVICE = {
     r"unable to get (local )?issuer|self.signed certificate": (
         "its certificate is signed by none of {ca}: name the right CA file"
@@ -49,7 +49,7 @@ def encryption(options: ConnectionOptions) -> dict[str, Any]:
 
 
 def advice(reason: str, options: ConnectionOptions) -> str:
-    """What to check if the connection fails.
+    """Suggest what to check after a TLS failure.
 
     Args:
         reason: The error of the driver or OpenSSL.

@@ -1,9 +1,9 @@
 """The version of a keyspace's tables, what is missing, and the statements that add it.
 
 The comment of one table records the version, as every role that may log in may read a comment. The
-version is raised only by changes that do not work with earlier releases: rows that they would
-misread, or write in a way that later ones misread. A new table or column alone does not raise it.
-A release uses only tables of its own version.
+version is raised only by changes that do not work with earlier releases: rows that an earlier
+release would misread, or would write in a way that later releases misread. A new table or column
+alone does not raise it. A release uses only tables of its own version.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from cassieq_spark.store.tables import SHAPES, Shape, Table
 
 #: The version that this release reads and writes. 2: chunks are frames of our own. 3: the table
 #: ``group_state`` was ``delivery``, the column ``status`` of ``ledger`` was ``gate``. 4: queues of
-#: several partitions, which version 3 would look for, purge and delete under the id of one.
+#: several partitions, which version 3 would look for, purge and delete under one queue id.
 KNOWN_VERSION = 4
 #: The table whose comment records the version: every program reads it.
 VERSIONED_TABLE = Table.QUEUE
-#: If there is a table of this name and no version is recorded, the version is 2 or earlier.
+#: If a table of this name exists and no version is recorded, the version is 2 or earlier.
 _FORMER_TABLE = "delivery"
 _RECORD = re.compile(r"cassieq-spark schema (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How a keyspace differs from what this release needs; other tables and columns do no harm.
+    """How a keyspace differs from what this release needs; other tables and columns are allowed.
 
     Attributes:
-        keyspace: Whether the keyspace is missing.
+        keyspace: True if the keyspace is missing.
         tables: The missing tables.
         columns: The missing columns of tables that exist, with their CQL types.
         graces: The right ``gc_grace_seconds`` of tables where it is too short.
-        conflicts: What exists in another form, in words; adding something does not help.
+        conflicts: What exists in another form, in words; adding tables or columns does not help.
         unknown: Columns that this release does not know, in words.
         comment: The comment of the table that records the version.
         warnings: A replication or settings of nodes that can lose messages, in words.
@@ -119,12 +119,12 @@ def compare(found: Mapping[str, Shape] | None, comment: str = "") -> Difference:
 
 
 def check_usable(difference: Difference, keyspace: str) -> None:
-    """Refuse a keyspace that this release can't use, even if all that is missing were added.
+    """Refuse a keyspace that this release could not use even with all missing parts added.
 
     Missing tables and columns are no error here; the requests that need them fail.
 
     Raises:
-        MissingSchemaError: Its version is newer or older, or it has tables in another form.
+        MissingSchemaError: The version is newer or older, or tables have another form.
     """
     has = f"the tables of keyspace {keyspace!r} have schema version {difference.version}, and"
     if difference.is_newer:
@@ -147,7 +147,7 @@ def check_usable(difference: Difference, keyspace: str) -> None:
 def upgrade_statements(keyspace: str, difference: Difference) -> list[str]:
     """The statements that add columns and raise ``gc_grace_seconds``.
 
-    Safe to repeat, also by several programs at a time.
+    Safe to repeat, also by several programs concurrently.
 
     >>> both = Difference(False, (), {Table.LEDGER: {"status": "text", "paused": "boolean"}}, ())
     >>> upgrade_statements("queues", both)
@@ -166,7 +166,7 @@ def upgrade_statements(keyspace: str, difference: Difference) -> list[str]:
 
 
 def version_statement(keyspace: str, difference: Difference) -> str:
-    """The statement that records the version of this release, after all others; may be repeated.
+    """The statement that records the version of this release; comes last, may be repeated.
 
     >>> version_statement("queues", Difference(False, (), {}, (), comment="Ann's"))
     "ALTER TABLE queues.queue WITH comment = 'Ann''s; cassieq-spark schema 4'"
@@ -176,7 +176,7 @@ def version_statement(keyspace: str, difference: Difference) -> str:
 
 
 def recorded_version(comment: str) -> int | None:
-    """The version in a comment; None if there is none.
+    """The version in a comment; None if the comment has no version.
 
     >>> recorded_version("orders; cassieq-spark schema 4")
     4
@@ -187,7 +187,7 @@ def recorded_version(comment: str) -> int | None:
 
 
 def comment_with_version(comment: str) -> str:
-    """A comment with the version of this release added, or put in place of another one.
+    """A comment with the version of this release added, or in place of another version.
 
     >>> comment_with_version("orders")
     'orders; cassieq-spark schema 4'

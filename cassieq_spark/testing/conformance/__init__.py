@@ -5,8 +5,8 @@
         def store(self):
             return MyStore()
 
-Every test uses queue ids of its own, so one store serves all of them, even if others use it at the
-same time. For readable failures call
+Every test uses its own queue ids, so one store serves all tests, even if others use it
+concurrently. For readable failures call
 ``pytest.register_assert_rewrite("cassieq_spark.testing.conformance")`` in ``conftest.py``.
 """
 

@@ -1,4 +1,4 @@
-"""Compare-and-sets and reads of the same rows at the same time."""
+"""Concurrent compare-and-sets and reads of the same rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLOTS = 9
 
 
 class RaceContract:
-    """One winner, no lost update, reads of one moment."""
+    """One winner, no lost update, consistent reads."""
 
     @pytest.fixture
     def few_rows_a_page(self) -> None:
@@ -140,7 +140,7 @@ class RaceContract:
 
 
 def _while_running(action: Callable[[], None]) -> Iterator[None]:
-    """Yield again and again while another thread does something."""
+    """Yield repeatedly while another thread does something."""
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(action)
         while not running.done():

@@ -1,4 +1,4 @@
-"""Which rows a read of one partition returns, and in which order."""
+"""The rows that a read of one partition returns, and their order."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ YOURS: RowKey = ("ticket", "yours")
 ONCE: RowKey = ("once", 0, "name")
 LONG = timedelta(hours=1)
 SHORT = timedelta(seconds=2)
-#: By how much a server may round a time to live down.
+#: By how many seconds a server may round a time to live down.
 SECOND = 1.0
 HANGS_AFTER_SECONDS = 60.0
 
