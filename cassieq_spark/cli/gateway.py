@@ -96,6 +96,17 @@ def serve(  # noqa: PLR0913 (one per option)
             show_default="none",
         ),
     ] = [],  # noqa: B006 (typer copies it)
+    sqs: Annotated[
+        bool, typer.Option("--sqs", help="Serve the clients of SQS at the same address, too.")
+    ] = False,
+    sqs_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Beginning of queue URLs of SQS, if a proxy changes the header Host.",
+            metavar="URL",
+            show_default="as the request names the gateway",
+        ),
+    ] = None,
     allow_changes: Annotated[
         bool,
         typer.Option(
@@ -111,6 +122,7 @@ def serve(  # noqa: PLR0913 (one per option)
 
     Examples:
         cassieq gateway serve --secret file:gateway.secret
+        cassieq gateway serve --secret file:gateway.secret --sqs
         cassieq gateway serve --secret env:SECRET --listen 0.0.0.0:8443 --tls-cert-file cert.pem
     """
     try:
@@ -145,6 +157,8 @@ def serve(  # noqa: PLR0913 (one per option)
             limits=limits,
             on_start=lambda url: echo(f"Gateway at {url}; Ctrl-C ends it."),
             console=console,
+            sqs=sqs,
+            sqs_url=sqs_url,
         )
         log_as_json(logging.INFO if access_log else logging.WARNING)
         serve_gateway(

@@ -2434,7 +2434,7 @@ MUTANTS = (
         "an answer leaves for a client that has disconnected",
         "I8",
         "http/gateway/messages.py",
-        "may_leave = not _has_left(call.request)",
+        "may_leave = not has_left(call.request)",
         "may_leave = True",
         ("../unit/http/gateway/test_receiving.py",),
     ),

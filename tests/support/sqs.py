@@ -173,24 +173,37 @@ class Door:
         return AWSResponse(request.url, answer.status, answer.headers, _Raw(answer.body))
 
 
-def clients() -> Callable[[str, Door], Any]:
-    """Makes clients of a protocol; the model is loaded once."""
+def clients() -> Callable[..., Any]:
+    """Makes clients of a protocol, for a door or an ``endpoint_url``; the model is loaded once."""
     sessions = {}
     for protocol in PROTOCOLS:
         session = sessions[protocol] = Session()
         if protocol == "query":
             session.register_component("data_loader", _QueryLoader())
 
-    def client_of(protocol: str, door: Door, **given: Any) -> Any:
-        options = {"aws_access_key_id": KEY_ID, "aws_secret_access_key": SECRET, **given}
+    def client_of(protocol: str, door: Door | None = None, **given: Any) -> Any:
+        options = {
+            "aws_access_key_id": KEY_ID,
+            "aws_secret_access_key": SECRET,
+            "endpoint_url": ENDPOINT,
+            **given,
+        }
         client = sessions[protocol].create_client(
             "sqs",
             region_name="eu-central-1",
-            endpoint_url=ENDPOINT,
             config=Config(retries={"total_max_attempts": 1}, parameter_validation=False),
             **options,
         )
-        client.meta.events.register("before-send", door.send)
+        if door is not None:
+            client.meta.events.register("before-send", door.send)
         return client
 
     return client_of
+
+
+def close(client: Any) -> None:
+    """Close a client with its connections, which botocore leaves to the garbage collector."""
+    pools = client._endpoint.http_session._manager.pools
+    for key in pools.keys():  # noqa: SIM118 (it is no dict)
+        pools[key].close()
+    client.close()

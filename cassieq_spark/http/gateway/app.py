@@ -6,7 +6,6 @@ authorize -> admit -> validate parameters -> read body -> handler -> answer, met
 from __future__ import annotations
 
 import json
-import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,23 +20,25 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from cassieq_spark.client.shares import CALLER
-from cassieq_spark.http.accounts import Right
 from cassieq_spark.http.gateway import (  # noqa: F401 (their handlers declare the endpoints)
     admin,
     messages,
     openapi,
     queues,
 )
-from cassieq_spark.http.gateway.authorization import KEY, check_body
+from cassieq_spark.http.gateway.authorization import check_body
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.gateway.requests import ENDPOINTS, QUEUE, Call, Endpoint
+from cassieq_spark.http.gateway.requests import (
+    ABOUT_QUEUES,
+    ENDPOINTS,
+    LONGEST_PATH,
+    QUEUE,
+    Call,
+    Endpoint,
+    log_request,
+)
 from cassieq_spark.http.serving.bodies import ADMIN, Body, Sender, has_body
 from cassieq_spark.http.serving.errors import RefusedError, answer_to
-
-logger = logging.getLogger(__name__)
-
-#: A request was answered.
-REQUEST = "gateway.request"
 
 _QUEUE_PATH = re.compile(
     QUEUE.format(account="(?P<account>[^/]+)", queue="(?P<queue>[^/]+)") + "(?P<rest>/.*)"
@@ -49,15 +50,6 @@ _REASONS = {404: "not found", 405: "method not allowed"}
 #: Headers of each answer of an endpoint. No cache may keep it, also where a signed URL stands for
 #: a key; and a browser may not take the bytes of strangers for a page.
 _PRIVATE = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-#: What takes one of these may take many reads.
-_ABOUT_QUEUES = {
-    Right.GET_QUEUE_INFORMATION,
-    Right.CREATE_QUEUE,
-    Right.DELETE_QUEUE,
-    Right.REDRIVE_MESSAGE,
-}
-#: Of a path in the log and in answers.
-_LONGEST_PATH = 1_000
 
 
 def make_app(
@@ -158,7 +150,7 @@ class _Serving:
             response.raw_headers.extend(_PRIVATE)
             took = time.perf_counter() - began
             gateway.metrics.answered(endpoint.operation, response.status_code, took)
-            _log(request, endpoint, response.status_code, took)
+            log_request(request, endpoint.operation, response.status_code, took)
             return response
 
         return serve
@@ -206,7 +198,7 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
 
 
 async def _handle(endpoint: Endpoint, call: Call) -> Response:
-    if endpoint.right not in _ABOUT_QUEUES:
+    if endpoint.right not in ABOUT_QUEUES:
         return await endpoint.handler(call)
     async with call.gateway.admission.about_queues(call.account):
         return await endpoint.handler(call)
@@ -216,30 +208,6 @@ def _names(path: Mapping[str, str]) -> dict[str, str]:
     """Account and queue, by the names that CassieQ's errors had."""
     cassieq = {"account": "account", "queue": "queueName"}
     return {name: path[ours] for ours, name in cassieq.items() if ours in path}
-
-
-def _log(request: Request, endpoint: Endpoint, status: int, took: float) -> None:
-    if not logger.isEnabledFor(logging.INFO):
-        return
-    # Without the query, which has receipts and signatures; and a stranger's may be of any length.
-    path = request.scope["path"][:_LONGEST_PATH]
-    logger.info(
-        "%s %s %d",
-        request.method,
-        path,
-        status,
-        extra={
-            "action": REQUEST,
-            "operation": endpoint.operation,
-            "method": request.method,
-            "path": path,
-            "status": status,
-            "duration_ms": round(took * 1000, 1),
-            "client": request.client.host if request.client else None,
-            # The key's name: it tells whose key leaked, without the key.
-            "key": request.scope.get(KEY),
-        },
-    )
 
 
 async def _health(_: Request) -> Response:
@@ -261,4 +229,4 @@ async def _no_route(request: Request, error: Exception) -> Response:
     headers = dict(getattr(error, "headers", None) or {})
     reason = _REASONS.get(status, "not served")
     refused = RefusedError(f"{reason}; see /openapi.json", status, headers)
-    return answer_to(refused, "none", {"path": request.scope["path"][:_LONGEST_PATH]})
+    return answer_to(refused, "none", {"path": request.scope["path"][:LONGEST_PATH]})

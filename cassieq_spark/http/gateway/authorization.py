@@ -182,10 +182,7 @@ class Authorizer:
         Raises:
             RefusedError: 401; it has no valid key or signature. 403; it lacks the right.
         """
-        found = await self._look_up(account)
-        now = self._clock()
-        keys = [each for each in found.keys if each.runs(now)] if found else []
-        grant = self._grant(request, account, keys, now)
+        grant = self._grant(request, account, await self.keys_of(account), self._clock())
         if grant is None or not grant.covers(queue):
             raise RefusedError(
                 "no valid key, signature or signed URL for this account and queue: send "
@@ -197,6 +194,12 @@ class Authorizer:
         if right not in grant.rights:
             raise RefusedError(f"{right.title} is not a right of this key or signed URL", 403)
         return grant
+
+    async def keys_of(self, account: str) -> list[AccountKey]:
+        """The keys of an account that have not expired; none if there is no such account."""
+        found = await self._look_up(account)
+        now = self._clock()
+        return [each for each in found.keys if each.runs(now)] if found else []
 
     def check_admin(self, request: Request) -> None:
         """Authorize an administrator's request.

@@ -10,6 +10,7 @@ would change keys and headers of messages silently. Here they are UTF-8, or the 
 from __future__ import annotations
 
 import json
+import logging
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -26,7 +27,7 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.http import TEXT
 from cassieq_spark.http.accounts import Right, full_name
 from cassieq_spark.http.accounts.signing import BODY_DIGEST, NONCE, REQUEST_TIME, SIGNED_URL
-from cassieq_spark.http.gateway.authorization import ACCOUNT, Grant
+from cassieq_spark.http.gateway.authorization import ACCOUNT, KEY, Grant
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.schemas import Nothing, Payload, Receipts
 from cassieq_spark.http.members import has_more_members
@@ -34,7 +35,21 @@ from cassieq_spark.http.serving.bodies import Sender
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.settings.declaration import explain_unknown
 
+logger = logging.getLogger(__name__)
+
 P = TypeVar("P", bound=Payload)
+
+#: A request was answered.
+REQUEST = "gateway.request"
+#: Characters of a path in the log and in answers.
+LONGEST_PATH = 1_000
+#: What takes one of these may take many reads.
+ABOUT_QUEUES = {
+    Right.GET_QUEUE_INFORMATION,
+    Right.CREATE_QUEUE,
+    Right.DELETE_QUEUE,
+    Right.REDRIVE_MESSAGE,
+}
 
 #: Where the queues of an account are.
 QUEUES = "/api/v1/accounts/{account}/queues"
@@ -352,3 +367,28 @@ def _problem(found: ErrorDetails, model: type[Payload], what: str) -> str:
     if not model.model_fields:
         return f"this request takes no {what}s, and {place[:60]!r} is one"
     return explain_unknown(what, place[:60], model.names())
+
+
+def log_request(request: Request, operation: str, status: int, took: float) -> None:
+    """Log that a request was answered, after ``took`` seconds."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    # Without the query, which has receipts and signatures; and a stranger's may be of any length.
+    path = request.scope["path"][:LONGEST_PATH]
+    logger.info(
+        "%s %s %d",
+        request.method,
+        path,
+        status,
+        extra={
+            "action": REQUEST,
+            "operation": operation,
+            "method": request.method,
+            "path": path,
+            "status": status,
+            "duration_ms": round(took * 1000, 1),
+            "client": request.client.host if request.client else None,
+            # The key's name: it tells whose key leaked, without the key.
+            "key": request.scope.get(KEY),
+        },
+    )

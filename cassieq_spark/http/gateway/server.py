@@ -16,6 +16,7 @@ from cassieq_spark.errors import SetupError
 from cassieq_spark.http.accounts import Accounts
 from cassieq_spark.http.gateway.app import make_app
 from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.http.gateway.sqs.door import SqsDoor
 from cassieq_spark.http.serving.connections import Config, ConnectionLimiter, HttpConnection
 from cassieq_spark.http.serving.server import Server
 from cassieq_spark.settings.gateway import Limits
@@ -39,6 +40,8 @@ class Serving:
         limits: The limits and quotas.
         on_start: Called with the URL when the server listens.
         console: What answers below ``/console``; None: nothing.
+        sqs: Serve the clients of SQS, too.
+        sqs_url: The beginning of queue URLs of SQS; None: as the request names the gateway.
     """
 
     host: str = "127.0.0.1"
@@ -50,6 +53,8 @@ class Serving:
     limits: Limits = field(default_factory=Limits)
     on_start: Callable[[str], object] = print
     console: ASGIApp | None = None
+    sqs: bool = False
+    sqs_url: str | None = None
 
 
 class _Server(Server):
@@ -93,6 +98,8 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
                 await gateway.close()
 
     app = make_app(lambda: box[0], lifespan, serving.origins, serving.console)
+    if serving.sqs:
+        app = SqsDoor(app, lambda: box[0], serving.sqs_url)
     config = Config(
         app,
         host=serving.host,

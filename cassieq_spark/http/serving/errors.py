@@ -125,19 +125,31 @@ def status_of(error: Exception) -> int:
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
-def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSONResponse:
-    """The answer to a request that failed; ``names`` are account and queue, if they are known."""
+def told_of(error: Exception, operation: str, names: Mapping[str, str]) -> tuple[int, str]:
+    """The status of an error, and the text that a client is told; the log has the rest.
+
+    Args:
+        error: The error.
+        operation: What was to be done.
+        names: Account and queue, if they are known.
+    """
     status = status_of(error)
-    message, fields = str(error), {"operation": operation, **names}
-    if status == 500:  # noqa: PLR2004 (a bug of ours)
-        extra = {"action": FAILED, **fields}
-        logger.error("%s failed: %s", operation, error, exc_info=error, extra=extra)
-        message = "the gateway failed unexpectedly; its log has the details"
+    fields = {"operation": operation, **names}
     if isinstance(error, StoreError):
         # Its text names nodes.
         extra = {"action": STORE_FAILED, **fields}
         logger.warning("%s failed: %s", operation, error, extra=extra)
-        message = _OF_STORE[status]
+        return status, _OF_STORE[status]
+    if status == 500:  # noqa: PLR2004 (a bug of ours)
+        extra = {"action": FAILED, **fields}
+        logger.error("%s failed: %s", operation, error, exc_info=error, extra=extra)
+        return status, "the gateway failed unexpectedly; its log has the details"
+    return status, str(error)
+
+
+def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSONResponse:
+    """The answer to a request that failed; ``names`` are account and queue, if they are known."""
+    status, message = told_of(error, operation, names)
     reason = _REASONS_OF.get(type(error)) or _REASONS.get(status, "Error")
     body: dict[str, Any] = {"reason": reason, "operation": operation, "message": message, **names}
     headers: dict[str, str] = _RETRY_AFTER if status in {503, 504} else {}

@@ -20,8 +20,8 @@ from cassieq_spark.http.sqs.errors import InvalidParameterValue
 from cassieq_spark.http.sqs.outputs import ValueOutput
 from cassieq_spark.http.sqs.texts import is_xml
 
-#: The header that holds what other headers cannot.
-RESERVED = "cassieq.sqs"
+#: The header that holds what other headers cannot. No attribute can have this name.
+RESERVED = "aws.sqs"
 #: Names of headers that are not attributes begin with it.
 OURS = "cassieq."
 MOST = 10
@@ -221,7 +221,7 @@ def from_headers(headers: Mapping[str, str | None]) -> tuple[dict[str, Attribute
     attributes = {
         name: _from_header(value, known.get(name, _STRING))
         for name, value in headers.items()
-        if value is not None and not name.startswith(OURS)
+        if value is not None and not name.startswith(OURS) and name != RESERVED
     }
     return attributes, Extras(
         sender=_text(held.get("sender")),

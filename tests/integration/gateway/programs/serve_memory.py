@@ -35,6 +35,7 @@ def main(secret: str, *settings: str) -> None:
         origins=("https://pages.example",),
         limits=Limits(**given),
         on_start=_tell,
+        sqs=True,
     )
     serve(AsyncClient.from_store(store, threads=16), Accounts(store, Secrets((secret,))), serving)
 

@@ -194,7 +194,7 @@ def test_names_of_all_allowed_characters_are_taken():
         "AWS.a",
         "aws.a",
         "Amazon.a",
-        "cassieq.sqs",
+        "aws.sqs",
     ],
 )
 def test_other_names_are_refused(name):

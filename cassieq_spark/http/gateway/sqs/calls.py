@@ -1,0 +1,142 @@
+"""Requests as their handlers see them, and which handler serves which operation."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from starlette.requests import Request
+
+from cassieq_spark.errors import OptionError
+from cassieq_spark.http import DEFAULT_GROUP
+from cassieq_spark.http.accounts import full_name
+from cassieq_spark.http.gateway.authorization import Grant
+from cassieq_spark.http.gateway.coalescer import Received as Messages
+from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue, KnownQueues
+from cassieq_spark.http.serving.bodies import Sender
+from cassieq_spark.http.sqs.addresses import QueueAddress
+from cassieq_spark.http.sqs.errors import AccessDenied, QueueDoesNotExist, UnsupportedOperation
+from cassieq_spark.http.sqs.outputs import Output
+
+#: Between the name of a queue and that of a consumer group.
+_OF_GROUP = "~"
+
+
+@dataclass(slots=True)
+class SqsCall:
+    """A request of SQS that is authorized.
+
+    Attributes:
+        gateway: The gateway that serves it.
+        known: The queues as they were read a moment ago.
+        request: The HTTP request.
+        sender: The account and key that sent it.
+        grant: What the sender may do.
+        key_id: The access key id of the sender.
+        input: The input of the operation.
+        address: The queue, if the operation is of one.
+        base: The beginning of queue URLs.
+        region: The region that the sender named.
+        now: When the request is served.
+        held: The messages that were leased for it, until its answer leaves.
+    """
+
+    gateway: Gateway
+    known: KnownQueues
+    request: Request
+    sender: Sender
+    grant: Grant
+    key_id: str
+    input: Any
+    address: QueueAddress | None
+    base: str
+    region: str
+    now: datetime
+    held: Messages = field(default_factory=Messages)
+
+    @property
+    def account(self) -> str:
+        """The account of the sender."""
+        return self.sender.account
+
+    @property
+    def queue(self) -> str:
+        """The full name of the queue of the operation, for one on messages.
+
+        Raises:
+            QueueDoesNotExist: No queue can have this name.
+            AccessDenied: The sender may not use the queue.
+        """
+        if self.address is None:
+            raise QueueDoesNotExist
+        return self.full_name(self.address)
+
+    @property
+    def whole_queue(self) -> str:
+        """The full name of the queue of the operation, for one on the queue itself.
+
+        Raises:
+            UnsupportedOperation: The address is that of a consumer group.
+        """
+        full = self.queue
+        if self.address is not None and _OF_GROUP in self.address.queue:
+            raise UnsupportedOperation(
+                f"{self.address.queue} is a consumer group of a queue: name the queue alone"
+            )
+        return full
+
+    @property
+    def group(self) -> str:
+        """The consumer group in the address, as in ``orders~billing``; else ``default``."""
+        name = "" if self.address is None else self.address.queue
+        return name.partition(_OF_GROUP)[2] or DEFAULT_GROUP
+
+    def full_name(self, address: QueueAddress) -> str:
+        """The full name of a queue that the sender names, without its consumer group.
+
+        Raises:
+            QueueDoesNotExist: No queue can have this name.
+            AccessDenied: The sender may not use the queue.
+        """
+        name = address.queue.partition(_OF_GROUP)[0]
+        if address.account != self.account or not self.grant.covers(name):
+            raise AccessDenied("Access to the resource is denied.")
+        try:
+            return full_name(address.account, name)
+        except OptionError:
+            raise QueueDoesNotExist from None
+
+    async def known_queue(self) -> KnownQueue:
+        """The queue of the operation, as it was read a moment ago.
+
+        Raises:
+            NotFoundError: There is no such queue.
+        """
+        return await self.known.find(self.queue)
+
+    def url_of(self, queue: str) -> str:
+        """The URL of a queue of the account."""
+        return QueueAddress(self.account, queue).url(self.base)
+
+    def arn_of(self, queue: str) -> str:
+        """The ARN of a queue of the account."""
+        return QueueAddress(self.account, queue).arn(self.region)
+
+
+Handler = Callable[[SqsCall], Awaitable[Output]]
+
+#: The handler of each operation, by the operation's name.
+HANDLERS: dict[str, Handler] = {}
+
+
+def serves(operation: str) -> Callable[[Handler], Handler]:
+    """Declare the handler of an operation."""
+
+    def declare(handler: Handler) -> Handler:
+        HANDLERS[operation] = handler
+        return handler
+
+    return declare

@@ -1,0 +1,254 @@
+"""The door: which requests are of SQS, who sent them, and how they are answered.
+
+read the signature -> read the body -> check the signature -> admit -> decode -> handler -> answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cassieq_spark.client.shares import CALLER
+from cassieq_spark.http.accounts import AccountKey, Right
+from cassieq_spark.http.gateway.authorization import KEY, Grant
+from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.http.gateway.requests import ABOUT_QUEUES, log_request
+from cassieq_spark.http.gateway.requests import ADMIN as ADMIN_PATH
+from cassieq_spark.http.gateway.sqs import messages, queues  # noqa: F401 (handlers declare themselves)
+from cassieq_spark.http.gateway.sqs.calls import HANDLERS, SqsCall
+from cassieq_spark.http.gateway.sqs.errors import error_of
+from cassieq_spark.http.gateway.sqs.known_queues import KnownQueues
+from cassieq_spark.http.serving.bodies import Body, Sender
+from cassieq_spark.http.serving.disconnects import has_left
+from cassieq_spark.http.serving.errors import RefusedError
+from cassieq_spark.http.sqs.errors import (
+    AccessDenied,
+    InvalidSignature,
+    SqsError,
+    UnsupportedOperation,
+)
+from cassieq_spark.http.sqs.operations import Call, Operation
+from cassieq_spark.http.sqs.outputs import Output
+from cassieq_spark.http.sqs.protocols import protocol_of
+from cassieq_spark.http.sqs.signature import Claim, claim_of
+from cassieq_spark.http.sqs.wire import Answer, Protocol, Received, Stamp
+
+#: Bytes of a body: a batch of 1 MiB as JSON or a form takes up to six bytes for each of its own.
+_LARGEST_BODY = 7 << 20
+#: A body of more bytes is digested in a thread.
+_LARGE = 1 << 18
+#: Paths of the gateway's own requests.
+_OURS = ("/api/v1/", f"{ADMIN_PATH}/", "/console")
+_TARGET = b"x-amz-target"
+_HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
+#: The name of a request in metrics and log that is not known to be of any operation.
+_UNKNOWN = "sqs"
+
+
+class SqsDoor:
+    """Serves the requests of SQS, and leaves all others to the application.
+
+    Args:
+        app: The application.
+        gateway: Returns the gateway; called at each request.
+        url: The beginning of queue URLs, such as ``https://queues.example``; None: the address at
+            which the request has reached the gateway.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        gateway: Callable[[], Gateway],
+        url: str | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._app = app
+        self.gateway, self.url, self.clock = gateway, url, clock
+        self._known: KnownQueues | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or let the application serve it."""
+        if scope["type"] != "http" or not is_of_sqs(scope):
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        served = _Served(self, request)
+        response = await served.response()
+        await response(scope, receive, send)
+
+    def known(self, gateway: Gateway) -> KnownQueues:
+        """The queues that were read a moment ago."""
+        if self._known is None:
+            self._known = KnownQueues(gateway.client)
+        return self._known
+
+
+def is_of_sqs(scope: Scope) -> bool:
+    """True if a request is one of SQS.
+
+    It names a target, is a POST to a path that is not the gateway's own, or a GET of an action.
+    """
+    if any(name == _TARGET for name, _ in scope["headers"]):
+        return True
+    if scope["path"].startswith(_OURS):
+        return False
+    return scope["method"] == "POST" or (
+        scope["method"] == "GET" and b"Action=" in scope["query_string"]
+    )
+
+
+class _Served:
+    """A request of SQS while it is served."""
+
+    def __init__(self, door: SqsDoor, request: Request) -> None:
+        self._door, self._request = door, request
+        self._gateway = door.gateway()
+        self._now = door.clock()
+        scope = request.scope
+        self._received = Received(
+            request.method,
+            scope.get("raw_path") or scope["path"].encode(),
+            scope["query_string"],
+            scope["headers"],
+        )
+        self._name = _UNKNOWN
+
+    async def response(self) -> Response:
+        """The answer; every error is one."""
+        began = time.perf_counter()
+        protocol, stamp = protocol_of(self._received), Stamp(str(uuid4()), self._now)
+        try:
+            answer = await self._answer(protocol, stamp)
+        except Exception as error:  # noqa: BLE001 (every error is answered)
+            if isinstance(error, RefusedError) and error.quota is not None:
+                self._gateway.metrics.refused(error.quota)
+            answer = protocol.refuse(error_of(error, self._name), stamp)
+        took = time.perf_counter() - began
+        self._gateway.metrics.answered(self._name, answer.status, took)
+        log_request(self._request, self._name, answer.status, took)
+        return Response(answer.body, answer.status, answer.headers)
+
+    async def _answer(self, protocol: Protocol, stamp: Stamp) -> Answer:
+        claim = claim_of(self._received, self._now)
+        gateway, request = self._gateway, self._request
+        # Until the signature is checked, which takes the body, an address answers for its bytes.
+        address = request.client.host if request.client else ""
+        body = Body(
+            gateway.admission.held,
+            gateway.limits,
+            request,
+            Sender(f"address {address}", ""),
+            _LARGEST_BODY,
+        )
+        try:
+            data = await body.read()
+            account, key = await self._check(claim, data)
+            request.scope[KEY] = key.name
+            CALLER.set(account)
+            sender = Sender(account, key.name)
+            gateway.admission.requests.take(sender)
+            try:
+                call = protocol.decode(self._received, data)
+                return await self._carry_out(
+                    protocol, stamp, call, claim=claim, sender=sender, grant=Grant.of(key)
+                )
+            finally:
+                gateway.admission.requests.give(sender)
+        finally:
+            body.release()
+
+    async def _check(self, claim: Claim, body: bytes) -> tuple[str, AccountKey]:
+        """The account and the key that have signed the request.
+
+        A stranger learns nothing: that there is no such account or key, and that the signature is
+        another one, are the same error after the same work.
+        """
+        is_large = len(body) > _LARGE
+        digest = await asyncio.to_thread(_digest, body) if is_large else _digest(body)
+        account, _, name = claim.key_id.partition(":")
+        keys = await self._gateway.authorizer.keys_of(account)
+        found: AccountKey | None = None
+        for key in keys:
+            if key.key is not None and (not name or key.name == name):
+                try:
+                    claim.check(key.key, digest)
+                except InvalidSignature:
+                    continue
+                found = found or key
+        if found is None:
+            try:
+                claim.check(None, digest)
+            except SqsError:
+                raise InvalidSignature from None
+            raise InvalidSignature
+        return account, found
+
+    async def _carry_out(  # noqa: PLR0913 (what is known of the request by now)
+        self,
+        protocol: Protocol,
+        stamp: Stamp,
+        call: Call,
+        *,
+        claim: Claim,
+        sender: Sender,
+        grant: Grant,
+    ) -> Answer:
+        operation = call.operation
+        self._name = f"sqs{operation.name}"
+        if operation.right not in grant.rights:
+            raise AccessDenied(f"{operation.right.title} is not a right of this key.")
+        sqs_call = SqsCall(
+            self._gateway,
+            self._door.known(self._gateway),
+            self._request,
+            sender,
+            grant,
+            claim.key_id,
+            call.input,
+            call.queue,
+            self._base(),
+            claim.region,
+            self._now,
+        )
+        may_leave = False
+        try:
+            output = await self._output(operation, sqs_call)
+            answer = protocol.encode(operation, output, stamp)
+            # I8: a delivery counts if the answer may have left, and only then.
+            may_leave = not sqs_call.held or not has_left(self._request)
+            return answer
+        finally:
+            if not may_leave:
+                self._gateway.coalescer.give_back(sqs_call.held)
+
+    async def _output(self, operation: Operation, call: SqsCall) -> Output:
+        handler = HANDLERS.get(operation.name)
+        if handler is None:
+            raise UnsupportedOperation(f"{operation.name} is not supported by this gateway.")
+        if operation.right not in ABOUT_QUEUES or operation.right is Right.READ_MESSAGE:
+            return await handler(call)
+        async with self._gateway.admission.about_queues(call.account):
+            return await handler(call)
+
+    def _base(self) -> str:
+        """The beginning of queue URLs."""
+        if self._door.url is not None:
+            return self._door.url
+        host = self._request.headers.get("host", "")
+        return (
+            f"{self._request.scope['scheme']}://{host if _HOST.fullmatch(host) else 'localhost'}"
+        )
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

@@ -1,0 +1,64 @@
+"""Definition and attributes of queues, which each message that is sent needs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from typing import NamedTuple
+
+from cassieq_spark.client import AsyncClient
+from cassieq_spark.model import QueueDefinition
+
+#: How long they are used. AWS takes up to 60 s for a change of attributes to take effect.
+_SECONDS = 1.0
+_MOST = 10_000
+
+
+class KnownQueue(NamedTuple):
+    """A queue as it was read.
+
+    Attributes:
+        definition: Its definition.
+        attributes: Its attributes; see `Client.attributes`.
+    """
+
+    definition: QueueDefinition
+    attributes: dict[str, str]
+
+
+class KnownQueues:
+    """Reads each queue once a second, however many requests need it. For one loop."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._known: OrderedDict[str, tuple[float, asyncio.Task[KnownQueue]]] = OrderedDict()
+
+    async def find(self, name: str) -> KnownQueue:
+        """The queue of a full name. Two reads, if it was not read for a second.
+
+        Raises:
+            NotFoundError: There is no such queue.
+        """
+        until, task = self._known.get(name, (0.0, None))
+        if task is None or until < time.monotonic():
+            task = asyncio.create_task(self.read(name))
+            self._known[name] = time.monotonic() + _SECONDS, task
+            self._known.move_to_end(name)
+            if len(self._known) > _MOST:
+                self._known.popitem(last=False)
+        # Shielded, as other requests wait for the same task.
+        return task.result() if task.done() else await asyncio.shield(task)
+
+    async def read(self, name: str) -> KnownQueue:
+        """Read a queue now. Two reads.
+
+        Raises:
+            NotFoundError: There is no such queue.
+        """
+        definition = await self._client.queue(name)
+        return KnownQueue(definition, await self._client.attributes(name))
+
+    def forget(self, name: str) -> None:
+        """Read a queue again when it is needed next, as it was changed here."""
+        self._known.pop(name, None)

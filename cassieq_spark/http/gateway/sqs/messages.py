@@ -1,0 +1,293 @@
+"""Operations on messages: send, receive, delete, and change how long a message is invisible."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID, uuid5
+
+from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.client import Action, Message, NewMessage
+from cassieq_spark.http.accounts import Right, own_name
+from cassieq_spark.http.gateway.coalescer import Received
+from cassieq_spark.http.gateway.messages import SHORTEST_LEASE
+from cassieq_spark.http.gateway.responses import body_of
+from cassieq_spark.http.gateway.sqs.calls import SqsCall, serves
+from cassieq_spark.http.gateway.sqs.errors import error_of
+from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
+from cassieq_spark.http.gateway.sqs.settings import (
+    attributes_held,
+    is_fifo,
+    milliseconds,
+    visibility_of,
+)
+from cassieq_spark.http.serving.disconnects import unless_disconnected
+from cassieq_spark.http.serving.errors import RefusedError
+from cassieq_spark.http.sqs import inputs
+from cassieq_spark.http.sqs.contents import TRACE, Contents
+from cassieq_spark.http.sqs.errors import (
+    InvalidParameterValue,
+    MessageNotInflight,
+    ReceiptHandleIsInvalid,
+)
+from cassieq_spark.http.sqs.message_attributes import (
+    digest_of,
+    from_headers,
+    md5_of,
+    outputs_of,
+    selected,
+)
+from cassieq_spark.http.sqs.outputs import MessageOutput, Output
+from cassieq_spark.http.sqs.queue_attributes import BY_CONTENT, with_defaults
+from cassieq_spark.http.sqs.texts import text_of
+from cassieq_spark.model import parts_of_id
+
+_Entry = TypeVar("_Entry", bound=inputs.Entry)
+
+_ALL = "All"
+#: The ids of messages are UUIDs, as AWS's are; each follows from where its message is.
+_IDS = UUID("6f1c3c55-31c5-4d0b-8d3a-9a5d2f0c7e11")
+#: The header of a dead letter that names the queue where the message died.
+_ORIGIN = "cassieq.origin-queue"
+_NOT_AT_ALL = timedelta(0)
+
+
+@serves("SendMessage")
+async def send_message(call: SqsCall) -> Output:
+    """Send a message."""
+    return await _send(call, await call.known_queue(), call.input.contents())
+
+
+@serves("SendMessageBatch")
+async def send_message_batch(call: SqsCall) -> Output:
+    """Send messages, each by itself; those that can be sent are published together, in order."""
+    known = await call.known_queue()
+
+    async def send(entry: inputs.SendMessageBatchEntry) -> Output:
+        return await _send(call, known, entry.contents(), in_batch=True)
+
+    return await _each(call.input.Entries, send)
+
+
+async def _send(
+    call: SqsCall, known: KnownQueue, contents: Contents, *, in_batch: bool = False
+) -> Output:
+    queue, gateway, name = known.definition, call.gateway, call.queue
+    settings = with_defaults(attributes_held(known))
+    is_ordered = is_fifo(queue)
+    by_content = settings.get(BY_CONTENT) == "true"
+    contents.check_for(is_fifo=is_ordered, by_content=by_content, in_batch=in_batch)
+    contents.check_size(int(settings["MaximumMessageSize"]))
+    gateway.storage.check_messages(call.account)
+    delay = None if contents.delay is None else timedelta(seconds=contents.delay)
+    # A message that says 0 is not delayed, even if its queue delays messages.
+    is_at_once = delay == _NOT_AT_ALL and queue.delay is not None and not is_ordered
+    message = NewMessage(
+        contents.body,
+        contents.group,
+        contents.headers(call.key_id),
+        delay or None,
+        call.now if is_at_once else None,
+        _unique_id_of(contents) if is_ordered else None,
+    )
+    position = await gateway.producers.put(name, message)
+    if not position.is_repeat:
+        gateway.storage.add_messages(call.account, 1, contents.size)
+        gateway.coalescer.wake(name)
+    number = _sequence_number(position.version, position) if is_ordered else None
+    place = _id_at(name, position.version, position.partition, position)
+    return contents.answer(place, number)
+
+
+def _unique_id_of(contents: Contents) -> bytes:
+    """The deduplication id, or the one that follows from the body."""
+    if contents.deduplication_id is not None:
+        return contents.deduplication_id.encode()
+    return hashlib.sha256(contents.body).hexdigest().encode()
+
+
+@serves("ReceiveMessage")
+async def receive_message(call: SqsCall) -> Output:
+    """Lease messages; they are invisible for others as long as the lease lasts."""
+    given: inputs.ReceiveMessage = call.input
+    gateway, known = call.gateway, await call.known_queue()
+    gateway.admission.check_answers(call.account)
+    wait, visibility = given.WaitTimeSeconds, given.VisibilityTimeout
+    if wait is None:
+        wait = int(with_defaults(attributes_held(known))["ReceiveMessageWaitTimeSeconds"])
+    lease = visibility_of(known) if visibility is None else timedelta(seconds=visibility)
+    lease = min(lease, _longest_lease(call)) if visibility is None else _held(call, lease)
+    is_ordered, attempt = is_fifo(known.definition), given.ReceiveRequestAttemptId
+    receive: Callable[..., Any] = gateway.coalescer.receive
+    if attempt is not None and is_ordered:
+        receive = partial(gateway.coalescer.receive_named, attempt)
+    receiving = receive(
+        call.queue,
+        call.group,
+        most=given.MaxNumberOfMessages or 1,
+        lease=max(SHORTEST_LEASE, lease),
+        wait=min(timedelta(seconds=wait), gateway.limits.wait),
+    )
+    call.held = await (_polled(call, receiving) if wait else receiving)
+    if not call.held:
+        # AWS sends no empty list, and programs rely on that.
+        return {}
+    return {"Messages": [_output(call, each, is_ordered=is_ordered) for each in call.held]}
+
+
+async def _polled(call: SqsCall, receiving: Any) -> Received:
+    polls = call.gateway.admission.polls
+    try:
+        polls.take(call.sender)
+    except RefusedError:
+        receiving.close()
+        raise
+    try:
+        return await unless_disconnected(call.request, receiving) or Received()
+    finally:
+        polls.give(call.sender)
+
+
+def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutput:
+    """A message as the answer has it."""
+    given: inputs.ReceiveMessage = call.input
+    body = text_of(body_of(message))
+    attributes, extras = from_headers(message.headers)
+    _, version, _ = parts_of_id(Receipt.parse(message.receipt).queue_id)
+    number = _sequence_number(version, message.monoton) if is_ordered else None
+    system: dict[str, str | None] = {
+        "SentTimestamp": milliseconds(message.published_at),
+        "ApproximateReceiveCount": str(message.delivery_count),
+        "ApproximateFirstReceiveTimestamp": (
+            milliseconds(call.now) if message.delivery_count == 1 else None
+        ),
+        "SenderId": extras.sender,
+        TRACE: extras.trace,
+        "MessageGroupId": None if message.key is None else text_of(message.key),
+        "MessageDeduplicationId": extras.deduplication_id,
+        "SequenceNumber": number,
+        "DeadLetterQueueSourceArn": _origin_of(call, message),
+    }
+    names = given.system_names
+    told = {
+        name: text
+        for name, text in system.items()
+        if text is not None and (_ALL in names or name in names)
+    }
+    output: MessageOutput = {
+        "MessageId": _id_at(message.queue, version, message.partition, message.monoton),
+        "ReceiptHandle": call.gateway.receipts.of(message.receipt),
+        "MD5OfBody": md5_of(body.encode()),
+        "Body": body,
+    }
+    if told:
+        output["Attributes"] = told
+    if chosen := selected(attributes, given.MessageAttributeNames or ()):
+        output["MessageAttributes"] = outputs_of(chosen)
+        output["MD5OfMessageAttributes"] = str(digest_of(chosen))
+    return output
+
+
+def _origin_of(call: SqsCall, message: Message) -> str | None:
+    origin = message.headers.get(_ORIGIN)
+    return None if origin is None else call.arn_of(own_name(origin))
+
+
+def _id_at(queue: str, version: int, partition: int, monoton: int) -> str:
+    """The id of the message at a position: the same for all who send, repeat or receive it."""
+    return str(uuid5(_IDS, f"{queue}@{version}/{partition}/{int(monoton)}"))
+
+
+def _sequence_number(version: int, monoton: int) -> str:
+    """The place of a message in its queue, as 20 digits."""
+    return f"{version:08d}{int(monoton):012d}"
+
+
+@serves("DeleteMessage")
+async def delete_message(call: SqsCall) -> Output:
+    """Delete a message. It is no error if the message was deleted before."""
+    await call.gateway.settlements.ack([_receipt(call, call.input.ReceiptHandle)])
+    return {}
+
+
+@serves("DeleteMessageBatch")
+async def delete_message_batch(call: SqsCall) -> Output:
+    """Delete messages."""
+
+    async def delete(entry: inputs.DeleteMessageBatchEntry) -> Output:
+        await call.gateway.settlements.ack([_receipt(call, entry.ReceiptHandle)])
+        return {}
+
+    return await _each(call.input.Entries, delete)
+
+
+@serves("ChangeMessageVisibility")
+async def change_message_visibility(call: SqsCall) -> Output:
+    """Let a message be invisible for a time from now on; 0: it is visible at once."""
+    await _change(call, call.input.ReceiptHandle, call.input.VisibilityTimeout)
+    return {}
+
+
+@serves("ChangeMessageVisibilityBatch")
+async def change_message_visibility_batch(call: SqsCall) -> Output:
+    """Let messages be invisible for a time from now on, each by itself."""
+
+    async def change(entry: inputs.ChangeMessageVisibilityBatchEntry) -> Output:
+        await _change(call, entry.ReceiptHandle, entry.visibility())
+        return {}
+
+    return await _each(call.input.Entries, change)
+
+
+async def _change(call: SqsCall, handle: str, seconds: int) -> None:
+    receipt, time = _receipt(call, handle), _held(call, timedelta(seconds=seconds))
+    action = Action("extend", time) if time else Action("release")
+    (is_done,) = await call.gateway.settlements.settle([receipt], action)
+    if not is_done:
+        raise MessageNotInflight
+
+
+def _receipt(call: SqsCall, handle: str) -> Receipt:
+    try:
+        return call.gateway.receipts.parse(handle, call.queue)
+    except RefusedError:
+        raise ReceiptHandleIsInvalid.of(handle) from None
+
+
+def _held(call: SqsCall, time: timedelta) -> timedelta:
+    """For how long a message is withheld from others, if the sender may do that."""
+    longest = _longest_lease(call)
+    if time > longest:
+        raise InvalidParameterValue.of(
+            int(time.total_seconds()),
+            "VisibilityTimeout",
+            f"This key holds messages for {longest.total_seconds():.0f} s at the most.",
+        )
+    return time
+
+
+def _longest_lease(call: SqsCall) -> timedelta:
+    limits = call.gateway.limits
+    may_hold = Right.UPDATE_MESSAGE in call.grant.rights
+    return limits.lease if may_hold else limits.read_lease
+
+
+async def _each(
+    entries: Sequence[_Entry], do: Callable[[_Entry], Awaitable[Output]]
+) -> dict[str, list[Any]]:
+    """Do something for each entry of a batch; one that fails does not harm the others."""
+    outcomes = await asyncio.gather(*map(do, entries), return_exceptions=True)
+    successful: list[Any] = []
+    failed: list[Any] = []
+    for entry, outcome in zip(entries, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            failed.append(entry.failure(error_of(outcome, "sqs")))
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        else:
+            successful.append({"Id": entry.Id, **outcome})
+    return {"Successful": successful, "Failed": failed}

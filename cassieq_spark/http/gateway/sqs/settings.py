@@ -1,0 +1,185 @@
+"""Attributes of SQS as settings and attributes of a queue, and back.
+
+What the queue has a setting for is kept there, so that a change by another door is a change for
+SQS, too. All other attributes are attributes of the queue, under names that begin with ``sqs.``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from cassieq_spark.http.accounts import full_name, own_name
+from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
+from cassieq_spark.http.sqs.addresses import QueueAddress
+from cassieq_spark.http.sqs.errors import InvalidParameterValue
+from cassieq_spark.http.sqs.queue_attributes import (
+    FIFO,
+    REDRIVE,
+    SCOPE,
+    SUFFIX,
+    RedrivePolicy,
+    with_defaults,
+)
+from cassieq_spark.model import Order, QueueDefinition, UniquePer
+
+PREFIX = "sqs."
+TAG = "sqs.tag."
+#: When SQS changed the attributes last, and purged the queue, in milliseconds since 1970.
+MODIFIED, PURGED = "sqs.changed-at", "sqs.purged-at"
+#: Partitions of a FIFO queue whose unique ids are those of a message group.
+GROUP_PARTITIONS = 16
+#: How long a FIFO queue remembers deduplication ids.
+DEDUPLICATION = timedelta(minutes=5)
+
+_OURS = (TAG, MODIFIED, PURGED)
+_SECOND = timedelta(seconds=1)
+_DURATIONS = {
+    "VisibilityTimeout": "lease",
+    "DelaySeconds": "delay",
+    "MessageRetentionPeriod": "expire_after",
+}
+#: Of a queue whose messages never expire.
+_LONGEST_RETENTION = "1209600"
+
+
+def settings_of(attributes: Mapping[str, str | None]) -> dict[str, Any]:
+    """The settings of a queue that attributes change, as `Client.alter_queue` takes them.
+
+    >>> settings_of({"DelaySeconds": "0", "MaximumMessageSize": "1024"})
+    {'delay': datetime.timedelta(0)}
+    """
+    settings: dict[str, Any] = {
+        setting: timedelta(seconds=int(value))
+        for name, setting in _DURATIONS.items()
+        if (value := attributes.get(name)) is not None
+    }
+    if "lease" in settings:
+        # A queue has no shorter one; `visibility_of` knows of 0.
+        settings["lease"] = max(_SECOND, settings["lease"])
+    if REDRIVE in attributes:
+        policy = attributes[REDRIVE]
+        if policy is None:
+            settings |= {"max_deliveries": 0, "drop_dead": True}
+        else:
+            target, most = RedrivePolicy.parse(policy)
+            name = full_name(target.account, target.queue)
+            settings |= {"max_deliveries": most, "dead_letter_queue": name}
+    return settings
+
+
+def settings_of_new(attributes: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of a new queue, as `Client.create_queue` takes them."""
+    given = with_defaults(attributes)
+    settings = {name: it for name, it in settings_of(given).items() if it}
+    settings = {"max_deliveries": 0} | settings
+    if given.get(FIFO) == "true":
+        is_per_group = given[SCOPE] == "messageGroup"
+        settings |= {
+            "order": Order.KEY,
+            "deduplicate": DEDUPLICATION,
+            "unique_per": "key" if is_per_group else "queue",
+            "partitions": GROUP_PARTITIONS if is_per_group else 1,
+        }
+    return settings
+
+
+def attributes_of(known: KnownQueue, arn: str) -> dict[str, str]:
+    """All attributes of a queue, but for the counts of its messages.
+
+    Args:
+        known: The queue.
+        arn: Its ARN; that of its dead-letter queue has the same region.
+    """
+    queue = known.definition
+    found = with_defaults(attributes_held(known))
+    found["VisibilityTimeout"] = str(_seconds(visibility_of(known)))
+    found["DelaySeconds"] = str(_seconds(queue.delay or timedelta(0)))
+    found["MessageRetentionPeriod"] = (
+        _LONGEST_RETENTION if queue.expire_after is None else str(_seconds(queue.expire_after))
+    )
+    if queue.dead_letter_queue is not None:
+        own = own_name(queue.dead_letter_queue)
+        policy = {
+            "deadLetterTargetArn": f"{arn.rpartition(':')[0]}:{own}",
+            "maxReceiveCount": queue.max_deliveries,
+        }
+        found[REDRIVE] = json.dumps(policy, separators=(",", ":"))
+    created = 0 if queue.created_at is None else int(queue.created_at.timestamp())
+    changed = known.attributes.get(MODIFIED, "")
+    found["CreatedTimestamp"] = str(created)
+    found["LastModifiedTimestamp"] = str(int(changed) // 1000 if changed.isdecimal() else created)
+    found["QueueArn"] = arn
+    return found
+
+
+def attributes_held(known: KnownQueue) -> dict[str, str]:
+    """The attributes that are stored as such, and those that say of which type a queue is."""
+    held = {
+        name.removeprefix(PREFIX): value
+        for name, value in known.attributes.items()
+        if name.startswith(PREFIX) and not name.startswith(_OURS)
+    }
+    if is_fifo(known.definition):
+        is_per_queue = known.definition.unique_per is UniquePer.QUEUE
+        held |= {FIFO: "true", SCOPE: "queue" if is_per_queue else "messageGroup"}
+    return held
+
+
+def visibility_of(known: KnownQueue) -> timedelta:
+    """How long a message is invisible if the request does not say; 0 is an attribute alone."""
+    is_none = known.attributes.get(f"{PREFIX}VisibilityTimeout") == "0"
+    is_shortest = known.definition.lease == _SECOND
+    return timedelta(0) if is_none and is_shortest else known.definition.lease
+
+
+def is_fifo(queue: QueueDefinition) -> bool:
+    """True for a FIFO queue: its name says so, and the queue is ordered by key."""
+    return queue.order is Order.KEY and queue.name.endswith(SUFFIX)
+
+
+def stored_as(changes: Mapping[str, str | None], now: datetime) -> dict[str, str | None]:
+    """What `Client.set_attributes` is to set, so that these attributes are kept."""
+    changed: dict[str, str | None] = {MODIFIED: milliseconds(now)}
+    return changed | {
+        PREFIX + name: value
+        for name, value in changes.items()
+        if name not in {REDRIVE, FIFO, SCOPE}
+    }
+
+
+def tags_of(known: KnownQueue) -> dict[str, str]:
+    """The tags of a queue."""
+    return {
+        name.removeprefix(TAG): value
+        for name, value in known.attributes.items()
+        if name.startswith(TAG)
+    }
+
+
+def check_target(policy: str, source: QueueAddress) -> RedrivePolicy:
+    """The redrive policy of a queue, which has to name a queue of the same account and type.
+
+    Raises:
+        InvalidParameterValue: It names another one.
+    """
+    parsed = RedrivePolicy.parse(policy)
+    reason = ""
+    if parsed.target.account != source.account:
+        reason = "Dead-letter queue must be in the same account as the source."
+    elif parsed.target.queue.endswith(SUFFIX) != source.queue.endswith(SUFFIX):
+        reason = "Dead-letter queue must be same type of queue as the source."
+    if reason:
+        raise InvalidParameterValue.of(policy, REDRIVE, reason)
+    return parsed
+
+
+def milliseconds(at: datetime) -> str:
+    """An instant as SQS sends it: milliseconds since 1970."""
+    return str(int(at.timestamp() * 1000))
+
+
+def _seconds(time: timedelta) -> int:
+    return int(time.total_seconds())
