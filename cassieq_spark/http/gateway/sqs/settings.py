@@ -160,7 +160,7 @@ def tags_of(known: KnownQueue) -> dict[str, str]:
 
 
 def check_target(policy: str, source: QueueAddress) -> RedrivePolicy:
-    """The redrive policy of a queue, which has to name a queue of the same account and type.
+    """The redrive policy of a queue, which must name a queue of the same account and type.
 
     Raises:
         InvalidParameterValue: It names another one.
