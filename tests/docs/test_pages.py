@@ -41,6 +41,7 @@ ELSEWHERE = {
     "docs/notebooks.md": "test_notebook.py",
     "docs/settling.md": "test_settling.py",
     "docs/spark-connect.md": "test_connect_page.py",
+    "docs/sqs.md": "test_sqs_page.py",
 }
 #: What some of them print.
 SAYS = {
