@@ -13,7 +13,7 @@ CassieqError                       retryable: is the same call worth repeating?
 │   ├── BatchOrderError            a sink has published a later batch than this one
 │   ├── BatchChangedError          this batch, or key, was published with another content
 │   └── SchemaChangedError         messages have columns that were added meanwhile      retryable
-├── LeaseLostError                 someone else holds the messages, or has finished them
+├── LeaseLostError                 another reader holds the messages, or has finished them
 ├── UnreadableError                stored bytes are no messages: damaged, or not of this program
 ├── StoreError                     Cassandra failed; the driver's error is __cause__
 │   ├── ConnectError               no node answers, or it refuses these credentials
@@ -99,7 +99,7 @@ class SchemaChangedError(QueueStateError):
 
 
 class LeaseLostError(CassieqError):
-    """A lease ran out and its messages went to someone else."""
+    """A lease ran out and its messages went to another reader."""
 
 
 class UnreadableError(CassieqError):

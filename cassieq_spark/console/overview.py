@@ -58,7 +58,7 @@ class QueueRow:
     Attributes:
         name: The name of the queue.
         definition: The definition of the queue; None if its row can't be read.
-        states: The states that somebody should know, named as in `STATES`.
+        states: The states that a person should know of, named as in `STATES`.
         error: Why the queue has no figures, or old ones.
         read_at: When the figures were read; None if not yet.
         rate: Messages published per second; None if unknown.

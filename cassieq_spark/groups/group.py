@@ -116,7 +116,7 @@ class ConsumerGroup:
 
         Raises:
             QueueStateError: The group is not registered.
-            ContentionError: The waiting rows changed again and again.
+            ContentionError: The waiting rows changed during every attempt.
         """
         if not every_waiting:
             return self._with_waiting(self._read_slots(), limit=_WAITING_READ, serial=False)

@@ -319,7 +319,7 @@ class Rounds:
     Safe across a fork. A thread carries its change out at once, unless another thread is changing
     the group; then it waits, and one of the waiting threads carries out the changes of all.
 
-    Processes compete all the same. A process that has lost a race waits a moment before its next
+    Processes still compete. A process that has lost a race waits a moment before its next
     changes (see `Backoff`); the threads that come meanwhile share the LWT.
 
     If a thread is interrupted while it carries out changes of others, each of these checks whether

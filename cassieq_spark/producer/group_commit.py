@@ -53,7 +53,7 @@ class GroupCommit:
     The messages of one thread are published whole or not at all, and in the order in which they
     were written. Sharing an LWT changes nothing else.
 
-    Processes race for the head all the same. A process that has lost waits a moment before its
+    Processes still race for the head. A process that has lost waits a moment before its
     next publishes (see `Backoff`); the threads that come meanwhile share the LWT.
 
     If a thread is interrupted while it publishes for others, these others do not know the outcome;

@@ -407,7 +407,7 @@ def _is_obsolete(run: Run, before: Mapping[str, QueueRecord]) -> bool:
 def _is_foreign(run: Run, before: Mapping[str, QueueRecord], now: Records) -> bool:
     """True if a block that is not obsolete belongs to no queue.
 
-    False if its version was created during the scan, or by a purge that was under way, or if the
+    False if its version was created during the scan, or by a purge that had not ended, or if the
     row of its queue cannot be read.
     """
     try:
