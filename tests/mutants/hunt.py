@@ -67,8 +67,8 @@ def hunt(
         mutant: What they are to find.
         original: The tree to mutate a copy of.
         seed: Of the tests.
-        within: Processor time for each stage: unit tests that the mutant names, all others (first
-            those of its package), state machines.
+        within: Processor time for each stage: unit tests that the mutant names, those of its
+            package, property tests that it names, all other unit tests.
         by_units: Whether unit tests come first; if not, a state machine has to find it alone.
     """
     with TemporaryDirectory(prefix="mutant-") as folder:
@@ -94,17 +94,17 @@ def hunt(
 
 def _stages(mutant: Mutant, *, by_units: bool) -> Iterator[tuple[str, Sequence[str]]]:
     """Profiles of Hypothesis, and the tests to run with them: those first that fail soonest."""
-    if by_units:
-        named = mutant.tests_in("unit")
-        if named:
-            yield "dev", named
-        own = f"unit/{mutant.file.parts[0]}"
-        near = [name for name in UNIT_TESTS if name.startswith(own)]
-        near = near or ([own] if (ROOT / "tests" / own).is_dir() else [])
-        rest = [*near, *(name for name in UNIT_TESTS if name not in near)]
-        yield "dev", [name for name in rest if name not in named]
-    if properties := mutant.tests_in("property"):
-        yield "mutants", properties
+    named, properties = mutant.tests_in("unit"), mutant.tests_in("property")
+    own = f"unit/{mutant.file.parts[0]}"
+    near = [name for name in UNIT_TESTS if name.startswith(own)]
+    near = near or ([own] if (ROOT / "tests" / own).is_dir() else [])
+    stages = [
+        ("dev", named if by_units else []),
+        ("dev", near if by_units else []),
+        ("mutants", properties),
+        ("dev", [name for name in UNIT_TESTS if name not in near] if by_units else []),
+    ]
+    yield from (stage for stage in stages if stage[1])
 
 
 def _in_short(why: str) -> str:

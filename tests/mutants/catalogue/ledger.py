@@ -91,7 +91,7 @@ LEDGER = (
         "a body that is too short shows what was in memory",
         "I3",
         "arrow.packing:unpack",
-        drop_condition("_LZ4_SIZED"),
+        drop_condition("size"),
         _CHUNKS,
     ),
     Mutant(
