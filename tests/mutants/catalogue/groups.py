@@ -357,7 +357,14 @@ GROUPS = (
         "a repeated receive leaves the lease as it is",
         "attempts",
         "groups.group:ConsumerGroup.lease_again",
-        set_argument("extend", "by", "timedelta(0)"),
+        drop_condition("lease"),
+        _ATTEMPTS,
+    ),
+    Mutant(
+        "a repeated receive shares its token with the first one",
+        "attempts",
+        "groups.group:ConsumerGroup.lease_again",
+        set_argument("slot_values", "lease", "(token := slots[0].lease)"),
         _ATTEMPTS,
     ),
     Mutant(

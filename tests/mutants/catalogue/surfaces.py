@@ -23,7 +23,6 @@ _SCOPES = ("unit/http/gateway/test_scopes.py",)
 _AUTHORIZATION = ("unit/http/gateway/test_authorization.py",)
 _RECORDS = ("unit/http/accounts/test_records.py",)
 _COALESCER = ("unit/http/gateway/test_coalescer.py",)
-_FORMATS = ("unit/http/gateway/test_formats.py",)
 _EXCHANGE = ("unit/client/test_exchange.py",)
 
 SURFACES = (
@@ -131,9 +130,9 @@ SURFACES = (
     Mutant(
         "members of JSON become objects before they are counted",
         "limits of HTTP",
-        "http.gateway.requests:check_members",
-        never("most", nth=3),
-        _FORMATS,
+        "http.members:has_more_members",
+        never("texts"),
+        ("unit/http/gateway/test_formats.py", "unit/http/sqs/test_protocols.py"),
     ),
     Mutant(
         "an answer leaves for a client that has disconnected",

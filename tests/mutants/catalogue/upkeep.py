@@ -163,7 +163,7 @@ UPKEEP = (
     Mutant(
         "who lost the race to create a queue does not find it",
         "creation",
-        "queues.record:read_queue",
+        "queues.record:read_active",
         drop_argument("read_record", "serial"),
         _RACING,
     ),
