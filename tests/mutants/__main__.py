@@ -41,6 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the tests")
     given = parser.parse_args(arguments)
     chosen = [each for each in MUTANTS if not given.names or each.name in given.names]
+    if given.machine:
+        chosen = [each for each in chosen if each.tests_in("property")]
     if unknown := set(given.names) - {each.name for each in chosen}:
         parser.error(f"there is no mutant {min(unknown)!r}")
     console, within = Console(width=_WIDTH), timedelta(seconds=given.seconds)
@@ -86,8 +88,9 @@ def _check(original: Path, chosen: Sequence[Mutant], *, seed: int, by_units: boo
     found = package_of(original)
     if found != original / PACKAGE:
         return f"the tests of {original} import {found}: nothing would be mutated"
-    named = sorted({name for each in chosen for name in each.tests})
-    tests = [*(UNIT_TESTS if by_units else ()), *(f"property/{name}" for name in named)]
+    folders = ("unit", "property") if by_units else ("property",)
+    named = {name for each in chosen for folder in folders for name in each.tests_in(folder)}
+    tests = [*(UNIT_TESTS if by_units else ()), *sorted(named)]
     done = run(original, tests, "dev", seed=seed, within=_OF_ALL)
     return done.stdout if done.returncode else None
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from os.path import normpath
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -68,8 +67,8 @@ def hunt(
         mutant: What they are to find.
         original: The tree to mutate a copy of.
         seed: Of the tests.
-        within: Processor time for each stage: the nearest unit tests, all others, the state
-            machines.
+        within: Processor time for each stage: unit tests that the mutant names, those of its
+            package, property tests that it names, all other unit tests.
         by_units: Whether unit tests come first; if not, a state machine has to find it alone.
     """
     with TemporaryDirectory(prefix="mutant-") as folder:
@@ -94,20 +93,18 @@ def hunt(
 
 
 def _stages(mutant: Mutant, *, by_units: bool) -> Iterator[tuple[str, Sequence[str]]]:
-    """Profiles of Hypothesis, and the tests to run with them: those first that fail soonest.
-
-    These are the unit tests that the mutant names, and those of the folder that it is in.
-    """
-    if by_units:
-        own = f"unit/{mutant.file.partition('/')[0]}"
-        near = [normpath(f"property/{name}") for name in mutant.tests if name.startswith("..")]
-        near += [name for name in UNIT_TESTS if name.startswith(own)] or (
-            [own] if (ROOT / "tests" / own).is_dir() else []
-        )
-        if near:
-            yield "dev", near
-        yield "dev", [name for name in UNIT_TESTS if name not in near]
-    yield "mutants", [f"property/{name}" for name in mutant.tests]
+    """Profiles of Hypothesis, and the tests to run with them: those first that fail soonest."""
+    named, properties = mutant.tests_in("unit"), mutant.tests_in("property")
+    own = f"unit/{mutant.file.parts[0]}"
+    near = [name for name in UNIT_TESTS if name.startswith(own)]
+    near = near or ([own] if (ROOT / "tests" / own).is_dir() else [])
+    stages = [
+        ("dev", named if by_units else []),
+        ("dev", near if by_units else []),
+        ("mutants", properties),
+        ("dev", [name for name in UNIT_TESTS if name not in near] if by_units else []),
+    ]
+    yield from (stage for stage in stages if stage[1])
 
 
 def _in_short(why: str) -> str:

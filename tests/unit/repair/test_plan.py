@@ -15,8 +15,9 @@ from cassieq_spark.repair.actions import (
     RepairAction,
     Trim,
 )
-from cassieq_spark.repair.plan import plan_clean, plan_fence, plan_finalise
+from cassieq_spark.repair.plan import aged, plan_clean, plan_fence, plan_finalise
 from cassieq_spark.repair.scan import Run
+from cassieq_spark.store.protocol import CLOCKS_APART
 from tests.support.faults import make_block_id
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -150,3 +151,45 @@ def test_an_unpublished_block_in_the_wrong_bucket_is_deleted_there():
     (action,) = plan_clean(QUEUE, [run], fence=NOON, published=set())
 
     assert action == DeleteUnpublished(QUEUE.queue_id, A, (0, 7))
+
+
+# -- blocks of the future -------------------------------------------------------------------------
+
+
+def block_of(first: int, begun_at: datetime, published_at: datetime) -> LedgerBlock:
+    return LedgerBlock(Range(first, first + 1), make_block_id(begun_at), published_at)
+
+
+@pytest.mark.parametrize("by", ["writer", "server"])
+def test_a_block_of_the_future_is_there_by_the_time_of_the_next_that_is_not(by: str):
+    ahead, then = NOON + 700 * HOUR, NOON - HOUR
+    future = block_of(0, ahead, NOON) if by == "writer" else block_of(0, then - HOUR, ahead)
+    blocks = [block_of(0, then, then), future, future, block_of(1, then, then)]
+
+    found = list(aged(blocks, NOON))
+
+    assert [each.there_by for each in found] == [None, then, then, None]
+    assert [each.block for each in found] == [each.block for each in blocks]
+
+
+@pytest.mark.parametrize("begun_at", [NOON - HOUR, NOON, NOON + CLOCKS_APART])
+def test_a_block_is_not_there_before_its_writer_began_it(begun_at: datetime):
+    behind = NOON - 2 * HOUR
+    future = block_of(0, begun_at, NOON + 700 * HOUR)
+
+    (found, _) = aged([future, block_of(1, behind, behind)], NOON)
+
+    assert found.there_by == begun_at
+
+
+def test_without_a_later_block_a_block_of_the_future_has_no_other_time():
+    future = block_of(0, NOON + 700 * HOUR, NOON)
+
+    assert list(aged([future], NOON)) == [future]
+
+
+def test_a_clock_that_is_ahead_by_what_clocks_may_be_apart_is_not_of_the_future():
+    ahead = NOON + CLOCKS_APART
+    blocks = [block_of(0, ahead, ahead), block_of(1, NOON, NOON)]
+
+    assert list(aged(blocks, NOON)) == blocks
