@@ -117,7 +117,7 @@ def judge_clients(
         puts: The events of all scribes.
         told: The events of each clerk.
         dead: The dead letters of the clerks' group.
-        lease: The lease of the queue, in seconds.
+        lease: How long the leases of clerks last, in seconds.
         window: For how long a unique id is unique, in seconds.
     """
     producers = {each.producer: each for each in sent}

@@ -35,7 +35,8 @@ _PUT_EVERY = (0.0, 2.0)
 _REPEATED, _ECHOED = 0.2, 0.2
 #: Well within the window: a put takes a while if nodes fail.
 _REPEAT_WITHIN = 60.0
-_MOST_RECEIVED = 40
+#: Few, so that a receive finds enough in one or two partitions.
+_MOST_RECEIVED = 12
 _WAIT = timedelta(seconds=2)
 #: The share of receives that are repeated under their name if they fail.
 _NAMED = 0.5
@@ -45,11 +46,11 @@ _RELEASED, _FORGOTTEN = 0.04, 0.02
 _MOST_DELAY_SECONDS = 3.0
 #: The share of receives whose messages are extended, then held for a while.
 _EXTENDED = 0.1
-_EXTENSION = timedelta(seconds=15)
-_MOST_HELD_SECONDS = 12.0
+_EXTENSION = timedelta(seconds=25)
+_MOST_HELD_SECONDS = 20.0
 #: At three points of each receive: the share of deaths, and of standing still.
 _DEATHS, _STANDSTILLS = 0.005, 0.01
-_STILL_SECONDS = (8.0, 22.0)
+_STILL_SECONDS = (15.0, 35.0)
 _FAILED_SECONDS = 0.5
 
 
@@ -59,7 +60,7 @@ def main() -> None:
     parser.add_argument("--hosts", required=True, help="contact points")
     parser.add_argument("--queue", required=True)
     parser.add_argument("--group", help="of a clerk")
-    parser.add_argument("--lease", type=float, help="of the queue, in seconds")
+    parser.add_argument("--lease", type=float, help="of a clerk, in seconds")
     parser.add_argument("--folder", type=Path, required=True, help="of what it tells")
     given = parser.parse_args()
     notebook = Notebook(given.folder)
@@ -153,7 +154,7 @@ class Clerk:
         client: Its client.
         queue, group: What it receives.
         notebook: Its records.
-        lease: The lease of the queue, in seconds.
+        lease: How long its leases last, in seconds.
     """
 
     client: Client
@@ -190,11 +191,12 @@ class Clerk:
         """Messages, and when the receive began that leased them at the earliest."""
         most = self.chance.randint(1, _MOST_RECEIVED)
         attempt = call if self.chance.random() < _NAMED else None
+        lease = timedelta(seconds=self.lease)
         began = time.monotonic()
         for _ in range(_TRIES if attempt else 1):
             try:
                 found = self.client.receive(
-                    self.queue, self.group, max=most, wait=_WAIT, attempt=attempt
+                    self.queue, self.group, max=most, wait=_WAIT, lease=lease, attempt=attempt
                 )
             except StoreError as error:
                 self.notebook.tell("failed", error=repr(error))

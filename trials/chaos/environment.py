@@ -39,6 +39,8 @@ SCRIBES = ("scribe-1", "scribe-2")
 CLERKS = ("clerk-1", "clerk-2", "clerk-3")
 #: Short, so that pauses break some leases, and messages of killed consumers are redelivered soon.
 LEASE = timedelta(seconds=10)
+#: Longer, as a clerk looks at one partition after the other.
+CLERKS_LEASE = timedelta(seconds=20)
 #: The default of `cassieq queue create`.
 MAX_DELIVERIES = 5
 WRITE_TIMEOUT_SECONDS = 90
@@ -200,7 +202,7 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
 
         def clients(role: str, names: Sequence[str]) -> Programs:
             told = ["--hosts", nodes.hosts, "--queue", QUEUE, "--group", COUNTER]
-            told += ["--lease", str(LEASE.total_seconds())]
+            told += ["--lease", str(CLERKS_LEASE.total_seconds())]
             applications = []
             (folder / role).mkdir()
             for name in names if by_key else ():
