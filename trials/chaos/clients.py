@@ -30,13 +30,14 @@ from trials.chaos.records import Notebook, row_of
 
 #: Fewer than there are keys, so that a put has no two messages of one key.
 _MOST_PUT = 8
-_PUT_EVERY = (0.0, 2.0)
+_PUT_EVERY = (0.0, 5.0)
 #: The shares of puts that are repeated, and that are those of another scribe.
 _REPEATED, _ECHOED = 0.2, 0.2
 #: Well within the window: a put takes a while if nodes fail.
 _REPEAT_WITHIN = 60.0
 #: Few, so that a receive finds enough in one or two partitions.
 _MOST_RECEIVED = 12
+_RECEIVE_EVERY = (0.0, 2.0)
 _WAIT = timedelta(seconds=2)
 #: The share of receives that are repeated under their name if they fail.
 _NAMED = 0.5
@@ -167,6 +168,8 @@ class Clerk:
     def go_on(self) -> None:
         while not self.notebook.is_over:
             self.step()
+            if not self.notebook.is_calm:
+                _pass(self.chance.uniform(*_RECEIVE_EVERY))
 
     def step(self) -> None:
         """Receive once, and process and settle what has come."""

@@ -106,6 +106,11 @@ class Environment:
         return [*self.senders, *self.receivers, *self.repairs]
 
     @property
+    def clients(self) -> list[Program]:
+        """All programs beside Spark, but the repair."""
+        return [*self.scribes.applications, *self.clerks.applications]
+
+    @property
     def senders(self) -> list[Program]:
         """All programs that put messages."""
         return [*self.producers.applications, *self.scribes.applications]
