@@ -162,7 +162,6 @@ def begin(environment: Environment) -> None:
     Raises:
         SetupError: That takes too long.
     """
-
     slow = [each for each in environment.everybody if each not in environment.clients]
 
     def works() -> bool:
