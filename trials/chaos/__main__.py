@@ -29,7 +29,6 @@ from cassieq_spark.errors import SetupError, StoreError
 from trials.chaos.checker import Row, Sent, judge, judge_relay, rewinds
 from trials.chaos.client_checker import ClientVerdict, judge_clients, sent_by
 from trials.chaos.environment import (
-    CLERKS_LEASE,
     COUNTER,
     DEAD,
     GROUP,
@@ -135,7 +134,6 @@ def judge_all_clients(
         [event for each in environment.scribes.notebooks for event in each.events()],
         [each.events() for each in environment.clerks.notebooks],
         dead,
-        lease=CLERKS_LEASE.total_seconds(),
         window=WINDOW.total_seconds(),
     )
 

@@ -8,7 +8,7 @@ is not certain, as an answer was lost or a client was killed, counts in favour o
 putting    A scribe was about to put messages: ``producer``, ``numbers`` (a range), ``at``.
 put        It has the answer: also ``place`` (partition and monoton), if it was one message.
 received   A clerk has got ``messages`` (name, partition, monoton, deliveries) by the
-           receive ``call``, which ``began`` then.
+           receive ``call``, which ``began`` then, for ``lease`` seconds.
 processed  It has processed the ``nth`` message of a call while the lease certainly ran.
 settling   It was about to settle ``messages`` (which of the call) by a ``verb``.
 settled    It has the answer: ``messages`` without the stale ones, extended ``by`` seconds.
@@ -107,7 +107,6 @@ def judge_clients(
     told: Iterable[Sequence[Event]],
     dead: Iterable[Row],
     *,
-    lease: float,
     window: float,
 ) -> ClientVerdict:
     """Compare what was sent with what clerks received, and when.
@@ -117,7 +116,6 @@ def judge_clients(
         puts: The events of all scribes.
         told: The events of each clerk.
         dead: The dead letters of the clerks' group.
-        lease: How long the leases of clerks last, in seconds.
         window: For how long a unique id is unique, in seconds.
     """
     producers = {each.producer: each for each in sent}
@@ -125,7 +123,7 @@ def judge_clients(
     processed: dict[Message, float] = {}
     damaged = redelivered = 0
     for events in told:
-        some, first = _holds_of(events, lease)
+        some, first = _holds_of(events)
         holds += some
         for message, at in first.items():
             processed[message] = min(at, processed.get(message, math.inf))
@@ -179,16 +177,14 @@ def _message_of(name: str) -> Message:
     return Message(producer, int(number))
 
 
-def _holds_of(
-    events: Iterable[Event], lease: float
-) -> tuple[Iterable[_Hold], Mapping[Message, float]]:
+def _holds_of(events: Iterable[Event]) -> tuple[Iterable[_Hold], Mapping[Message, float]]:
     """What a clerk held, and when it processed each message first."""
     holds: dict[tuple[str, int], _Hold] = {}
     first: dict[Message, float] = {}
     for event in events:
         match event["event"]:
             case "received":
-                until = event["began"] + lease - MARGIN_SECONDS
+                until = event["began"] + event["lease"] - MARGIN_SECONDS
                 for nth, (name, partition, monoton, _) in enumerate(event["messages"]):
                     if name is not None:
                         times = (event["began"], event["at"], until)

@@ -37,6 +37,8 @@ _REPEATED, _ECHOED = 0.2, 0.2
 _REPEAT_WITHIN = 60.0
 #: Few, so that a receive finds enough in one or two partitions.
 _MOST_RECEIVED = 12
+#: Once the faults are over, each receive is as large, and its lease so many times as long.
+_MOST_DRAINED, _LONGER = 300, 6
 _RECEIVE_EVERY = (0.0, 2.0)
 _WAIT = timedelta(seconds=2)
 #: The share of receives that are repeated under their name if they fail.
@@ -155,7 +157,7 @@ class Clerk:
         client: Its client.
         queue, group: What it receives.
         notebook: Its records.
-        lease: How long its leases last, in seconds.
+        lease: How long its leases last while there are faults, in seconds.
     """
 
     client: Client
@@ -174,11 +176,11 @@ class Clerk:
     def step(self) -> None:
         """Receive once, and process and settle what has come."""
         call = uuid4().hex
-        began, messages = self._receive(call)
+        until, messages = self._receive(call)
         if not messages:
             return
         self._fail_perhaps()
-        done, released = self._process(call, messages, began + self.lease - MARGIN_SECONDS)
+        done, released = self._process(call, messages, until)
         self._fail_perhaps()
         if done and self._happens(_EXTENDED):
             self._settle(call, "extend", done, by=_EXTENSION)
@@ -191,10 +193,11 @@ class Clerk:
         self._fail_perhaps()
 
     def _receive(self, call: str) -> tuple[float, Sequence[Message]]:
-        """Messages, and when the receive began that leased them at the earliest."""
-        most = self.chance.randint(1, _MOST_RECEIVED)
+        """Messages, and until when they are held at least."""
+        is_calm = self.notebook.is_calm
+        most = _MOST_DRAINED if is_calm else self.chance.randint(1, _MOST_RECEIVED)
+        lease = timedelta(seconds=self.lease * (_LONGER if is_calm else 1))
         attempt = call if self.chance.random() < _NAMED else None
-        lease = timedelta(seconds=self.lease)
         began = time.monotonic()
         for _ in range(_TRIES if attempt else 1):
             try:
@@ -209,9 +212,9 @@ class Clerk:
                 (_read(each), each.partition, each.monoton, each.delivery_count) for each in found
             ]
             if found:
-                at = time.monotonic()
-                self.notebook.tell("received", call=call, began=began, at=at, messages=told)
-            return began, found
+                times = {"began": began, "at": time.monotonic(), "lease": lease.total_seconds()}
+                self.notebook.tell("received", call=call, **times, messages=told)
+            return began + lease.total_seconds() - MARGIN_SECONDS, found
         return began, []
 
     def _process(

@@ -39,7 +39,7 @@ def received(
     """A receive that took a second; message n is at monoton n."""
     names = ((name_of(Message(SCRIBE, each)), each + place) for each in numbers)
     messages = [(name, 0, monoton, deliveries) for name, monoton in names]
-    times = {"began": began, "at": began + 1}
+    times = {"began": began, "at": began + 1, "lease": LEASE}
     return {"event": "received", "call": call, **times, "messages": messages}
 
 
@@ -87,7 +87,6 @@ def verdict_of(
         puts,
         told,
         [Row(each.key, each.body, 1) for each in letters],
-        lease=LEASE,
         window=WINDOW,
     )
 
@@ -122,7 +121,13 @@ def test_what_was_only_received_is_lost():
 
 
 def test_what_was_changed_or_sent_by_nobody_is_found():
-    strange: dict[str, Any] = {"event": "received", "call": "1", "began": 0, "at": 1}
+    strange: dict[str, Any] = {
+        "event": "received",
+        "call": "1",
+        "began": 0,
+        "at": 1,
+        "lease": LEASE,
+    }
     damaged = strange | {"messages": [(None, 0, 0, 1)]}
     invented = strange | {"messages": [("t:0", 0, 9, 1)]}
 

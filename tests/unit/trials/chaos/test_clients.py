@@ -67,7 +67,6 @@ def test_what_scribes_put_clerks_receive_and_the_judge_is_content(client: Client
         [event for each in scribes for event in each.notebook.events()],
         [each.notebook.events() for each in clerks],
         [],
-        lease=LEASE.total_seconds(),
         window=WINDOW.total_seconds(),
     )
     assert verdict.is_fine, verdict
