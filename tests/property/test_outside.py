@@ -244,6 +244,16 @@ class Outside(RuleBasedStateMachine):
         stale = getattr(self.clients[who], verb)(*receipts, **named.get(verb, {}))
         self.promises.settle(self.clock.now, verb, receipts, stale, by)
 
+    @rule(count=st.integers(2, 4), back=st.sets(st.integers(0, 3), min_size=1), most=WHO)
+    def some_come_back(self, count: int, back: set[int], most: int) -> None:
+        """Some messages of a key are released, the others' lease runs out."""
+        self.put_many(who=0, parts=[("a", None)] * count)
+        self.receive(who=1, most=5)
+        if self.got:
+            self.settle(who=1, verb="release", which=sorted(back), by=timedelta(0))
+        self.time_passes(by=LEASE)
+        self.receive(who=2, most=3 + most)
+
     @rule(by=SPANS)
     def time_passes(self, by: timedelta) -> None:
         self.clock.advance(by + MOMENT)

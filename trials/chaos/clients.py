@@ -105,10 +105,13 @@ class Scribe:
             _pass(self.chance.uniform(*_PUT_EVERY))
 
     def step(self) -> None:
-        """Put the next messages, until that is answered; then perhaps earlier ones once more."""
+        """Put the next messages until that is answered, or all is over; perhaps earlier ones again."""
         numbers = range(self._next, self._next + self.chance.randint(1, _MOST_PUT))
         began = time.monotonic()
         while not self._put(self.notebook.name, numbers):
+            if self.notebook.is_over:
+                # A fence that a wrong clock has raised refuses puts until it is lowered.
+                return
             _pass(_FAILED_SECONDS)
         self._next = numbers.stop
         now = time.monotonic()

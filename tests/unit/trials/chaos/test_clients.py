@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cassieq_spark import Client
-from cassieq_spark.errors import OutcomeUnknownError
+from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
 from cassieq_spark.store.memory import MemoryStore
 from trials.chaos import clients as clients_module
 from trials.chaos.client_checker import judge_clients, sent_by
@@ -117,6 +117,23 @@ def test_a_clerk_repeats_a_receive_under_its_name_and_gets_its_messages(
 
     received = next(each for each in one.notebook.events() if each["event"] == "received")
     assert received["messages"] == [[None, lost[0][0].partition, 0, 1]]
+
+
+def test_a_scribe_whose_puts_fail_ends_when_it_is_told_to(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fails(*_: Any) -> None:
+        (tmp_path / STOP).touch()
+        raise NotAppliedError("the fence is ahead")
+
+    monkeypatch.setattr(client, "put", fails)
+    monkeypatch.setattr(client, "put_many", fails)
+
+    one = scribe(client, tmp_path / "s")
+    one.go_on()
+
+    assert [each["event"] for each in one.notebook.events()] == ["putting", "failed"]
+    assert sent_by("s", one.notebook.events()).acknowledged == 0
 
 
 def test_clients_end_when_they_are_told_to(client: Client, tmp_path: Path):
