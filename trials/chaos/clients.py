@@ -105,7 +105,7 @@ class Scribe:
             _pass(self.chance.uniform(*_PUT_EVERY))
 
     def step(self) -> None:
-        """Put the next messages until that is answered, or all is over; perhaps earlier ones again."""
+        """Put the next messages, until all is over at most; then perhaps earlier ones again."""
         numbers = range(self._next, self._next + self.chance.randint(1, _MOST_PUT))
         began = time.monotonic()
         while not self._put(self.notebook.name, numbers):
