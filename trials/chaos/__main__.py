@@ -8,7 +8,8 @@ Python processes beside them, executors, their Python processes, repair jobs, an
 node at a time, or sets that node's clock wrong by a day. Killed processes are started again. In
 the end everything is drained, and each message is looked for in the results of the consumers and
 in the queue of the relay. With ``--by-key``, no consumer may have processed a message before an
-earlier one of its key. The last line is a report as JSON. The exit code is 1 if anything is wrong.
+earlier one of its key; and clients put messages with unique ids, and receive in a group of their
+own. The last line is a report as JSON. The exit code is 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from pathlib import Path
 
 from cassieq_spark import Client
 from cassieq_spark.errors import SetupError, StoreError
-from trials.chaos.checker import Row, judge, judge_relay, rewinds
+from trials.chaos.checker import Row, Sent, judge, judge_relay, rewinds
+from trials.chaos.client_checker import ClientVerdict, judge_clients, sent_by
 from trials.chaos.environment import (
+    COUNTER,
     DEAD,
     GROUP,
     ONWARD,
@@ -34,10 +37,11 @@ from trials.chaos.environment import (
     QUEUE,
     RELAYED,
     ROWS_PER_BATCH,
+    WINDOW,
     Environment,
     running,
 )
-from trials.chaos.faults import WRONG_CLOCKS, Fault, kinds, plan
+from trials.chaos.faults import WRONG_CLOCKS, Fault, Victim, kinds, plan
 from trials.chaos.records import row_of
 from trials.environment import Report, arguments, carry_out, tell
 from trials.processes import supervise, wait_until
@@ -54,7 +58,7 @@ def main() -> int:
     parser.add_argument(
         "--by-key",
         action="store_true",
-        help=f"the queue has {PARTITIONS} partitions, in order by key",
+        help=f"the queue has {PARTITIONS} partitions, in order by key, and clients beside Spark",
     )
     parser.add_argument(
         "--right-clocks", action="store_true", help="the clocks of nodes stay right"
@@ -66,6 +70,7 @@ def main() -> int:
         fault
         for fault in plan(given.seed, timedelta(minutes=given.minutes))
         if not (given.right_clocks and fault.how in WRONG_CLOCKS)
+        and (given.by_key or fault.victim is not Victim.CLIENT)
     ]
     tell(f"seed {given.seed}, {len(faults)} faults:")
     for fault in faults:
@@ -90,18 +95,23 @@ def strike_and_judge(environment: Environment, faults: Sequence[Fault], *, by_ke
     tell("no more faults; draining")
     drained = drain(environment)
     sent = [each.sent(ROWS_PER_BATCH) for each in environment.producers.notebooks]
+    sent += [sent_by(each.name, each.events()) for each in environment.scribes.notebooks]
     results = [result for each in environment.consumers.notebooks for result in each.results()]
     tries = [each for notebook in environment.relays.notebooks for each in notebook.tries()]
     dead = dead_letters(environment)
     verdict = judge(sent, results, dead[GROUP], by_key=by_key)
     relay_verdict = judge_relay(sent, tries, rows_of(environment, RELAYED), dead[ONWARD])
+    client_verdict = judge_all_clients(environment, sent, dead[COUNTER]) if by_key else None
     rewound = rewinds(event for each in environment.notebooks for event in each.events())
     troubles = [*striker.troubles, *environment.packages_not_shipped()]
+    troubles += environment.troubles_of_clients()
     whole = environment.audit()
-    fine = (verdict.is_fine, relay_verdict.is_fine, not rewound.not_refused, drained, whole)
+    verdicts = [each for each in (verdict, relay_verdict, client_verdict) if each is not None]
+    fine = (*(each.is_fine for each in verdicts), not rewound.not_refused, drained, whole)
     return (
         asdict(verdict)
         | asdict(relay_verdict)
+        | (asdict(client_verdict) if client_verdict else {})
         | asdict(rewound)
         | {
             "kills": {kind: striker.struck[kind] for kind in kinds()},
@@ -115,9 +125,22 @@ def strike_and_judge(environment: Environment, faults: Sequence[Fault], *, by_ke
     )
 
 
+def judge_all_clients(
+    environment: Environment, sent: Sequence[Sent], dead: Sequence[Row]
+) -> ClientVerdict:
+    """The verdict on scribes and clerks."""
+    return judge_clients(
+        sent,
+        [event for each in environment.scribes.notebooks for event in each.events()],
+        [each.events() for each in environment.clerks.notebooks],
+        dead,
+        window=WINDOW.total_seconds(),
+    )
+
+
 def dead_letters(environment: Environment) -> dict[str, list[Row]]:
     """The dead letters, by group."""
-    found: dict[str, list[Row]] = {GROUP: [], ONWARD: []}
+    found: dict[str, list[Row]] = {GROUP: [], ONWARD: [], COUNTER: []}
     for each in Client.from_store(environment.store).peek(DEAD, max=_MOST_MESSAGES):
         found[str(each.headers["cassieq.origin-group"])].append(row_of(each.key, each.value, 1))
     return found
@@ -130,14 +153,17 @@ def rows_of(environment: Environment, queue: str) -> list[Row]:
 
 
 def begin(environment: Environment) -> None:
-    """Start all programs, and return when each consumer and relay has processed something.
+    """Start all programs but clients, until each consumer and relay has processed something.
+
+    Clients need less than a second, and would keep Spark from starting.
 
     Raises:
         SetupError: That takes too long.
     """
+    slow = [each for each in environment.everybody if each not in environment.clients]
 
     def works() -> bool:
-        supervise(environment.everybody, for_ever=True)
+        supervise(slow, for_ever=True)
         stored = all(each.stored.count() for each in environment.consumers.notebooks)
         return stored and all(each.tried.count() for each in environment.relays.notebooks)
 
@@ -170,10 +196,11 @@ def drain(environment: Environment) -> bool:
     """Let producers end, then consumers when their groups have settled everything; True if so."""
     environment.calm_down()
     environment.producers.end()
+    environment.scribes.end()
 
     def producers_ended() -> bool:
         supervise([*environment.receivers, *environment.repairs], for_ever=True)
-        return not supervise(environment.producers.applications, for_ever=False)
+        return not supervise(environment.senders, for_ever=False)
 
     def nothing_is_owed() -> bool:
         supervise([*environment.receivers, *environment.repairs], for_ever=True)
@@ -196,6 +223,7 @@ def drain(environment: Environment) -> bool:
     drained = wait_until(nothing_is_owed, _DRAIN_SECONDS) and drained
     environment.consumers.end()
     environment.relays.end()
+    environment.clerks.end()
     drained = wait_until(receivers_ended, _DRAIN_SECONDS) and drained
     for repair in environment.repairs:
         repair.kill()

@@ -191,7 +191,7 @@ def judge(
     letters = [read_message(row.key, row.body) for row in dead]
     damaged += letters.count(None)
     dead_lettered = {letter for letter in letters if letter is not None}
-    known = {message for message in copies.keys() | dead_lettered if _was_sent(message, producers)}
+    known = {message for message in copies.keys() | dead_lettered if was_sent(message, producers)}
     published = sum(each.acknowledged for each in producers.values())
     acknowledged = sum(
         message.number < producers[message.producer].acknowledged for message in known
@@ -275,7 +275,7 @@ def judge_relay(
             for number in range(each.acknowledged)
         ),
         relay_damaged=read.count(None),
-        relay_invented=sum(not _was_sent(message, producers) for message in copies),
+        relay_invented=sum(not was_sent(message, producers) for message in copies),
         relay_doubled=copies.total() - len(copies),
         relay_doubled_without_reason=sum(
             max(0, count - max(1, len(batches[message]))) for message, count in copies.items()
@@ -330,9 +330,20 @@ def acked_batches(events: Iterable[Mapping[str, Any]]) -> set[int]:
     return acked
 
 
-def _was_sent(message: Message, producers: Mapping[str, Sent]) -> bool:
+def was_sent(message: Message, producers: Mapping[str, Sent]) -> bool:
+    """True if its producer has sent it, or tried to."""
     sent = producers.get(message.producer)
     return sent is not None and message.number < sent.attempted
+
+
+def count_late(first: Mapping[Message, Any]) -> int:
+    """Count messages that came first, at comparable times, after a later one of their key."""
+    count = 0
+    highest: dict[str, int] = {}
+    for message in sorted(first, key=lambda each: first[each]):
+        count += message.number < highest.get(message.key, -1)
+        highest[message.key] = max(message.number, highest.get(message.key, -1))
+    return count
 
 
 def _without_excuse(copies: Sequence[tuple[int, bool]]) -> int:
@@ -352,12 +363,7 @@ def _reordered_by_key(batches: Iterable[Result]) -> int:
             if message is not None:
                 stored = result.stored_at, place
                 first[message] = min(first.get(message, stored), stored)
-    count = 0
-    highest: dict[str, int] = {}
-    for message in sorted(first, key=lambda each: first[each]):
-        count += message.number < highest.get(message.key, -1)
-        highest[message.key] = max(message.number, highest.get(message.key, -1))
-    return count
+    return count_late(first)
 
 
 def _reordered(batches: Iterable[Result], *, by_key: bool) -> int:

@@ -27,12 +27,20 @@ QUEUE, DEAD, GROUP = "chaos", "chaos.dead", "billing"
 ONWARD, RELAYED = "onward", "chaos.relayed"
 #: Partitions of the queue, if it is ordered by key.
 PARTITIONS = 8
+#: For how long the queue knows unique ids, if it is ordered by key.
+WINDOW = timedelta(minutes=3)
+#: The group of the clerks.
+COUNTER = "counter"
 PRODUCERS = ("tick", "tock")
 CONSUMERS = ("left", "right")
 RELAYS = ("onward",)
 REPAIRS = ("repair-1", "repair-2")
+SCRIBES = ("scribe-1", "scribe-2")
+CLERKS = ("clerk-1", "clerk-2", "clerk-3")
 #: Short, so that pauses break some leases, and messages of killed consumers are redelivered soon.
 LEASE = timedelta(seconds=10)
+#: Longer, as a clerk looks at one partition after the other.
+CLERKS_LEASE = timedelta(seconds=20)
 #: The default of `cassieq queue create`.
 MAX_DELIVERIES = 5
 WRITE_TIMEOUT_SECONDS = 90
@@ -74,6 +82,7 @@ class Environment:
         folder: The folder of all files.
         cassandra: The nodes, and the trial's own store.
         producers, consumers, relays: Queries on Spark.
+        scribes, clerks: Clients that put and receive; none unless the queue is ordered by key.
         repairs: Repair jobs.
         striker: Strikes all of these.
     """
@@ -83,6 +92,8 @@ class Environment:
     producers: Programs
     consumers: Programs
     relays: Programs
+    scribes: Programs
+    clerks: Programs
     repairs: Sequence[Program]
     striker: Striker
 
@@ -92,15 +103,27 @@ class Environment:
 
     @property
     def everybody(self) -> list[Program]:
-        return [*self.producers.applications, *self.receivers, *self.repairs]
+        return [*self.senders, *self.receivers, *self.repairs]
+
+    @property
+    def clients(self) -> list[Program]:
+        """All programs beside Spark, but the repair."""
+        return [*self.scribes.applications, *self.clerks.applications]
+
+    @property
+    def senders(self) -> list[Program]:
+        """All programs that put messages."""
+        return [*self.producers.applications, *self.scribes.applications]
 
     @property
     def receivers(self) -> list[Program]:
         """All programs that get messages."""
-        return [*self.consumers.applications, *self.relays.applications]
+        roles = (self.consumers, self.relays, self.clerks)
+        return [each for role in roles for each in role.applications]
 
     @property
     def notebooks(self) -> list[Notebook]:
+        """Those of the queries."""
         return [*self.producers.notebooks, *self.consumers.notebooks, *self.relays.notebooks]
 
     def calm_down(self) -> None:
@@ -121,6 +144,15 @@ class Environment:
             if event["event"] == "started"
         ]
         return [f"executors had {package}" for package in told if ARCHIVE not in package]
+
+    def troubles_of_clients(self) -> list[str]:
+        """Errors that no client may have."""
+        return [
+            f"{each.name}: {event['error']}"
+            for each in (*self.scribes.notebooks, *self.clerks.notebooks)
+            for event in each.events()
+            if event["event"] == "trouble"
+        ]
 
     def audit(self) -> bool:
         """Run the repair once more; True if its audit finds nothing."""
@@ -149,11 +181,13 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
             lease=LEASE,
             max_deliveries=MAX_DELIVERIES,
             dead_letter_queue=DEAD,
+            deduplicate=WINDOW if by_key else None,
         )
         create_queue(nodes.store, RELAYED)
-        for group in (GROUP, ONWARD):
+        for group in (GROUP, ONWARD, *((COUNTER,) if by_key else ())):
             create_groups(open_ledgers(nodes.store, QUEUE), group, "earliest")
-        pythons = skewed_pythons(folder, seed)
+        names = (*PRODUCERS, *CONSUMERS, *RELAYS, *REPAIRS)
+        pythons = skewed_pythons(folder, seed, (*names, *SCRIBES, *CLERKS) if by_key else names)
         archive = ship(folder)
 
         def programs(role: str, names: Sequence[str], cores: int, **arguments: object) -> Programs:
@@ -171,6 +205,19 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
             ]
             return Programs(folder / role, applications)
 
+        def clients(role: str, names: Sequence[str]) -> Programs:
+            told = ["--hosts", nodes.hosts, "--queue", QUEUE, "--group", COUNTER]
+            told += ["--lease", str(CLERKS_LEASE.total_seconds())]
+            applications = []
+            (folder / role).mkdir()
+            for name in names if by_key else ():
+                own = folder / role / name
+                command = [str(pythons[name]), "-m", "trials.chaos.clients", role, *told]
+                applications.append(
+                    Program(name, [*command, "--folder", str(own)], log=own.with_suffix(".log"))
+                )
+            return Programs(folder / role, applications)
+
         connection = {"spark.cassandra.connection.host": nodes.hosts}
         writing = connection | {"queue": QUEUE}
         reading = writing | {
@@ -184,6 +231,7 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
         )
         consumers = programs("consumer", CONSUMERS, 2, reading=billing)
         relays = programs("relay", RELAYS, 1, reading=relaying, writing=onward)
+        scribes, clerks = clients("scribe", SCRIBES), clients("clerk", CLERKS)
         repairing = ["--every", "5s", "--write-timeout", f"{WRITE_TIMEOUT_SECONDS}s"]
         repairs = [
             Program(
@@ -196,8 +244,11 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
         applications = [
             each for some in (producers, consumers, relays) for each in some.applications
         ]
-        striker = Striker(nodes.cluster, clocks, applications, spark.workers, repairs)
-        environment = Environment(folder, nodes, producers, consumers, relays, repairs, striker)
+        by_client = [*scribes.applications, *clerks.applications]
+        striker = Striker(nodes.cluster, clocks, applications, spark.workers, repairs, by_client)
+        environment = Environment(
+            folder, nodes, producers, consumers, relays, scribes, clerks, repairs, striker
+        )
         try:
             yield environment
         finally:
@@ -205,11 +256,11 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
                 each.kill()
 
 
-def skewed_pythons(folder: Path, seed: int) -> dict[str, Path]:
+def skewed_pythons(folder: Path, seed: int, names: Sequence[str]) -> dict[str, Path]:
     """A Python with a wall clock of its own for each program."""
     chance = Random(f"{seed}/clocks")
     pythons = {}
-    for name in (*PRODUCERS, *CONSUMERS, *RELAYS, *REPAIRS):
+    for name in names:
         skew = timedelta(seconds=chance.uniform(-_MOST_SKEW_SECONDS, _MOST_SKEW_SECONDS))
         if name == _WRONG:
             skew += chance.choice([_WRONG_BY, -_WRONG_BY])

@@ -26,6 +26,7 @@ CALM = timedelta(seconds=5)
 _PROCESS_EVERY = timedelta(seconds=11)
 #: Long enough for a node to be back, and known to the others, before the next one is struck.
 _NODE_EVERY = timedelta(seconds=34)
+_CLIENT_EVERY = timedelta(seconds=21)
 _JITTER = 0.3
 #: Around the lease of the queue, so that some leases are lost and some are not.
 _PAUSE_SECONDS = (2.0, 22.0)
@@ -48,6 +49,8 @@ class Victim(StrEnum):
     READER = "reader"
     REPAIR = "repair"
     NODE = "node"
+    #: A program that is no Spark: it puts or receives by `Client`.
+    CLIENT = "client"
 
 
 class How(StrEnum):
@@ -108,13 +111,17 @@ class Fault:
 def plan(seed: int, length: timedelta) -> list[Fault]:
     """The faults of a run, in order; equally many of each kind, give or take one.
 
-    Nodes are struck one after the other; processes independently of that.
+    Nodes are struck one after the other; processes independently of that, and clients of both.
     """
     chance = Random(seed)
-    processes = [(victim, how) for victim, how in _WAYS if victim is not Victim.NODE]
-    nodes = [(victim, how) for victim, how in _WAYS if victim is Victim.NODE]
+    apart = {Victim.NODE, Victim.CLIENT}
+    processes = [(victim, how) for victim, how in _WAYS if victim not in apart]
+    nodes, clients = (
+        [way for way in _WAYS if way[0] is each] for each in (Victim.NODE, Victim.CLIENT)
+    )
     faults = _lane(chance, processes, length, _PROCESS_EVERY, _PAUSE_SECONDS)
     faults += _lane(chance, nodes, length, _NODE_EVERY, _NODE_SECONDS)
+    faults += _lane(chance, clients, length, _CLIENT_EVERY, _PAUSE_SECONDS)
     return sorted(faults, key=lambda fault: fault.at)
 
 
@@ -175,6 +182,7 @@ class Striker:
         applications: The applications on Spark.
         workers: Spark's Workers, whose children are the executors.
         repairs: The repair jobs.
+        clients: The programs that use `Client`.
     """
 
     def __init__(
@@ -184,6 +192,7 @@ class Striker:
         applications: Sequence[Program],
         workers: Sequence[Program],
         repairs: Sequence[Program],
+        clients: Sequence[Program] = (),
     ) -> None:
         self.struck: Counter[str] = Counter()
         self.troubles: list[str] = []
@@ -196,6 +205,7 @@ class Striker:
             Victim.EXECUTOR: lambda: ([process] for process in _executors(workers)),
             Victim.WORKER: lambda: _pythons(_executors(workers), _WORKER),
             Victim.REPAIR: lambda: _groups(repairs),
+            Victim.CLIENT: lambda: _groups(clients),
         }
         self._lock = threading.Lock()
         self._one_node = threading.Lock()

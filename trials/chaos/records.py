@@ -129,6 +129,16 @@ class Notebook:
         self.tried = Results(folder, "tries")
 
     @property
+    def name(self) -> str:
+        """The name of the program."""
+        return self._folder.name
+
+    @property
+    def peers(self) -> list[Notebook]:
+        """Those of all programs of its role."""
+        return [Notebook(each) for each in sorted(self._folder.parent.iterdir()) if each.is_dir()]
+
+    @property
     def checkpoint(self) -> Path:
         return self.kept.path
 
@@ -173,7 +183,7 @@ class Notebook:
         acked = acked_batches(self.events())
         return [
             Result(
-                self._folder.name,
+                self.name,
                 int(batch),
                 _rows(rows),
                 int(batch) in acked,
@@ -185,7 +195,7 @@ class Notebook:
     def sent(self, rows_per_batch: int) -> Sent:
         """What a producer has sent, by Spark's logs of offsets and commits."""
         return Sent(
-            self._folder.name,
+            self.name,
             acknowledged=(last_batch(self.kept.newest / "commits") + 1) * rows_per_batch,
             attempted=(last_batch(self.kept.newest / "offsets") + 1) * rows_per_batch,
         )
