@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
 
@@ -19,10 +19,14 @@ _MOST_PRODUCERS = 500
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """The producer of a queue, which may still be connecting, and the number of puts using it."""
+    """The producer of a queue, which may still be connecting, and the number of puts using it.
+
+    ``renewing`` is held by puts that are repeated, one after the other and so in their order.
+    """
 
     producer: asyncio.Task[AsyncProducer]
     users: int = 0
+    renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class ProducerPool:
@@ -65,7 +69,8 @@ class ProducerPool:
                 raise
             except QueueStateError:
                 # It was made anew since the last batch, with another schema: nothing is published.
-                return await producer.put(message)
+                async with shared.renewing:
+                    return await producer.put(message)
         finally:
             shared.users -= 1
             self._drop_if_failed(queue, shared)

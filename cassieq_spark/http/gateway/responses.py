@@ -27,7 +27,7 @@ from cassieq_spark.settings.queue import http_settings
 M = TypeVar("M", bound=StoredMessage)
 
 #: Smaller answers are encoded on the loop, in less than 1 ms and less than a thread takes.
-_LARGE = 64 << 10
+LARGE = 64 << 10
 _PART = 256 << 10
 #: How long a client may take for a part, as an answer that nobody reads is memory.
 _PATIENCE = timedelta(seconds=10)
@@ -203,7 +203,7 @@ async def answer_with(
     ``admission`` counts the bytes of a large answer for the account until it is sent.
     """
     size = sum(each.size for each in messages)
-    body = await asyncio.to_thread(encode, messages) if size > _LARGE else encode(messages)
+    body = await asyncio.to_thread(encode, messages) if size > LARGE else encode(messages)
     return answer_of(body, media_type, admission=admission, account=account)
 
 
@@ -211,7 +211,7 @@ def answer_of(
     body: bytes | memoryview, media_type: str, *, admission: Admission, account: str
 ) -> Response:
     """An answer with a body; a large one is sent in parts, and its bytes count until then."""
-    if len(body) > _LARGE:
+    if len(body) > LARGE:
         return LargeResponse(body, media_type, admission, account)
     return Response(body, media_type=media_type)
 

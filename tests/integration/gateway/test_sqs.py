@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -393,6 +394,47 @@ class TestFifo:
         assert found == code
         assert words in text
 
+    def test_a_batch_keeps_its_order_also_after_another_door_has_purged_the_queue(self, sqs: Sqs):
+        url = sqs.fifo()
+        sqs.send(url, "before", MessageGroupId="g", MessageDeduplicationId="x")
+        with sqs.account.queue("orders.fifo", order="key", drop_dead=True) as queue:
+            queue.purge(force=True)
+        entries = [
+            {
+                "Id": str(number),
+                "MessageBody": str(number),
+                "MessageGroupId": "g",
+                "MessageDeduplicationId": str(number),
+            }
+            for number in range(10)
+        ]
+
+        sent = sqs.client.send_message_batch(QueueUrl=url, Entries=entries)
+
+        assert [each["Id"] for each in sent["Successful"]] == list("0123456789")
+        assert sqs.bodies(url) == list("0123456789")
+
+    def test_dead_messages_go_to_a_fifo_queue(self, sqs: Sqs):
+        dead = sqs.fifo("dead.fifo")
+        policy = {"deadLetterTargetArn": sqs.arn("dead.fifo"), "maxReceiveCount": 1}
+        url = sqs.fifo(RedrivePolicy=json.dumps(policy))
+        for number in range(2):
+            sqs.send(url, "x", MessageGroupId="g", MessageDeduplicationId=str(number))
+
+        for message in sqs.receive(url):
+            change = {"ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
+            sqs.client.change_message_visibility(QueueUrl=url, **change)
+        assert sqs.receive(url) == []
+        letters = sqs.receive(dead, WaitTimeSeconds=10)
+
+        assert [each["Attributes"]["MessageGroupId"] for each in letters] == ["g", "g"]
+        code, text = refused(
+            sqs.client.create_queue,
+            QueueName="standard",
+            Attributes={"RedrivePolicy": json.dumps(policy)},
+        )
+        assert (code, "same type" in text) == ("InvalidParameterValue", True)
+
     def test_it_is_said_by_the_name_too(self, sqs: Sqs):
         code, text = refused(
             sqs.client.create_queue, QueueName="orders", Attributes={"FifoQueue": "true"}
@@ -421,6 +463,22 @@ class TestOneQueueEveryDoor:
         assert by_sqs["Body"] == "by http"
         assert by_sqs["Attributes"]["MessageGroupId"] == "k"
         assert by_sqs["MessageAttributes"]["lang"]["StringValue"] == "en"
+
+    def test_a_queue_that_another_door_has_made_is_as_good(self, sqs: Sqs):
+        settings = {"max_deliveries": 0, "expire_after": timedelta(days=4)}
+        with sqs.account.queue("orders", lease=timedelta(seconds=30), **settings) as queue:
+            queue.create_group("default")
+            queue.put("hello")
+
+        assert sqs.bodies(sqs.create()) == ["hello"]
+
+    def test_a_large_answer_arrives(self, sqs: Sqs):
+        url = sqs.create()
+        bodies = [letter * 1_000_000 for letter in "abc"]
+        for body in bodies:
+            sqs.send(url, body)
+
+        assert sqs.bodies(url) == bodies
 
     def test_a_queue_with_columns_takes_and_gives_json_objects(self, sqs: Sqs):
         sqs.account.queue("trips", schema="vendor string, fare double", drop_dead=True).close()

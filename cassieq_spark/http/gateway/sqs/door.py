@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from uuid import uuid4
 
 from starlette.requests import Request
@@ -23,6 +24,7 @@ from cassieq_spark.http.gateway.authorization import KEY, Grant
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.requests import ABOUT_QUEUES, log_request
 from cassieq_spark.http.gateway.requests import ADMIN as ADMIN_PATH
+from cassieq_spark.http.gateway.responses import LARGE, answer_of
 from cassieq_spark.http.gateway.sqs import messages, queues  # noqa: F401 (handlers declare themselves)
 from cassieq_spark.http.gateway.sqs.calls import HANDLERS, SqsCall
 from cassieq_spark.http.gateway.sqs.errors import error_of
@@ -121,7 +123,7 @@ class _Served:
             scope["query_string"],
             scope["headers"],
         )
-        self._name = _UNKNOWN
+        self._name, self._account = _UNKNOWN, ""
 
     async def response(self) -> Response:
         """The answer; every error is one."""
@@ -136,7 +138,12 @@ class _Served:
         took = time.perf_counter() - began
         self._gateway.metrics.answered(self._name, answer.status, took)
         log_request(self._request, self._name, answer.status, took)
-        return Response(answer.body, answer.status, answer.headers)
+        response = answer_of(
+            answer.body, "", admission=self._gateway.admission, account=self._account
+        )
+        response.status_code = answer.status
+        response.headers.update(answer.headers)
+        return response
 
     async def _answer(self, protocol: Protocol, stamp: Stamp) -> Answer:
         claim = claim_of(self._received, self._now)
@@ -153,7 +160,7 @@ class _Served:
         try:
             data = await body.read()
             account, key = await self._check(claim, data)
-            request.scope[KEY] = key.name
+            self._account, request.scope[KEY] = account, key.name
             CALLER.set(account)
             sender = Sender(account, key.name)
             gateway.admission.requests.take(sender)
@@ -223,7 +230,9 @@ class _Served:
         may_leave = False
         try:
             output = await self._output(operation, sqs_call)
-            answer = protocol.encode(operation, output, stamp)
+            encode = partial(protocol.encode, operation, output, stamp)
+            is_large = sum(each.size for each in sqs_call.held) > LARGE
+            answer = await asyncio.to_thread(encode) if is_large else encode()
             # I8: a delivery counts if the answer may have left, and only then.
             may_leave = not sqs_call.held or not has_left(self._request)
             return answer

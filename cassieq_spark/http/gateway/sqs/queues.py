@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -75,7 +76,8 @@ async def create_queue(call: SqsCall) -> Output:
         if any(each.startswith(PREFIX) for each in found.attributes):
             return {"QueueUrl": address.url(call.base)}
         # Another door has made it; or the call broke off here, and is completed now.
-    await client.create_group(name, DEFAULT_GROUP)
+    with suppress(ExistsError):
+        await client.create_group(name, DEFAULT_GROUP)
     await client.set_attributes(name, kept)
     call.known.forget(name)
     return {"QueueUrl": address.url(call.base)}
