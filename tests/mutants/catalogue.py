@@ -3371,10 +3371,10 @@ MUTANTS = (
     Mutant(
         "members of JSON become objects before they are counted",
         "what a request may take",
-        "http/members.py",
-        "        if texts > 2 * most or members > most:\n            return True",
-        "        if False:\n            return True",
-        ("../unit/http/gateway/test_formats.py", "../unit/http/sqs/test_protocols.py"),
+        "http/gateway/requests.py",
+        "    if has_more_members(text, most):",
+        "    if False:",
+        ("../unit/http/gateway/test_formats.py",),
     ),
     Mutant(
         "commas within texts count as members",
