@@ -291,13 +291,12 @@ def _presigned(query: bytes) -> dict[str, str]:
 def _canonical_path(path: bytes) -> str:
     """The path without dot segments, encoded once more, as for all services but S3."""
     kept: list[str] = []
-    segments = _text(path).split("/")
-    for segment in segments:
+    for segment in _text(path).split("/"):
         if segment == "..":
             del kept[-1:]
         elif segment not in {"", "."}:
             kept.append(segment)
-    end = "/" if kept and segments[-1] in {"", ".", ".."} else ""
+    end = "/" if kept and path.endswith(b"/") else ""
     return quote("/" + "/".join(kept) + end, safe="/~", encoding="latin-1")
 
 
