@@ -52,11 +52,12 @@ class Call:
     queue: QueueAddress | None
 
 
-#: All operations by name.
+#: All operations by name. To change a queue takes the right to delete it, as by HTTP: a shorter
+#: retention deletes messages.
 OPERATIONS: Mapping[str, Operation] = {
     each.name: each
     for each in (
-        Operation(inputs.AddPermission, Right.CREATE_QUEUE, has_output=False),
+        Operation(inputs.AddPermission, Right.DELETE_QUEUE, has_output=False),
         Operation(inputs.CancelMessageMoveTask, Right.REDRIVE_MESSAGE),
         Operation(inputs.ChangeMessageVisibility, Right.UPDATE_MESSAGE, has_output=False),
         Operation(inputs.ChangeMessageVisibilityBatch, Right.UPDATE_MESSAGE),
@@ -72,13 +73,13 @@ OPERATIONS: Mapping[str, Operation] = {
         Operation(inputs.ListQueues, Right.GET_QUEUE_INFORMATION),
         Operation(inputs.PurgeQueue, Right.DELETE_QUEUE, has_output=False),
         Operation(inputs.ReceiveMessage, Right.READ_MESSAGE),
-        Operation(inputs.RemovePermission, Right.CREATE_QUEUE, has_output=False),
+        Operation(inputs.RemovePermission, Right.DELETE_QUEUE, has_output=False),
         Operation(inputs.SendMessage, Right.PUT_MESSAGE),
         Operation(inputs.SendMessageBatch, Right.PUT_MESSAGE),
-        Operation(inputs.SetQueueAttributes, Right.CREATE_QUEUE, has_output=False),
+        Operation(inputs.SetQueueAttributes, Right.DELETE_QUEUE, has_output=False),
         Operation(inputs.StartMessageMoveTask, Right.REDRIVE_MESSAGE),
-        Operation(inputs.TagQueue, Right.CREATE_QUEUE, has_output=False),
-        Operation(inputs.UntagQueue, Right.CREATE_QUEUE, has_output=False),
+        Operation(inputs.TagQueue, Right.DELETE_QUEUE, has_output=False),
+        Operation(inputs.UntagQueue, Right.DELETE_QUEUE, has_output=False),
     )
 }
 

@@ -520,6 +520,26 @@ class TestWhoMay:
         )
         close(client)
 
+    def test_who_may_only_create_queues_changes_none(
+        self, gateway: RunningGateway, sqs: Sqs, client_of: Callable[..., Any], protocol: str
+    ):
+        url = sqs.create()
+        maker = key_with(gateway, sqs.account, "maker", Right.CREATE_QUEUE)
+        keeper = key_with(gateway, sqs.account, "keeper", Right.DELETE_QUEUE)
+        policy = json.dumps({"deadLetterTargetArn": sqs.arn("orders2"), "maxReceiveCount": 1})
+
+        client = made(client_of, protocol, maker, "maker")
+        client.create_queue(QueueName="orders2")
+        given = {"QueueUrl": url, "Attributes": {"MessageRetentionPeriod": "60"}}
+        assert refused(client.set_queue_attributes, **given)[0].startswith("AccessDenied")
+        assert refused(client.tag_queue, QueueUrl=url, Tags={"a": "b"})[0].startswith("Access")
+        close(client)
+        client = made(client_of, protocol, keeper, "keeper")
+        client.set_queue_attributes(**given)
+        given["Attributes"] = {"RedrivePolicy": policy}
+        assert refused(client.set_queue_attributes, **given)[0].startswith("AccessDenied")
+        close(client)
+
     def test_a_stranger_learns_nothing(
         self, sqs: Sqs, client_of: Callable[..., Any], protocol: str
     ):

@@ -81,7 +81,8 @@ async def _send(
     is_ordered = is_fifo(queue)
     by_content = settings.get(BY_CONTENT) == "true"
     contents.check_for(is_fifo=is_ordered, by_content=by_content, in_batch=in_batch)
-    contents.check_size(int(settings["MaximumMessageSize"]))
+    most = min(int(settings["MaximumMessageSize"]), gateway.limits.body_bytes)
+    contents.check_size(most)
     gateway.storage.check_messages(call.account)
     delay = None if contents.delay is None else timedelta(seconds=contents.delay)
     # A message that says 0 is not delayed, even if its queue delays messages.

@@ -11,7 +11,7 @@ from typing import Any
 
 from cassieq_spark.errors import ExistsError, NotFoundError
 from cassieq_spark.http import DEFAULT_GROUP
-from cassieq_spark.http.accounts import own_name
+from cassieq_spark.http.accounts import Right, own_name
 from cassieq_spark.http.gateway.sqs.calls import SqsCall, serves
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
 from cassieq_spark.http.gateway.sqs.settings import (
@@ -30,6 +30,7 @@ from cassieq_spark.http.gateway.sqs.settings import (
 from cassieq_spark.http.sqs import inputs
 from cassieq_spark.http.sqs.addresses import QueueAddress
 from cassieq_spark.http.sqs.errors import (
+    AccessDenied,
     InvalidParameterValue,
     PurgeQueueInProgress,
     QueueNameExists,
@@ -171,6 +172,9 @@ async def set_queue_attributes(call: SqsCall) -> Output:
     name = call.whole_queue
     known = await call.known.read(name)
     changes = changed_attributes(given.Attributes, attributes_held(known))
+    if changes.get(REDRIVE) is not None and Right.CREATE_QUEUE not in call.grant.rights:
+        # As by HTTP: dead messages are put there.
+        raise AccessDenied("A redrive policy needs the right CreateQueue, too.")
     await _check_redrive(call, changes.get(REDRIVE), call.address)
     await _alter(call, name, changes)
     return {}
