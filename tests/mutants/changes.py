@@ -269,7 +269,7 @@ def insert(statement: str, before: str, nth: int | None = None) -> Change:
     new = ast.parse(statement).body
 
     def edits(node: ast.AST) -> Iterator[list[ast.stmt]]:
-        if isinstance(node, (*_SIMPLE, ast.For)) and _mentions(_header(node), before):
+        if isinstance(node, (*_SIMPLE, ast.For, ast.If)) and _mentions(_header(node), before):
             yield [*new, node]
 
     return Change(f"{statement}, before {before}", edits, nth)
@@ -387,7 +387,9 @@ def _arguments(call: ast.AST, which: str | int) -> Iterator[tuple[str, int]]:
 
 
 def _header(statement: ast.stmt) -> ast.AST:
-    return statement.iter if isinstance(statement, ast.For) else statement
+    if isinstance(statement, ast.For):
+        return statement.iter
+    return statement.test if isinstance(statement, ast.If) else statement
 
 
 def _expression(text: str, old: ast.expr | None = None) -> ast.expr:

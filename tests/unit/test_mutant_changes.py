@@ -115,6 +115,11 @@ CASES = {
         "for it in self.tasks: go()",
         "pass",
     ),
+    "insert, before a condition": (
+        insert("go()", before="ready"),
+        "if it.ready: copy()",
+        "go()\nif it.ready: copy()",
+    ),
     "insert": (
         insert("go()", before="copy"),
         "copy()",

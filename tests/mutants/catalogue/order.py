@@ -80,6 +80,7 @@ ORDER = (
         "lanes",
         "groups.state:Slot.to_waiting",
         replace_call("lanes_within", "None"),
+        ("unit/client/test_lanes.py", *_KEYS),
     ),
     Mutant(
         "messages that failed together take others along",
@@ -88,10 +89,10 @@ ORDER = (
         never("suspect", nth=1),
     ),
     Mutant(
-        "a lease takes of any number of rows",
+        "a lease takes any number of rows of one lane",
         "bounded",
-        "groups.takers:hand_out",
-        never("MOST_ROWS"),
+        "groups.takers:_Line.offered",
+        drop_condition("most_rows"),
     ),
     Mutant(
         "a group steps over any number of messages of one key",
@@ -139,7 +140,7 @@ ORDER = (
         "I6",
         "groups.partitions:_check_all_unleased",
         never("force"),
-        _EVERYWHERE,
+        ("unit/partitions",),
     ),
     Mutant(
         "a group is deleted in the first partition last",

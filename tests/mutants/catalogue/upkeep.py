@@ -81,7 +81,7 @@ UPKEEP = (
         "the seek pin is removed before the group moves",
         "I7",
         "groups.seek:_Seek._try_again_and_again",
-        insert("self._remove(self._ours)", before="target", nth=2),
+        insert("self._remove(self._ours)", before="_move"),
     ),
     Mutant(
         "slots do not count for the floor",

@@ -101,7 +101,8 @@ def test_when_the_lease_is_over_the_attempt_is_forgotten():
 
     second = scene.receive("one", 20)
 
-    assert second
+    # I8: they are handed out once more.
+    assert (at(second), [each.delivery_count for each in second]) == (at(first), [2, 2, 2])
     assert scene.client.ack(*first) == [each.receipt for each in first]
 
 

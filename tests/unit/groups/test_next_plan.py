@@ -11,6 +11,7 @@ import pytest
 
 from cassieq_spark.groups.changes import Changes, state_after
 from cassieq_spark.groups.lanes import encode_lanes, lanes_of
+from cassieq_spark.groups.lease import spare_token
 from cassieq_spark.groups.plan import plan_lease, plan_replay
 from cassieq_spark.groups.settle import (
     SettlePlan,
@@ -22,7 +23,7 @@ from cassieq_spark.groups.settle import (
 )
 from cassieq_spark.groups.state import GroupState, Head, Settlement, Slot, Waiting
 from cassieq_spark.model import Ranges, to_millis
-from cassieq_spark.store.protocol import When
+from cassieq_spark.store.protocol import Update, When
 from tests.support.builders import LEASE, make_request
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -80,17 +81,39 @@ def test_what_is_put_away_is_told_as_it_will_be_read(deliveries: int):
     assert (set(told), len(told)) == (read, 4)
 
 
-@pytest.mark.parametrize(("deliveries", "since"), [(1, None), (2, FIRST_AT), (3, FIRST_AT)])
-def test_what_nobody_has_seen_waits_as_if_it_was_not_handed_out(
-    deliveries: int, since: datetime | None
-):
+@pytest.mark.parametrize("deliveries", [1, 2, 3])
+def test_what_nobody_has_seen_waits_as_if_it_was_not_handed_out(deliveries: int):
     state = make_state(make_slot(deliveries=deliveries))
 
     then = state_after(state, settle(state, unread=ranges("0-6")).ops)
 
     (row,) = then.waiting
-    assert (row.monotons, row.deliveries, row.first_at) == (ranges("0-6"), deliveries - 1, since)
+    times = (FIRST_AT, LAST_AT) if deliveries > 1 else (None, None)
+    assert (row.monotons, row.deliveries) == (ranges("0-6"), deliveries - 1)
+    assert (row.first_at, row.last_at) == times
+    assert row.by_receipts
     assert row.due <= to_millis(NOW) + 1
+
+
+def test_what_is_held_for_longer_once_more_stays_in_its_slot_and_the_rest_is_settled():
+    state = make_state(make_slot(lease=kept_token(OURS)))
+
+    plan = settle(state, acked=ranges("0-2"), extended={2 * MINUTE: ranges("2-6")})
+
+    (slot,) = state_after(state, plan.ops).slots
+    assert (slot.monotons, slot.lease) == (ranges("2-6"), kept_token(OURS))
+    assert slot.due_at == NOW + 2 * MINUTE
+    (kept,) = plan.ops
+    assert isinstance(kept, Update)
+    assert When("ranges", "=", "0-6") in kept.when
+
+
+def test_messages_of_two_slots_that_are_rejected_are_dead():
+    state = make_state(make_slot("0-3", 0), make_slot("3-6", 1, lease=kept_token(OURS)))
+
+    plan = settle(state, rejected={"bad": ranges("2-4")})
+
+    assert [row.monotons for row in plan.dead] == [ranges("2-3"), ranges("3-4")]
 
 
 def test_all_of_a_slot_is_settled_only_for_the_delivery_that_was_read():
@@ -193,14 +216,82 @@ def test_a_third_delivery_is_no_larger_than_the_limit_of_a_batch(limit: int | No
     assert [each.monotons for each in plan.leased] == [ranges(taken)]
 
 
+def test_what_was_handed_out_too_often_is_taken_from_the_delivery_that_was_read_alone():
+    state = make_state(make_slot(lease=THEIRS, due_at=NOW - MINUTE, deliveries=5))
+
+    request = make_request(stop=POINTER, max_deliveries=5, token=FRESH)
+    plan = plan_lease(state, request, [])
+
+    (freed,) = (op for op in plan.ops if getattr(op, "row", ("",))[0] == "slot")
+    assert isinstance(freed, Update)
+    assert {When("ranges", "=", "0-6"), When("deliveries", "=", 5)} <= set(freed.when)
+    assert [slot.lease for slot in state_after(state, plan.ops).slots] == [spare_token(FRESH)]
+    assert [row.monotons for row in plan.dead] == [ranges("0-6")]
+
+
 # -- leases ---------------------------------------------------------------------------------------
 
 
 def test_a_lease_of_what_waits_takes_the_slot_of_the_batch_that_it_acks():
     waits = Waiting(6, ranges("6-9"), 1, FIRST_AT, LAST_AT)
-    state = make_state(make_slot(), waiting=(waits,))
+    state = make_state(make_slot(first_at=LAST_AT), waiting=(waits,))
 
     plan = plan_lease(state, make_request(held=OURS, stop=POINTER, token=FRESH), [])
 
     (slot,) = state_after(state, plan.ops).slots
     assert (slot.lease, slot.monotons, slot.first_at) == (FRESH, ranges("6-9"), FIRST_AT)
+
+
+@pytest.mark.parametrize(("counted", "acked"), [(3, 6), (2, 0)])
+def test_a_batch_that_another_process_has_taken_up_is_not_acked(counted: int, acked: int):
+    state = make_state(make_slot())
+    request = make_request(held=OURS, held_deliveries={0: counted}, stop=POINTER)
+
+    plan = plan_lease(state, request, [])
+
+    (slot,) = state_after(state, plan.ops).slots
+    assert (plan.acked, slot.monotons.count) == (acked, 6 - acked)
+
+
+def test_what_is_recorded_for_each_slot_of_a_batch_is_left():
+    slots = (make_slot("0-3", 0), make_slot("3-6", 1))
+    state = make_state(*slots)
+    recorded = settle(state, with_batch=True, released={MINUTE: ranges("2-4")})
+    state = state_after(state, recorded.ops)
+
+    plan = plan_lease(state, make_request(held=OURS, stop=POINTER), [])
+
+    assert [row.monotons for row in plan.left] == [ranges("2-3"), ranges("3-4")]
+    assert [row.monotons for row in state_after(state, plan.ops).waiting] == [
+        ranges("2-3"),
+        ranges("3-4"),
+    ]
+
+
+def test_what_waits_by_a_later_read_and_is_in_a_slot_by_an_earlier_one_is_not_leased():
+    state = make_state(make_slot())
+    recorded = settle(state, with_batch=True, released={MINUTE: ranges("0-2")})
+    slots = state_after(state, recorded.ops).slots
+    state = make_state(*slots, waiting=(Waiting(6, ranges("0-2"), 3),))
+
+    plan = plan_lease(state, make_request(held=OURS, stop=POINTER), [])
+
+    assert plan.leased == ()
+
+
+def test_what_was_handed_out_before_is_not_put_together_with_what_was_not():
+    state = make_state(waiting=(Waiting(6, ranges("0-6"), 2),))
+
+    plan = plan_lease(state, make_request(stop=POINTER, prefer_fresh=True), [])
+
+    assert [(each.monotons, each.deliveries) for each in plan.leased] == [(ranges("0-6"), 3)]
+
+
+def test_delayed_messages_of_several_rows_are_no_more_than_the_limit():
+    rows = (Waiting(6, ranges("0-6"), 0), Waiting(7, ranges("6-12"), 0))
+    state = make_state(waiting=rows)
+
+    plan = plan_lease(state, make_request(stop=POINTER, max_messages=8), [])
+
+    assert [each.monotons for each in plan.leased] == [ranges("0-8")]
+    assert [row.monotons for row in state_after(state, plan.ops).waiting] == [ranges("8-12")]

@@ -286,17 +286,22 @@ def test_more_different_delays_and_reasons_than_one_ack_carries_out_are_refused(
     large = Large()
     large.record(released=large.delays(0, MOST_OUTCOMES))
 
-    with pytest.raises(TooLargeError, match=rf"10001 different .* {MOST_OUTCOMES} .*round the"):
+    of_lease = f"messages of lease {large.lease} have 10001 different"
+    with pytest.raises(TooLargeError, match=rf"{of_lease} .* {MOST_OUTCOMES} .*round the"):
         large.record(rejected={"bad": ranges(f"{MOST_OUTCOMES}-{MOST_OUTCOMES + 1}")})
 
     assert large.ack().acked == 1
 
 
-def test_so_are_those_that_are_settled_at_once():
+@pytest.mark.parametrize("extended", [0, 1])
+def test_so_are_those_that_are_settled_at_once(extended: int):
     large = Large()
+    settlement = Settlement(
+        extended=large.delays(0, extended), released=large.delays(extended, MOST_OUTCOMES + 1)
+    )
 
-    with pytest.raises(TooLargeError, match="10001 different delays and reasons"):
-        large.group.settle(large.lease, Settlement(released=large.delays(0, MOST_OUTCOMES + 1)))
+    with pytest.raises(TooLargeError, match=f"of lease {large.lease} have 10001 different delays"):
+        large.group.settle(large.lease, settlement)
 
     assert large.held == {large.lease: f"0-{MOST_OUTCOMES + 1}"}
 

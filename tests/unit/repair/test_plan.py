@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from cassieq_spark.repair.actions import (
     RepairAction,
     Trim,
 )
-from cassieq_spark.repair.plan import aged, plan_clean, plan_fence, plan_finalise
+from cassieq_spark.repair.plan import aged, plan_clean, plan_fence, plan_finalise, stays_from
 from cassieq_spark.repair.scan import Run
 from cassieq_spark.store.protocol import CLOCKS_APART
 from tests.support.faults import make_block_id
@@ -151,6 +152,26 @@ def test_an_unpublished_block_in_the_wrong_bucket_is_deleted_there():
     (action,) = plan_clean(QUEUE, [run], fence=NOON, published=set())
 
     assert action == DeleteUnpublished(QUEUE.queue_id, A, (0, 7))
+
+
+@pytest.mark.parametrize(
+    ("kept", "expires", "has_groups", "stays"),
+    [
+        (None, None, False, None),
+        (HOUR, None, True, HOUR),
+        (None, HOUR, True, None),
+        (None, HOUR, False, HOUR),
+        (HOUR, 2 * HOUR, True, HOUR),
+        (HOUR, 2 * HOUR, False, 2 * HOUR),
+        (2 * HOUR, HOUR, False, 2 * HOUR),
+    ],
+)
+def test_messages_stay_as_long_as_settled_ones_are_kept_and_without_groups_until_they_expire(
+    kept: timedelta | None, expires: timedelta | None, stays: timedelta | None, *, has_groups: bool
+):
+    queue = replace(QUEUE, keep_settled=kept, expire_after=expires)
+
+    assert stays_from(queue, NOON, has_groups=has_groups) == (stays and NOON - stays)
 
 
 # -- blocks of the future -------------------------------------------------------------------------
