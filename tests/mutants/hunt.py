@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.mutants.mutant import PACKAGE, ROOT, Mutant
+from tests.mutants.mutant import PACKAGE, QUEUE_MACHINE, ROOT, Mutant
 
 _COPIED = (PACKAGE, "tests")
 _LEFT_OUT = shutil.ignore_patterns("integration", ".hypothesis")
@@ -68,7 +68,7 @@ def hunt(
         original: The tree to mutate a copy of.
         seed: Of the tests.
         within: Processor time for each stage: unit tests that the mutant names, those of its
-            package, property tests that it names, all other unit tests.
+            package, property tests that it names, all other unit tests, the queue machine.
         by_units: Whether unit tests come first; if not, a state machine has to find it alone.
     """
     with TemporaryDirectory(prefix="mutant-") as folder:
@@ -101,9 +101,10 @@ def _stages(mutant: Mutant, *, by_units: bool) -> Iterator[tuple[str, Sequence[s
     stages = [
         ("dev", named if by_units else []),
         ("dev", near if by_units else []),
-        ("mutants", properties),
         ("dev", [name for name in UNIT_TESTS if name not in near] if by_units else []),
     ]
+    # The machine of the whole queue takes longest: it comes last, where nothing else is named.
+    stages.insert(3 if mutant.tests == (QUEUE_MACHINE,) else 2, ("mutants", properties))
     yield from (stage for stage in stages if stage[1])
 
 

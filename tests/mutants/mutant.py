@@ -10,6 +10,8 @@ from tests.mutants.changes import Change, changed
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "cassieq_spark"
+#: What finds a mutant that names no test, if no unit test does.
+QUEUE_MACHINE = "property/test_queue_machine.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Mutant:
     breaks: str
     where: str
     change: Change
-    tests: tuple[str, ...] = ("property/test_queue_machine.py",)
+    tests: tuple[str, ...] = (QUEUE_MACHINE,)
 
     @property
     def file(self) -> Path:
