@@ -39,6 +39,7 @@ def test_a_queue_is_created_shown_and_listed(queue_command: Command, name: str):
     assert name in queue_command("show", name).stdout
     assert name in queue_command("list").stdout
     assert (shown["status"], shown.pop("paused")) == ("active", False)
+    assert shown.pop("attributes") == {}
     assert shown in json.loads(queue_command("list", "--json").stdout)
 
 
