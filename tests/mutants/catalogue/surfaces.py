@@ -128,13 +128,6 @@ SURFACES = (
         ("unit/http/gateway/test_storage_quotas.py",),
     ),
     Mutant(
-        "members of JSON become objects before they are counted",
-        "limits of HTTP",
-        "http.members:has_more_members",
-        never("texts"),
-        ("unit/http/gateway/test_formats.py", "unit/http/sqs/test_protocols.py"),
-    ),
-    Mutant(
         "an answer leaves for a client that has disconnected",
         "I8",
         "http.gateway.messages:_handed_over",
@@ -162,7 +155,7 @@ SURFACES = (
         "the same everywhere",
         "queues.stats:_backlog",
         drop_condition("is_parked"),
-        ("unit/queues",),
+        ("unit/client/test_lanes.py",),
     ),
     Mutant(
         "a queue made by the console drops dead messages unless somebody names a queue",
