@@ -128,6 +128,13 @@ SURFACES = (
         ("unit/http/gateway/test_storage_quotas.py",),
     ),
     Mutant(
+        "members of JSON become objects before they are counted",
+        "limits of HTTP",
+        "http.members:has_more_members",
+        always("may_have_members"),
+        ("unit/http/gateway/test_formats.py", "unit/http/sqs/test_protocols.py"),
+    ),
+    Mutant(
         "an answer leaves for a client that has disconnected",
         "I8",
         "http.gateway.messages:_handed_over",

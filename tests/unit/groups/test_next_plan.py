@@ -295,3 +295,37 @@ def test_delayed_messages_of_several_rows_are_no_more_than_the_limit():
 
     assert [each.monotons for each in plan.leased] == [ranges("0-8")]
     assert [row.monotons for row in state_after(state, plan.ops).waiting] == [ranges("8-12")]
+
+
+def test_what_receipts_leave_in_a_slot_is_in_flight():
+    waits = Waiting(6, ranges("6-12"), 0)
+    state = make_state(make_slot(by_receipts=True), waiting=(waits,))
+    request = make_request(
+        receipt_acks={OURS: ranges("0-2")}, by_receipts=True, max_in_flight=6, stop=POINTER
+    )
+
+    plan = plan_lease(state, request, [])
+
+    assert [each.monotons for each in plan.leased] == [ranges("6-8")]
+
+
+@pytest.mark.parametrize(("later", "leased"), [(timedelta(0), []), (-MINUTE, [ranges("6-9")])])
+def test_a_lease_is_in_flight_up_to_the_moment_at_which_it_ends(
+    later: timedelta, leased: list[Ranges]
+):
+    slot = make_slot(lease=THEIRS, due_at=NOW + later)
+    state = make_state(slot, waiting=(Waiting(6, ranges("6-9"), 0),))
+    request = make_request(stop=POINTER, max_in_flight=6, prefer_fresh=True, retry_backoff=LEASE)
+
+    plan = plan_lease(state, request, [])
+
+    assert [each.monotons for each in plan.leased] == leased
+
+
+@pytest.mark.parametrize(("least", "leased"), [(1, [ranges("6-7")]), (2, [])])
+def test_fewer_messages_than_the_least_number_are_left(least: int, leased: list[Ranges]):
+    state = make_state(waiting=(Waiting(6, ranges("6-7"), 0),))
+
+    plan = plan_lease(state, make_request(stop=POINTER, min_messages=least), [])
+
+    assert [each.monotons for each in plan.leased] == leased

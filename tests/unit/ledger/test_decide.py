@@ -13,8 +13,9 @@ from cassieq_spark.ledger.decide import (
     decide_publish,
 )
 from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
-from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key, sink_key
-from cassieq_spark.model import Range, SinkBatch
+from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key, block_values, sink_key
+from cassieq_spark.ledger.unique import ID_BYTES
+from cassieq_spark.model import Kept, Range, Ranges, SinkBatch
 from cassieq_spark.store.protocol import CLOCKS_APART, Insert, ServerNow, Update, When
 from tests.support.builders import BEGUN_AT, make_pending
 
@@ -196,3 +197,16 @@ def test_of_a_clock_that_is_ahead_a_block_is_refused_up_to_a_fence_that_was_take
         assert isinstance(decided(begun_at, OPEN), Publication)
     for begun_at in (soon, until + timedelta(milliseconds=1)):
         assert isinstance(decided(begun_at), Publication)
+
+
+def test_the_row_of_a_block_says_which_of_its_messages_are_published():
+    (block,) = make_pending([3])
+    once, twice = b"1" * ID_BYTES, b"2" * ID_BYTES
+    block = replace(block, ids=twice + once + twice)
+
+    decision = decide_publish(OPEN, [block], batch=None, last=None, now=BEGUN_AT)
+
+    assert isinstance(decision, Publication)
+    assert decision.monotons == Range(7, 9)
+    kept = Kept(Ranges.parse("0-2"), 3)
+    assert Insert(block_key(7), block_values(block, 9, 70, kept)) in decision.ops
