@@ -210,3 +210,27 @@ def test_the_row_of_a_block_says_which_of_its_messages_are_published():
     assert decision.monotons == Range(7, 9)
     kept = Kept(Ranges.parse("0-2"), 3)
     assert Insert(block_key(7), block_values(block, 9, 70, kept)) in decision.ops
+
+
+class Known:
+    """What is known of unique ids: none, and rows of ids to delete below a position."""
+
+    def __init__(self, below: int | None) -> None:
+        self.monotons: dict[bytes, int] = {}
+        self._below = below
+
+    def forget_below(self) -> int | None:
+        return self._below
+
+
+@pytest.mark.parametrize(("below", "has_deleted"), [(3, True), (None, False)])
+def test_a_publish_says_which_rows_of_unique_ids_are_behind_it(
+    below: int | None, *, has_deleted: bool
+):
+    (block,) = make_pending([1])
+    head = replace(OPEN, last_ids=5)
+
+    decision = decide_publish(head, [block], batch=None, last=None, now=BEGUN_AT, ids=Known(below))
+
+    assert isinstance(decision, Publication)
+    assert (decision.ids_before, decision.has_deleted) == (5, has_deleted)
