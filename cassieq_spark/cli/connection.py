@@ -138,7 +138,7 @@ def _has_terminal() -> bool:
 
 
 def _named_by(context: typer.Context, attribute: str) -> str | None:
-    """What gave a setting its value; None for its default."""
+    """Name the flag, variable or file that set a setting; None: it has its default."""
     item = next(each for each in settings_of(ConnectionOptions) if each.attribute == attribute)
     source = context.get_parameter_source(str(item.flag).replace("-", "_"))
     match source.name if source else None:

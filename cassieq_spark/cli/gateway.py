@@ -129,11 +129,15 @@ def serve(  # noqa: PLR0913 (one per option)
         from cassieq_spark.console import Console  # noqa: PLC0415 (an extra)
         from cassieq_spark.http.gateway import Serving  # noqa: PLC0415 (an extra)
         from cassieq_spark.http.gateway import serve as serve_gateway  # noqa: PLC0415 (an extra)
+        from cassieq_spark.http.sqs.addresses import check_base  # noqa: PLC0415 (an extra)
     except ModuleNotFoundError as error:
         raise SetupError(
             "the gateway needs more packages: pip install 'cassieq-spark[gateway]'"
         ) from error
     secrets = read_secrets(secret)
+    if sqs_url is not None and not sqs:
+        raise OptionError("--sqs-url is for queue URLs of SQS: add --sqs, or leave it out")
+    base = None if sqs_url is None else check_base(sqs_url)
     # A client prefers an error to a long wait for the end of an outage.
     with (
         closing(open_store(impatient(connection))) as store,
@@ -158,7 +162,7 @@ def serve(  # noqa: PLR0913 (one per option)
             on_start=lambda url: echo(f"Gateway at {url}; Ctrl-C ends it."),
             console=console,
             sqs=sqs,
-            sqs_url=sqs_url,
+            sqs_url=base,
         )
         log_as_json(logging.INFO if access_log else logging.WARNING)
         serve_gateway(

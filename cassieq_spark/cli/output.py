@@ -152,7 +152,7 @@ def definition_json(queue: QueueDefinition) -> dict[str, Any]:
 
 
 def group_json(group: GroupStats) -> dict[str, Any]:
-    """What a group is owed, as JSON; the age in seconds."""
+    """The figures of a group as JSON; the age in seconds."""
     return {"group": group.group, **plain_figures(group)}
 
 

@@ -207,7 +207,7 @@ class _Put:
 
     @property
     def sentence(self) -> str:
-        """What was put, for people."""
+        """Tell people how many messages were put, and where."""
         is_one = self.count and len(self._published) == 1
         where = f": monotons {self._published[0]}" if is_one else ""
         rest = f" {self.repeated:,} with the same unique id were there." if self.repeated else ""
@@ -215,7 +215,7 @@ class _Put:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What was put, for programs."""
+        """Tell programs how many messages were put, and where."""
         repeated = {"repeated": self.repeated} if self.repeated else {}
         return self._published_values | repeated
 

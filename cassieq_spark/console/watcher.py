@@ -449,7 +449,7 @@ class Watcher:
 def _states_of(
     record: QueueRecord, seen: Mapping[QueueId, Seen]
 ) -> dict[QueueId, Mapping[str, GroupState]] | None:
-    """What a survey shows of all groups; None if messages may wait, which it does not see."""
+    """The figures of all groups by a survey; None if the survey may miss messages that wait."""
     found: dict[QueueId, Mapping[str, GroupState]] = {}
     for part in record.definition.by_partition:
         survey = seen.get(part.queue_id)

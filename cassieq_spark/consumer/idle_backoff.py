@@ -26,7 +26,7 @@ _LONGER_PAUSE = 0.375
 
 
 class IdleBackoff:
-    """What an idle reader knows about a queue partition, and since when it has had no messages.
+    """Decides when an idle reader looks at a queue partition again, by what the last look found.
 
     Args:
         stops_on_dead: True if the group is given nothing behind a dead message. Then nothing that

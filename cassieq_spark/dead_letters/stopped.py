@@ -19,7 +19,7 @@ from cassieq_spark.store.protocol import Store
 
 
 class Resume(StrEnum):
-    """What becomes of the dead messages at which a group has stopped.
+    """How an operator lets a group go on that has stopped at dead messages.
 
     ``RETRY``: they are delivered again, and their deliveries are counted anew.
     ``DEAD_LETTER``: they go to the dead-letter queue.

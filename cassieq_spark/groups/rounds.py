@@ -106,7 +106,7 @@ class Change(Caller, ABC):
 
     @abstractmethod
     def outcome_of(self, plan: Any, *, is_shared: bool) -> Lease | Settled:
-        """What the thread gets after ``plan`` was carried out."""
+        """The result that the thread gets once ``plan`` was carried out."""
 
     @property
     def tokens(self) -> set[UUID]:

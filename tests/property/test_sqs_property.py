@@ -29,7 +29,7 @@ from cassieq_spark.http.sqs.message_attributes import (
     to_headers,
 )
 from cassieq_spark.http.sqs.operations import OPERATIONS
-from cassieq_spark.http.sqs.protocols import protocol_of
+from cassieq_spark.http.sqs.query_protocol import protocol_of
 from cassieq_spark.http.sqs.queue_attributes import (
     SETTABLE,
     RedriveAllowPolicy,
@@ -371,7 +371,7 @@ def test_whatever_botocore_signs_is_taken(  # noqa: PLR0913, PLR0917 (the parts 
 
     arrived, sent = received(request.prepare())
 
-    claim_of(arrived, datetime.now(UTC)).check(SECRET, digest(sent))
+    claim_of(arrived, datetime.now(UTC)).signer([SECRET], digest(sent))
 
 
 @given(

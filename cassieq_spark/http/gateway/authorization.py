@@ -95,6 +95,12 @@ class Grant:
         return all(queue == each for each in self.queues)
 
 
+async def digest_of_body(body: bytes) -> str:
+    """SHA-256 of a body in hexadecimal digits; that of a large one is computed in a thread."""
+    is_large = len(body) > _LARGE
+    return await asyncio.to_thread(digest_of, body) if is_large else digest_of(body)
+
+
 async def check_body(body: bytes, digest: str | None) -> None:
     """Refuse a body that is not the one whose digest was signed; see `Grant.body_digest`.
 
@@ -103,9 +109,7 @@ async def check_body(body: bytes, digest: str | None) -> None:
     """
     if digest is None:
         return
-    is_large = len(body) > _LARGE
-    found = await asyncio.to_thread(digest_of, body) if is_large else digest_of(body)
-    if not same(found, digest.lower()):
+    if not same(await digest_of_body(body), digest.lower()):
         raise RefusedError("the body is not the one that was signed", 401, _CHALLENGE)
 
 

@@ -11,7 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from weakref import WeakValueDictionary
 
@@ -246,16 +246,10 @@ class _Rounds:
             self._plan_look(now, found=len(messages))
 
     def _request(self, served: Sequence[_Receive]) -> LeaseRequest:
-        takers = [each.most for each in served]
-        most = min(self._most, sum(takers))
-        return LeaseRequest(
-            max_messages=most,
-            lease=served[0].lease if served else None,
-            longest_lease=served[0].longest if served else None,
-            max_bytes=self._most_bytes if most > _FEW else None,
-            max_decoded_bytes=self._most_bytes,
-            takers=tuple(takers),
-        )
+        takers = tuple(each.most for each in served)
+        request = _request_of(min(self._most, sum(takers)), self._most_bytes)
+        lease, longest = (served[0].lease, served[0].longest) if served else (None, None)
+        return replace(request, lease=lease, longest_lease=longest, takers=takers)
 
     def _requeue(self, served: Sequence[_Receive]) -> None:
         """Drop requests that are answered; requests with another lease come first."""
@@ -287,6 +281,15 @@ class _Rounds:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await event.wait()
+
+
+def _request_of(most: int, most_bytes: int) -> LeaseRequest:
+    """A request for messages of about ``most_bytes`` bytes, but for one message at least."""
+    return LeaseRequest(
+        max_messages=most,
+        max_bytes=most_bytes if most > _FEW else None,
+        max_decoded_bytes=most_bytes,
+    )
 
 
 def _hand_out(served: Sequence[_Receive], result: RoundResult) -> list[Message]:
@@ -385,13 +388,22 @@ class Coalescer:
         lease: timedelta | None,
         wait: timedelta,
         longest: timedelta | None = None,
+        attempt: str | None = None,
     ) -> Received:
         """Lease messages, at least one unless none comes in time; see `AsyncClient.receive`.
 
         Messages that were leased for a call that is cancelled are given back, uncounted. If
         ``lease`` is None, the queue says how long they are leased, but not longer than
-        ``longest``.
+        ``longest``. A call with an ``attempt`` shares no round, so it takes an LWT of its own.
         """
+        if attempt is not None:
+            request = replace(
+                _request_of(most, self._most_bytes),
+                lease=lease,
+                longest_lease=longest,
+                attempt=attempt,
+            )
+            return await self._receive_alone(queue, group, request, wait)
         patience = 0.0 if self._stopped.is_set() else wait.total_seconds()
         receive = _Receive(most, lease, longest, asyncio.get_running_loop().time() + patience)
         self._rounds(queue, group).receive(receive)
@@ -402,31 +414,11 @@ class Coalescer:
                 self.give_back(receive.future.result())
             raise
 
-    async def receive_named(  # noqa: PLR0913 (what to receive, and how, by name)
-        self,
-        attempt: str,
-        queue: str,
-        group: str,
-        *,
-        most: int,
-        lease: timedelta | None,
-        wait: timedelta,
-        longest: timedelta | None = None,
+    async def _receive_alone(
+        self, queue: str, group: str, request: LeaseRequest, wait: timedelta
     ) -> Received:
-        """Lease messages under the name of an attempt; see `receive` and `AsyncClient.receive`.
-
-        It shares no round, so it takes an LWT of its own.
-        """
         make_group = group == DEFAULT_GROUP
         receiver = await self._client.receiver(queue, group, make_group=make_group)
-        request = LeaseRequest(
-            max_messages=most,
-            lease=lease,
-            longest_lease=longest,
-            max_bytes=self._most_bytes if most > _FEW else None,
-            max_decoded_bytes=self._most_bytes,
-            attempt=attempt,
-        )
         pauses = receiver.pauses(wait)
         while True:
             messages = await receiver.look(request)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cassieq_spark.client import Action, Message, NewMessage, StoredMessage
@@ -24,6 +25,7 @@ from cassieq_spark.http.gateway.formats import (
     write_arrow,
     write_lines,
 )
+from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.pop_receipts import PopReceipts
 from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint, decoded
 from cassieq_spark.http.gateway.responses import (
@@ -52,6 +54,7 @@ from cassieq_spark.http.gateway.schemas import (
     Update,
 )
 from cassieq_spark.http.gateway.tables import read_table, write_table
+from cassieq_spark.http.serving.bodies import Sender
 from cassieq_spark.http.serving.disconnects import has_left, unless_disconnected
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.model import Position, QueueDefinition
@@ -390,19 +393,38 @@ async def _leased(call: Call, most: int) -> Received:
         raise RefusedError(
             f"wait is {query.wait:g} s: the limit is {_shown(limit)}; send another request then"
         )
-    coalescer, attempt = gateway.coalescer, query.attempt
-    receive = coalescer.receive if attempt is None else partial(coalescer.receive_named, attempt)
-    receiving = partial(
-        receive, call.queue, query.group, most=most, lease=lease, longest=longest, wait=wait
+    receive = partial(
+        gateway.coalescer.receive,
+        call.queue,
+        query.group,
+        most=most,
+        lease=lease,
+        longest=longest,
+        wait=wait,
+        attempt=query.attempt,
     )
     if not wait:
-        return await receiving()
+        return await receive()
+    return await polled(gateway, call.sender, call.request, receive)
+
+
+async def polled(
+    gateway: Gateway,
+    sender: Sender,
+    request: Request,
+    receive: Callable[[], Coroutine[Any, Any, Received]],
+) -> Received:
+    """Receive for a request that waits for messages; none if its client disconnects meanwhile.
+
+    Raises:
+        RefusedError: 429; too many requests wait.
+    """
     polls = gateway.admission.polls
-    polls.take(call.sender)
+    polls.take(sender)
     try:
-        return await unless_disconnected(call.request, receiving()) or Received()
+        return await unless_disconnected(request, receive()) or Received()
     finally:
-        polls.give(call.sender)
+        polls.give(sender)
 
 
 async def _settle(call: Call, given: Receipts, action: Action | None) -> Response:

@@ -155,6 +155,16 @@ class Body:
             ) from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def hand_over(self, sender: Sender) -> None:
+        """Let a sender who is known by now answer for its bytes.
+
+        Raises:
+            RefusedError: 429; the sender holds too many.
+        """
+        self._pool.take(sender, self.held)
+        self._pool.give(self._sender, self.held)
+        self._sender = sender
+
     def release(self) -> None:
         """Give its bytes back to the pool."""
         if self.held:

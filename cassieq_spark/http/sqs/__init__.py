@@ -6,8 +6,7 @@ Nothing here has a side effect, and nothing imports the gateway.
 |---|---|
 | `errors` | every error, with its shape, Query code, status and AWS's text |
 | `wire` | `Received`, a request without its body; `Answer`; `Stamp`; `Protocol` |
-| `protocols` | `protocol_of`: JSON or Query, by the headers |
-| `json_protocol`, `query_protocol` | decode a call, encode an output or an error |
+| `json_protocol`, `query_protocol` | decode a call, encode an output or an error; `protocol_of` |
 | `signature` | Signature V4: `claim_of`, then `Claim.check` with the secret of the key |
 | `operations` | `OPERATIONS`, `Operation` with the right that it takes, `Call` |
 | `inputs`, `outputs` | inputs (pydantic) and outputs (typed dicts), with names as on the wire |
@@ -22,8 +21,8 @@ A request is served in these steps; each may raise an `SqsError`, which ``refuse
     received = Received(method, raw_path, query_string, headers)
     protocol = protocol_of(received)
     claim = claim_of(received, now)            # before the body is read
-    secret = ...                               # of claim.key_id; None if there is no such key
-    claim.check(secret, sha256 of the body)
+    secrets = ...                              # of the keys that claim.key_id may name
+    claim.signer(secrets, sha256 of the body)
     call = protocol.decode(received, body)     # call.operation, call.input, call.queue
     answer = protocol.encode(call.operation, output, Stamp(request_id, now))
     answer = protocol.refuse(error, Stamp(request_id, now))

@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from cassieq_spark.errors import OptionError
 from cassieq_spark.http.sqs.errors import InvalidAddress, InvalidParameterValue, QueueDoesNotExist
 
 _LONGEST = 2_000
@@ -33,6 +34,25 @@ class QueueAddress(NamedTuple):
     def arn(self, region: str) -> str:
         """The ARN; any region names the same queue."""
         return f"arn:aws:sqs:{region}:{self.account}:{self.queue}"
+
+
+def check_base(url: str) -> str:
+    """The beginning of queue URLs that an operator gives, without a slash at its end.
+
+    >>> check_base("https://queues.example/")
+    'https://queues.example'
+
+    Raises:
+        OptionError: It is not such a URL.
+    """
+    try:
+        parts = urlsplit(url)
+        is_base = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        is_base = False
+    if not is_base or "?" in url or "#" in url:
+        raise OptionError(f"--sqs-url must be such as https://queues.example, not {url!r}")
+    return url.rstrip("/")
 
 
 def address_in(url: str) -> QueueAddress:

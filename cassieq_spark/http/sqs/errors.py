@@ -3,7 +3,6 @@
 SqsError                          status, code in the Query protocol
 ├── IncompleteSignature           400 IncompleteSignature
 ├── MissingAuthenticationToken    403 MissingAuthenticationToken
-├── UnknownKey                    403 InvalidClientTokenId
 ├── InvalidSignature              403 SignatureDoesNotMatch
 ├── RequestExpired                403 RequestExpired
 ├── AccessDenied                  403 AccessDenied
@@ -75,7 +74,7 @@ class SqsError(CassieqError):
 
     @property
     def query_message(self) -> str:
-        """Its text in the Query protocol."""
+        """The message in the Query protocol."""
         return self.message
 
     @property
@@ -98,15 +97,8 @@ class MissingAuthenticationToken(SqsError):
     text = "Request is missing Authentication Token"
 
 
-class UnknownKey(SqsError):
-    """No account has the access key id."""
-
-    shape, code, status = "UnrecognizedClientException", "InvalidClientTokenId", 403
-    text = "The security token included in the request is invalid."
-
-
 class InvalidSignature(SqsError):
-    """The signature is not that of the request, or of another time."""
+    """The signature is not that of the request, or of another time; or there is no such key."""
 
     shape, code, status = "InvalidSignatureException", "SignatureDoesNotMatch", 403
     text = (
@@ -239,14 +231,14 @@ class InvalidMessageContents(SqsError):
 
 
 class QueueDoesNotExist(SqsError):
-    """There is no such queue."""
+    """The account has no queue of this name."""
 
     shape, code = "QueueDoesNotExist", _OWN + "NonExistentQueue"
     text = "The specified queue does not exist."
 
     @property
     def query_message(self) -> str:
-        """Its text in the Query protocol, which is another one."""
+        """The message in the Query protocol, which has a text of its own."""
         return "The specified queue does not exist for this wsdl version."
 
 

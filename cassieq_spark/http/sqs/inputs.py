@@ -40,12 +40,15 @@ from cassieq_spark.http.sqs.errors import (
 )
 from cassieq_spark.http.sqs.message_attributes import Attribute, attribute_of, check_names
 from cassieq_spark.http.sqs.outputs import Failure
-from cassieq_spark.http.sqs.queue_attributes import check_queue_name
+from cassieq_spark.http.sqs.queue_attributes import SETTABLE, check_queue_name
 from cassieq_spark.http.sqs.texts import check_id
 
 #: Bytes of a message, and of all messages of a batch.
-LARGEST_MESSAGE = 1 << 20
-LONGEST_VISIBILITY = 43_200
+LARGEST_MESSAGE = SETTABLE["MaximumMessageSize"].most
+#: In seconds; a message or a receive may say what its queue may say.
+LONGEST_VISIBILITY = SETTABLE["VisibilityTimeout"].most
+_LONGEST_DELAY = SETTABLE["DelaySeconds"].most
+_LONGEST_WAIT = SETTABLE["ReceiveMessageWaitTimeSeconds"].most
 
 _MOST_ENTRIES = 10
 _MOST_ACTIONS = 7
@@ -178,10 +181,9 @@ class NewMessage(Input):
             SqsError: A part of it is not.
         """
         body = body_of(self.MessageBody)
-        if self.DelaySeconds is not None and not 0 <= self.DelaySeconds <= 900:  # noqa: PLR2004 (AWS)
-            raise InvalidParameterValue.of(
-                self.DelaySeconds, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900."
-            )
+        if self.DelaySeconds is not None and not 0 <= self.DelaySeconds <= _LONGEST_DELAY:
+            reason = f"DelaySeconds must be >= 0 and <= {_LONGEST_DELAY}."
+            raise InvalidParameterValue.of(self.DelaySeconds, "DelaySeconds", reason)
         check_id("MessageGroupId", self.MessageGroupId)
         check_id("MessageDeduplicationId", self.MessageDeduplicationId)
         given = self.MessageAttributes or {}
@@ -257,7 +259,7 @@ class ReceiveMessage(OfQueue):
         int | None, _between(1, 10, "Must be between {least} and {most}, if provided.")
     ] = None
     VisibilityTimeout: Annotated[int | None, Visibility] = None
-    WaitTimeSeconds: Annotated[int | None, _between(0, 20)] = None
+    WaitTimeSeconds: Annotated[int | None, _between(0, _LONGEST_WAIT)] = None
     ReceiveRequestAttemptId: Id = None
 
     @property

@@ -31,6 +31,7 @@ from cassieq_spark.http.sqs.wire import (
 CONTENT_TYPE = "application/x-amz-json-1.0"
 TARGET = b"x-amz-target"
 _PREFIX = "AmazonSQS."
+_JSON_TYPE = b"application/x-amz-json"
 #: Members that are sent also if they are empty; AWS leaves out all others.
 _KEPT = {"queueUrls"}
 
@@ -76,6 +77,12 @@ def refuse(error: SqsError, stamp: Stamp) -> Answer:
 
 
 JSON = Protocol(decode, encode, refuse)
+
+
+def is_json(received: Received) -> bool:
+    """True if a request speaks this protocol."""
+    content_type = received.header(b"content-type") or b""
+    return received.header(TARGET) is not None or content_type.lower().startswith(_JSON_TYPE)
 
 
 def _is_sent(name: str, value: Any) -> bool:

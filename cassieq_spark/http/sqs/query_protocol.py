@@ -23,6 +23,7 @@ from cassieq_spark.http.sqs.errors import (
     shown,
 )
 from cassieq_spark.http.sqs.inputs import error_of
+from cassieq_spark.http.sqs.json_protocol import JSON, is_json
 from cassieq_spark.http.sqs.operations import Call, Operation, operation_named
 from cassieq_spark.http.sqs.outputs import Output
 from cassieq_spark.http.sqs.texts import with_xml_characters
@@ -152,6 +153,11 @@ def refuse(error: SqsError, stamp: Stamp) -> Answer:
 
 
 QUERY = Protocol(decode, encode, refuse)
+
+
+def protocol_of(received: Received) -> Protocol:
+    """The protocol of a request, by its headers; it answers errors, too."""
+    return JSON if is_json(received) else QUERY
 
 
 def _pairs(form: bytes) -> list[tuple[str, str]]:

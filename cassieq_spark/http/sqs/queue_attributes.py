@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
@@ -162,6 +163,16 @@ def changed_attributes(
     changes = _checked(given, is_fifo=is_fifo)
     _check_together({**stored, **{k: v for k, v in changes.items() if v is not None}})
     return changes
+
+
+def valid_attributes(stored: Mapping[str, str]) -> dict[str, str]:
+    """The attributes of these that a request could have set; another door may write any text."""
+    found: dict[str, str] = {}
+    for name, value in stored.items():
+        with suppress(SqsError):
+            checked = _checked({name: value}, is_fifo=True)
+            found |= {each: text for each, text in checked.items() if text is not None}
+    return found
 
 
 def with_defaults(stored: Mapping[str, str]) -> dict[str, str]:

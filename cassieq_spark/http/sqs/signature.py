@@ -1,7 +1,7 @@
 """Signature Version 4: who signed a request, by its headers or by a presigned URL.
 
 There are two steps, as the key is read between them, and the body arrives after the headers:
-`claim_of` reads what a request claims, and checks all that needs no key; `Claim.check` computes
+`claim_of` reads what a request claims, and checks all that needs no key; `Claim.signer` computes
 the signature.
 
 An unknown key costs the same work as a known one, and the signature is compared in constant time.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -24,7 +24,6 @@ from cassieq_spark.http.sqs.errors import (
     MissingAuthenticationToken,
     RequestExpired,
     RequestTooLarge,
-    UnknownKey,
     shown,
 )
 from cassieq_spark.http.sqs.wire import MOST_PARAMETERS, Received
@@ -59,7 +58,7 @@ _NO_SECRET = "none"  # noqa: S105 (it opens nothing)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a signed request claims; nothing of it is proven before `check`.
+    """What a signed request claims; nothing of it is proven before `signer`.
 
     Attributes:
         key_id: The access key id.
@@ -79,27 +78,30 @@ class Claim:
     received: Received
     is_presigned: bool
 
-    def check(self, secret: str | None, body_digest: str) -> None:
-        """Check the signature.
+    def signer(self, secrets: Sequence[str], body_digest: str) -> int:
+        """Find which of several secrets has signed the request; return its number.
+
+        All of them are tried, and without any the work is that of one, so that the time tells
+        nothing about them.
 
         Args:
-            secret: The secret of the key; None if there is no such key.
+            secrets: The secrets of the keys that the access key id may name.
             body_digest: SHA-256 of the body that has arrived, in hexadecimal digits.
 
         Raises:
-            UnknownKey: There is no such key.
-            InvalidSignature: The signature is not that of this request by this key.
+            InvalidSignature: None of them has, or there is none.
         """
         request = canonical_request(
             self.received, self.signed_headers, body_digest, is_presigned=self.is_presigned
         )
         scope = f"{self.at:%Y%m%d}/{self.region}/{SERVICE}/{_END}"
-        expected = signature_of(_NO_SECRET if secret is None else secret, self.at, scope, request)
-        is_same = hmac.compare_digest(expected, self.signature)
-        if secret is None:
-            raise UnknownKey
-        if not is_same:
+        found = [
+            hmac.compare_digest(signature_of(each, self.at, scope, request), self.signature)
+            for each in secrets or (_NO_SECRET,)
+        ]
+        if not secrets or True not in found:
             raise InvalidSignature
+        return found.index(True)
 
 
 def claim_of(received: Received, now: datetime) -> Claim:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -502,6 +502,27 @@ class TestOneQueueEveryDoor:
         code, _ = refused(sqs.client.delete_queue, QueueUrl=f"{url}~billing")
         assert code == "AWS.SimpleQueueService.UnsupportedOperation"
 
+    @pytest.mark.parametrize("text", ["", "x", "[]", "9" * 5000, "-1", "{}", '{"Statement": 1}'])
+    def test_attributes_that_another_door_has_spoilt_are_as_good_as_none(
+        self, sqs: Sqs, text: str
+    ):
+        url = sqs.create()
+        names = ("MaximumMessageSize", "ReceiveMessageWaitTimeSeconds", "Policy", "changed-at")
+        names += ("RedriveAllowPolicy", "purged-at", "VisibilityTimeout", "Nothing", "FifoQueue")
+        with sqs.account.queue("orders") as queue:
+            queue.set_attributes({f"sqs.{name}": text for name in names})
+
+        sqs.send(url)
+
+        assert sqs.bodies(url) == ["hello"]
+        found = sqs.attributes(url)
+        assert (found["MaximumMessageSize"], found["VisibilityTimeout"]) == ("1048576", "30")
+        assert not {"Nothing", "FifoQueue"} & found.keys()
+        sqs.client.add_permission(
+            QueueUrl=url, Label="let", AWSAccountIds=["1"], Actions=["SendMessage"]
+        )
+        sqs.client.purge_queue(QueueUrl=url)
+
 
 class TestWhoMay:
     """Signatures and rights."""
@@ -566,6 +587,20 @@ class TestWhoMay:
             code, _ = refused(client.receive_message, QueueUrl=there)
             assert code in {"AccessDenied", "AccessDeniedException"}
         close(client)
+
+
+def test_a_body_that_is_too_large_closes_the_connection(account: Account):
+    signed = "AWS4-HMAC-SHA256 Credential=a/20261128/r/sqs/aws4_request, SignedHeaders=host, "
+    now = datetime.now(UTC)
+    headers = {
+        "Authorization": signed.replace("20261128", f"{now:%Y%m%d}") + "Signature=" + "0" * 64,
+        "X-Amz-Date": f"{now:%Y%m%dT%H%M%SZ}",
+    }
+    headers["Authorization"] = headers["Authorization"].replace("=host", "=host;x-amz-date")
+
+    answer = HTTP.post(account.url, headers=headers, content=b"x" * (7 << 20) + b"x")
+
+    assert (answer.status_code, answer.headers["Connection"]) == (413, "close")
 
 
 def test_the_requests_of_the_gateway_itself_are_served_as_before(account: Account):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from tests.mutants.changes import (
     drop_argument,
+    drop_condition,
     drop_element,
     drop_statement,
     never,
     replace,
     unwrap,
+    value,
 )
 from tests.mutants.mutant import Mutant
 
@@ -20,15 +22,15 @@ SQS = (
     Mutant(
         "any signature of SQS is taken",
         "signatures of SQS",
-        "http.sqs.signature:Claim.check",
-        never("is_same"),
+        "http.sqs.signature:Claim.signer",
+        value("True", of="compare_digest"),
         _SIGNATURE,
     ),
     Mutant(
         "a request is signed by whoever has the secret of no key",
         "signatures of SQS",
-        "http.sqs.signature:Claim.check",
-        drop_statement("UnknownKey"),
+        "http.sqs.signature:Claim.signer",
+        drop_condition("secrets", nth=2),
         _SIGNATURE,
     ),
     Mutant(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -58,3 +59,22 @@ def test_every_option_under_the_heading_of_the_limits_may_be_in_a_file_or_a_vari
     assert {it.name.replace("_", "-"): it.envvar for it in shown} == {
         item.flag: item.variable for item in settings_of(Limits)
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--sqs-url", "https://queues.example"], "add --sqs, or leave it out"),
+        (["--sqs", "--sqs-url", "queues.example"], "--sqs-url must be such as https://"),
+        (["--sqs", "--sqs-url", "https://queues.example/?a"], "--sqs-url must be such as"),
+    ],
+)
+def test_the_beginning_of_queue_urls_is_one(tmp_path: Path, words: list[str], problem: str):
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+
+    done = cassieq("gateway", "serve", "--secret", f"file:{secret}", *words)
+
+    assert done.code != 0
+    assert problem in done.err

@@ -1,4 +1,4 @@
-"""Requests as their handlers see them, and which handler serves which operation."""
+"""Requests as their handlers see them, the table of handlers, and errors of queues as SQS's."""
 
 from __future__ import annotations
 
@@ -17,8 +17,19 @@ from cassieq_spark.http.gateway.coalescer import Received as Messages
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue, KnownQueues
 from cassieq_spark.http.serving.bodies import Sender
+from cassieq_spark.http.serving.errors import told_of
 from cassieq_spark.http.sqs.addresses import QueueAddress
-from cassieq_spark.http.sqs.errors import AccessDenied, QueueDoesNotExist, UnsupportedOperation
+from cassieq_spark.http.sqs.errors import (
+    AccessDenied,
+    InternalFailure,
+    InvalidParameterValue,
+    QueueDoesNotExist,
+    RequestThrottled,
+    RequestTooLarge,
+    ServiceUnavailable,
+    SqsError,
+    UnsupportedOperation,
+)
 from cassieq_spark.http.sqs.outputs import Output
 
 #: Between the name of a queue and that of a consumer group.
@@ -103,7 +114,7 @@ class SqsCall:
         """
         name = address.queue.partition(_OF_GROUP)[0]
         if address.account != self.account or not self.grant.covers(name):
-            raise AccessDenied("Access to the resource is denied.")
+            raise AccessDenied
         try:
             return full_name(address.account, name)
         except OptionError:
@@ -140,3 +151,30 @@ def serves(operation: str) -> Callable[[Handler], Handler]:
         return handler
 
     return declare
+
+
+_BY_STATUS: dict[int, type[SqsError]] = {
+    401: AccessDenied,
+    403: AccessDenied,
+    413: RequestTooLarge,
+    429: RequestThrottled,
+    500: InternalFailure,
+    503: ServiceUnavailable,
+    # The outcome is unknown: AWS's clients repeat what fails so.
+    504: ServiceUnavailable,
+}
+
+
+def error_of(error: Exception, operation: str) -> SqsError:
+    """The error of SQS for any error; those of Cassandra, and bugs, are logged.
+
+    Args:
+        error: What was raised.
+        operation: What was to be done, for the log.
+    """
+    if isinstance(error, SqsError):
+        return error
+    status, message = told_of(error, operation, {})
+    if status == 404:  # noqa: PLR2004 (not found)
+        return QueueDoesNotExist()
+    return _BY_STATUS.get(status, InvalidParameterValue)(message)

@@ -6,10 +6,9 @@ read the signature -> read the body -> check the signature -> admit -> decode ->
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from uuid import uuid4
@@ -20,34 +19,29 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cassieq_spark.client.shares import CALLER
 from cassieq_spark.http.accounts import AccountKey, Right
-from cassieq_spark.http.gateway.authorization import KEY, Grant
+from cassieq_spark.http.gateway.authorization import KEY, Grant, digest_of_body
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.requests import ABOUT_QUEUES, log_request
 from cassieq_spark.http.gateway.requests import ADMIN as ADMIN_PATH
 from cassieq_spark.http.gateway.responses import LARGE, answer_of
 from cassieq_spark.http.gateway.sqs import messages, queues  # noqa: F401 (handlers declare themselves)
-from cassieq_spark.http.gateway.sqs.calls import HANDLERS, SqsCall
-from cassieq_spark.http.gateway.sqs.errors import error_of
+from cassieq_spark.http.gateway.sqs.calls import HANDLERS, SqsCall, error_of
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueues
 from cassieq_spark.http.serving.bodies import Body, Sender
 from cassieq_spark.http.serving.disconnects import has_left
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.http.sqs.errors import (
     AccessDenied,
-    InvalidSignature,
-    SqsError,
     UnsupportedOperation,
 )
 from cassieq_spark.http.sqs.operations import Call, Operation
 from cassieq_spark.http.sqs.outputs import Output
-from cassieq_spark.http.sqs.protocols import protocol_of
+from cassieq_spark.http.sqs.query_protocol import protocol_of
 from cassieq_spark.http.sqs.signature import Claim, claim_of
 from cassieq_spark.http.sqs.wire import Answer, Protocol, Received, Stamp
 
 #: Bytes of a body: a batch of 1 MiB as JSON or a form takes up to six bytes for each of its own.
 _LARGEST_BODY = 7 << 20
-#: A body of more bytes is digested in a thread.
-_LARGE = 1 << 18
 #: Paths of the gateway's own requests.
 _OURS = ("/api/v1/", f"{ADMIN_PATH}/", "/console")
 _TARGET = b"x-amz-target"
@@ -129,11 +123,14 @@ class _Served:
         """The answer; every error is one."""
         began = time.perf_counter()
         protocol, stamp = protocol_of(self._received), Stamp(str(uuid4()), self._now)
+        more: Mapping[str, str] = {}
         try:
             answer = await self._answer(protocol, stamp)
         except Exception as error:  # noqa: BLE001 (every error is answered)
-            if isinstance(error, RefusedError) and error.quota is not None:
-                self._gateway.metrics.refused(error.quota)
+            if isinstance(error, RefusedError):
+                more = error.headers
+                if error.quota is not None:
+                    self._gateway.metrics.refused(error.quota)
             answer = protocol.refuse(error_of(error, self._name), stamp)
         took = time.perf_counter() - began
         self._gateway.metrics.answered(self._name, answer.status, took)
@@ -142,7 +139,7 @@ class _Served:
             answer.body, "", admission=self._gateway.admission, account=self._account
         )
         response.status_code = answer.status
-        response.headers.update(answer.headers)
+        response.headers.update({**answer.headers, **more})
         return response
 
     async def _answer(self, protocol: Protocol, stamp: Stamp) -> Answer:
@@ -155,7 +152,7 @@ class _Served:
             gateway.limits,
             request,
             Sender(f"address {address}", ""),
-            _LARGEST_BODY,
+            min(_LARGEST_BODY, gateway.limits.batch_bytes),
         )
         try:
             data = await body.read()
@@ -163,6 +160,7 @@ class _Served:
             self._account, request.scope[KEY] = account, key.name
             CALLER.set(account)
             sender = Sender(account, key.name)
+            body.hand_over(sender)
             gateway.admission.requests.take(sender)
             try:
                 call = protocol.decode(self._received, data)
@@ -180,25 +178,14 @@ class _Served:
         A stranger learns nothing: that there is no such account or key, and that the signature is
         another one, are the same error after the same work.
         """
-        is_large = len(body) > _LARGE
-        digest = await asyncio.to_thread(_digest, body) if is_large else _digest(body)
         account, _, name = claim.key_id.partition(":")
-        keys = await self._gateway.authorizer.keys_of(account)
-        found: AccountKey | None = None
-        for key in keys:
-            if key.key is not None and (not name or key.name == name):
-                try:
-                    claim.check(key.key, digest)
-                except InvalidSignature:
-                    continue
-                found = found or key
-        if found is None:
-            try:
-                claim.check(None, digest)
-            except SqsError:
-                raise InvalidSignature from None
-            raise InvalidSignature
-        return account, found
+        keys = [
+            (key, key.key)
+            for key in await self._gateway.authorizer.keys_of(account)
+            if key.key is not None and (not name or key.name == name)
+        ]
+        number = claim.signer([secret for _, secret in keys], await digest_of_body(body))
+        return account, keys[number][0]
 
     async def _carry_out(  # noqa: PLR0913 (what is known of the request by now)
         self,
@@ -257,7 +244,3 @@ class _Served:
         return (
             f"{self._request.scope['scheme']}://{host if _HOST.fullmatch(host) else 'localhost'}"
         )
-
-
-def _digest(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()

@@ -13,11 +13,9 @@ from uuid import UUID, uuid5
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Action, Message, NewMessage
 from cassieq_spark.http.accounts import Right, own_name
-from cassieq_spark.http.gateway.coalescer import Received
-from cassieq_spark.http.gateway.messages import SHORTEST_LEASE
+from cassieq_spark.http.gateway.messages import SHORTEST_LEASE, polled
 from cassieq_spark.http.gateway.responses import body_of
-from cassieq_spark.http.gateway.sqs.calls import SqsCall, serves
-from cassieq_spark.http.gateway.sqs.errors import error_of
+from cassieq_spark.http.gateway.sqs.calls import SqsCall, error_of, serves
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
 from cassieq_spark.http.gateway.sqs.settings import (
     attributes_held,
@@ -25,7 +23,6 @@ from cassieq_spark.http.gateway.sqs.settings import (
     milliseconds,
     visibility_of,
 )
-from cassieq_spark.http.serving.disconnects import unless_disconnected
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.http.sqs import inputs
 from cassieq_spark.http.sqs.contents import TRACE, Contents
@@ -122,35 +119,24 @@ async def receive_message(call: SqsCall) -> Output:
         wait = int(with_defaults(attributes_held(known))["ReceiveMessageWaitTimeSeconds"])
     lease = visibility_of(known) if visibility is None else timedelta(seconds=visibility)
     lease = min(lease, _longest_lease(call)) if visibility is None else _held(call, lease)
-    is_ordered, attempt = is_fifo(known.definition), given.ReceiveRequestAttemptId
-    receive: Callable[..., Any] = gateway.coalescer.receive
-    if attempt is not None and is_ordered:
-        receive = partial(gateway.coalescer.receive_named, attempt)
-    receiving = receive(
+    is_ordered = is_fifo(known.definition)
+    receive = partial(
+        gateway.coalescer.receive,
         call.queue,
         call.group,
         most=given.MaxNumberOfMessages or 1,
         lease=max(SHORTEST_LEASE, lease),
         wait=min(timedelta(seconds=wait), gateway.limits.wait),
+        attempt=given.ReceiveRequestAttemptId if is_ordered else None,
     )
-    call.held = await (_polled(call, receiving) if wait else receiving)
+    if wait:
+        call.held = await polled(gateway, call.sender, call.request, receive)
+    else:
+        call.held = await receive()
     if not call.held:
         # AWS sends no empty list, and programs rely on that.
         return {}
     return {"Messages": [_output(call, each, is_ordered=is_ordered) for each in call.held]}
-
-
-async def _polled(call: SqsCall, receiving: Any) -> Received:
-    polls = call.gateway.admission.polls
-    try:
-        polls.take(call.sender)
-    except RefusedError:
-        receiving.close()
-        raise
-    try:
-        return await unless_disconnected(call.request, receiving) or Received()
-    finally:
-        polls.give(call.sender)
 
 
 def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutput:

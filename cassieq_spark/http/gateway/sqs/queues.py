@@ -21,6 +21,7 @@ from cassieq_spark.http.gateway.sqs.settings import (
     attributes_held,
     attributes_of,
     check_target,
+    held_time,
     milliseconds,
     settings_of,
     settings_of_new,
@@ -220,9 +221,8 @@ async def purge_queue(call: SqsCall) -> Output:
     """Delete all messages of a queue, also those that are held."""
     name = call.whole_queue
     known = await call.known.read(name)
-    purged = known.attributes.get(PURGED, "")
-    now = milliseconds(call.now)
-    if purged.isdecimal() and int(now) - int(purged) < _PURGES_EVERY / timedelta(milliseconds=1):
+    purged, now = held_time(known, PURGED), milliseconds(call.now)
+    if purged is not None and int(now) - purged < _PURGES_EVERY / timedelta(milliseconds=1):
         raise PurgeQueueInProgress.of(own_name(name))
     await call.gateway.client.purge_queue(name, force=True)
     await call.gateway.client.set_attributes(name, {PURGED: now})

@@ -7,6 +7,7 @@ SQS, too. All other attributes are attributes of the queue, under names that beg
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,8 +20,10 @@ from cassieq_spark.http.sqs.queue_attributes import (
     FIFO,
     REDRIVE,
     SCOPE,
+    SETTABLE,
     SUFFIX,
     RedrivePolicy,
+    valid_attributes,
     with_defaults,
 )
 from cassieq_spark.model import Order, QueueDefinition, UniquePer
@@ -35,14 +38,16 @@ GROUP_PARTITIONS = 16
 DEDUPLICATION = timedelta(minutes=5)
 
 _OURS = (TAG, MODIFIED, PURGED)
+#: What the settings of the queue say, and no attribute.
+_IN_SETTINGS = (REDRIVE, FIFO, SCOPE)
 _SECOND = timedelta(seconds=1)
+_RETENTION = "MessageRetentionPeriod"
 _DURATIONS = {
     "VisibilityTimeout": "lease",
     "DelaySeconds": "delay",
-    "MessageRetentionPeriod": "expire_after",
+    _RETENTION: "expire_after",
 }
-#: Of a queue whose messages never expire.
-_LONGEST_RETENTION = "1209600"
+_MILLISECONDS = re.compile("[0-9]{1,15}")
 
 
 def settings_of(attributes: Mapping[str, str | None]) -> dict[str, Any]:
@@ -97,9 +102,9 @@ def attributes_of(known: KnownQueue, arn: str) -> dict[str, str]:
     found = with_defaults(attributes_held(known))
     found["VisibilityTimeout"] = str(_seconds(visibility_of(known)))
     found["DelaySeconds"] = str(_seconds(queue.delay or timedelta(0)))
-    found["MessageRetentionPeriod"] = (
-        _LONGEST_RETENTION if queue.expire_after is None else str(_seconds(queue.expire_after))
-    )
+    # The longest that SQS knows, where messages never expire.
+    never = timedelta(seconds=SETTABLE[_RETENTION].most)
+    found[_RETENTION] = str(_seconds(queue.expire_after or never))
     if queue.dead_letter_queue is not None:
         own = own_name(queue.dead_letter_queue)
         policy = {
@@ -108,20 +113,24 @@ def attributes_of(known: KnownQueue, arn: str) -> dict[str, str]:
         }
         found[REDRIVE] = json.dumps(policy, separators=(",", ":"))
     created = 0 if queue.created_at is None else int(queue.created_at.timestamp())
-    changed = known.attributes.get(MODIFIED, "")
+    changed = held_time(known, MODIFIED)
     found["CreatedTimestamp"] = str(created)
-    found["LastModifiedTimestamp"] = str(int(changed) // 1000 if changed.isdecimal() else created)
+    found["LastModifiedTimestamp"] = str(created if changed is None else changed // 1000)
     found["QueueArn"] = arn
     return found
 
 
 def attributes_held(known: KnownQueue) -> dict[str, str]:
     """The attributes that are stored as such, and those that say of which type a queue is."""
-    held = {
-        name.removeprefix(PREFIX): value
-        for name, value in known.attributes.items()
-        if name.startswith(PREFIX) and not name.startswith(_OURS)
-    }
+    held = valid_attributes(
+        {
+            name.removeprefix(PREFIX): value
+            for name, value in known.attributes.items()
+            if name.startswith(PREFIX) and not name.startswith(_OURS)
+        }
+    )
+    for name in _IN_SETTINGS:
+        held.pop(name, None)
     if is_fifo(known.definition):
         is_per_queue = known.definition.unique_per is UniquePer.QUEUE
         held |= {FIFO: "true", SCOPE: "queue" if is_per_queue else "messageGroup"}
@@ -141,12 +150,10 @@ def is_fifo(queue: QueueDefinition) -> bool:
 
 
 def stored_as(changes: Mapping[str, str | None], now: datetime) -> dict[str, str | None]:
-    """What `Client.set_attributes` is to set, so that these attributes are kept."""
+    """The changes by which `Client.set_attributes` keeps these attributes of SQS."""
     changed: dict[str, str | None] = {MODIFIED: milliseconds(now)}
     return changed | {
-        PREFIX + name: value
-        for name, value in changes.items()
-        if name not in {REDRIVE, FIFO, SCOPE}
+        PREFIX + name: value for name, value in changes.items() if name not in _IN_SETTINGS
     }
 
 
@@ -174,6 +181,12 @@ def check_target(policy: str, source: QueueAddress) -> RedrivePolicy:
     if reason:
         raise InvalidParameterValue.of(policy, REDRIVE, reason)
     return parsed
+
+
+def held_time(known: KnownQueue, name: str) -> int | None:
+    """An instant that an attribute holds, in milliseconds since 1970; None if it holds none."""
+    text = known.attributes.get(name, "")
+    return int(text) if _MILLISECONDS.fullmatch(text) else None
 
 
 def milliseconds(at: datetime) -> str:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
-from cassieq_spark.http.serving.bodies import ADMIN, Pool, Sender
+from cassieq_spark.http.serving.bodies import ADMIN, WHOLE, Body, Pool, Sender
 from cassieq_spark.http.serving.errors import RefusedError
+from cassieq_spark.settings.gateway import Limits
 
 SENDERS = [Sender(account, key) for account in "abc" for key in ("primary", "secondary")]
 STEPS = st.lists(st.tuples(st.sampled_from([*SENDERS, ADMIN]), st.integers(-3, 12)), max_size=200)
@@ -113,3 +117,23 @@ def test_the_administrator_takes_what_is_left():
 
     assert count == 50
     assert refusal.quota == ("requests", "all", 100)
+
+
+def test_who_has_signed_a_body_answers_for_its_bytes():
+    stranger, signer = Sender("address 127.0.0.1", ""), Sender("a", "primary")
+    some = pool(100, of_key=12)
+    request = Request({"type": "http", "headers": [], WHOLE: True}, lambda: arrived(b"x" * 10))
+    body = Body(some, Limits(), request, stranger, 20)
+    asyncio.run(body.read())
+
+    body.hand_over(signer)
+
+    assert not is_taken(some, signer, 3)
+    assert is_taken(some, stranger, 3)
+    some.give(stranger, 3)
+    body.release()
+    assert some.taken == 0
+
+
+async def arrived(body: bytes) -> dict[str, Any]:
+    return {"type": "http.request", "body": body}

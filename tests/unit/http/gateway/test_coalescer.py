@@ -282,7 +282,7 @@ def test_the_end_lets_no_receive_with_a_name_wait(store: CountingStore):
         async with AsyncClient.from_store(store) as client:
             coalescer = Coalescer(client, 1000, LINGER)
             waiting = asyncio.create_task(
-                coalescer.receive_named("one", "q", "g", most=1, lease=HOUR, wait=HOUR)
+                coalescer.receive("q", "g", most=1, lease=HOUR, wait=HOUR, attempt="one")
             )
             await asyncio.sleep(0)
             coalescer.stop()
@@ -298,11 +298,11 @@ def test_a_receive_with_a_name_waits_for_a_message(store: CountingStore, sync: C
         async with AsyncClient.from_store(store) as client:
             coalescer = Coalescer(client, 1000, LINGER)
             waiting = asyncio.create_task(
-                coalescer.receive_named("one", "q", "g", most=1, lease=HOUR, wait=HOUR)
+                coalescer.receive("q", "g", most=1, lease=HOUR, wait=HOUR, attempt="one")
             )
             await asyncio.to_thread(sync.put, "q", "a")
             first = await asyncio.wait_for(waiting, PATIENCE)
-            again = await coalescer.receive_named("one", "q", "g", most=1, lease=None, wait=NOW)
+            again = await coalescer.receive("q", "g", most=1, lease=None, wait=NOW, attempt="one")
             await coalescer.close()
             return [*first, *again]
 

@@ -25,8 +25,7 @@ from cassieq_spark.http.sqs.errors import (
 )
 from cassieq_spark.http.sqs.json_protocol import JSON
 from cassieq_spark.http.sqs.operations import OPERATIONS, Call
-from cassieq_spark.http.sqs.protocols import protocol_of
-from cassieq_spark.http.sqs.query_protocol import QUERY
+from cassieq_spark.http.sqs.query_protocol import QUERY, protocol_of
 from cassieq_spark.http.sqs.wire import Received, Stamp
 
 FORM = (b"content-type", b"application/x-www-form-urlencoded")
