@@ -107,6 +107,14 @@ def serve(  # noqa: PLR0913 (one per option)
             show_default="as the request names the gateway",
         ),
     ] = None,
+    sqs_unsigned: Annotated[
+        str | None,
+        typer.Option(
+            help="Account of SQS requests that are not signed, for tests: only on loopback.",
+            metavar="ACCOUNT",
+            show_default="they are refused",
+        ),
+    ] = None,
     allow_changes: Annotated[
         bool,
         typer.Option(
@@ -135,8 +143,8 @@ def serve(  # noqa: PLR0913 (one per option)
             "the gateway needs more packages: pip install 'cassieq-spark[gateway]'"
         ) from error
     secrets = read_secrets(secret)
-    if sqs_url is not None and not sqs:
-        raise OptionError("--sqs-url is for queue URLs of SQS: add --sqs, or leave it out")
+    if not sqs and (sqs_url is not None or sqs_unsigned is not None):
+        raise OptionError("--sqs-url and --sqs-unsigned are for SQS: add --sqs, or leave them out")
     base = None if sqs_url is None else check_base(sqs_url)
     # A client prefers an error to a long wait for the end of an outage.
     with (
@@ -163,11 +171,18 @@ def serve(  # noqa: PLR0913 (one per option)
             console=console,
             sqs=sqs,
             sqs_url=base,
+            sqs_unsigned=sqs_unsigned,
         )
+        accounts = Accounts(store, secrets)
+        if sqs_unsigned is not None and accounts.find(sqs_unsigned) is None:
+            raise OptionError(
+                f"--sqs-unsigned: there is no account {sqs_unsigned!r}: create it first, by "
+                f"cassieq gateway account create {sqs_unsigned}"
+            )
         log_as_json(logging.INFO if access_log else logging.WARNING)
         serve_gateway(
             AsyncClient.from_store(store, threads=limits.threads, share=limits.account_threads),
-            Accounts(store, secrets),
+            accounts,
             serving,
         )
 

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from cassieq_spark.arrow.rows import metadata_of, stored_of
@@ -27,7 +27,14 @@ from cassieq_spark.dead_letters.claims import (
 )
 from cassieq_spark.dead_letters.copies import check_same_kind, destination, with_headers
 from cassieq_spark.dead_letters.letters import DeadLetterGroup, redriven_headers
-from cassieq_spark.dead_letters.survey import Survey, Wait, Watch, read_messages, unwatched
+from cassieq_spark.dead_letters.survey import (
+    Survey,
+    Wait,
+    Watch,
+    read_dead,
+    read_messages,
+    unwatched,
+)
 from cassieq_spark.errors import CassieqError, OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.ledger.ledger import Ledger
@@ -66,11 +73,14 @@ class RedriveReport:
         redriven: How many messages were redriven, by target queue.
         missed: How many messages were not, as others hold or have settled them.
         is_stopped: True if the run was stopped before its end.
+        left: The monotons of those of the missed messages that are dead letters still: others hold
+            them, and settle them or give them back.
     """
 
     redriven: dict[str, int]
     missed: int
     is_stopped: bool
+    left: Ranges = field(default_factory=Ranges)
 
 
 def read_routes(
@@ -178,7 +188,10 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
         due = begun + count / rate if rate else begun
         redriven[route.target.name] += count
         missed += part.count - count
-    return RedriveReport(redriven, missed, is_stopped)
+    left = Ranges()
+    if missed:
+        left = read_dead(store, found.queue) & Ranges.union(route.monotons for route in routes)
+    return RedriveReport(redriven, missed, is_stopped, left)
 
 
 @dataclass(frozen=True, slots=True)

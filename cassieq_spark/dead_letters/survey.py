@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -41,6 +42,18 @@ def unwatched(doing: str, done: int, total: int) -> None:
     """A `Watch` that does nothing."""
 
 
+class Delivered(Protocol):
+    """What `Survey.among` reads of a message."""
+
+    @property
+    def monoton(self) -> int:
+        """Its position in the dead-letter queue."""
+
+    @property
+    def headers(self) -> Mapping[str, str | None]:
+        """Its headers."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Survey(Displayed):
     """The dead letters of a queue, in groups.
@@ -52,6 +65,23 @@ class Survey(Displayed):
 
     queue: QueueDefinition
     groups: tuple[DeadLetterGroup, ...]
+
+    @classmethod
+    def among(cls, queue: QueueDefinition, messages: Iterable[Delivered]) -> Self:
+        """The dead letters among messages that were received from a dead-letter queue.
+
+        A message that names no origin is in a group without one. Reads nothing, so some of them
+        may have been redriven or purged; a redrive leaves those out.
+
+        Args:
+            queue: The dead-letter queue.
+            messages: Messages of it, as `Client.receive` returns them.
+        """
+        letters = (
+            read_letter(each.monoton, list(each.headers.items()))
+            for each in sorted(messages, key=attrgetter("monoton"))
+        )
+        return cls(queue, group_letters(letters, Filter()))
 
     @property
     def monotons(self) -> Ranges:

@@ -102,12 +102,22 @@ class Account:
         return client
 
 
-def key_with(gateway: RunningGateway, account: Account, name: str, *levels: Right) -> Account:
-    """The account with another key, which has these rights."""
+def key_with(
+    gateway: RunningGateway,
+    account: Account,
+    name: str,
+    *levels: Right,
+    queue: str | None = None,
+) -> Account:
+    """The account with another key, which has these rights, on this queue or on all."""
     answer = HTTP.post(
         f"{gateway.url}/admin/api/v1/accounts/{account.name}/keys",
         headers=ADMIN,
-        json={"keyName": name, "levels": [level.title for level in levels]},
+        json={
+            "keyName": name,
+            "levels": [level.title for level in levels],
+            "queueName": queue,
+        },
     )
     assert answer.status_code == 201, answer.text
     return Account(account.url, account.name, answer.json()["key"])

@@ -90,6 +90,11 @@ class Grant:
         limited = tuple(queue for queue in queues if queue is not None)
         return cls(key.name, rights, limited, scope=scope_of(key, permission))
 
+    @property
+    def covers_all(self) -> bool:
+        """True if the grant extends to all queues of the account."""
+        return not self.queues
+
     def covers(self, queue: str | None) -> bool:
         """True if the grant extends to a queue, named without the account; None: to all queues."""
         return all(queue == each for each in self.queues)

@@ -247,7 +247,7 @@ class _Rounds:
 
     def _request(self, served: Sequence[_Receive]) -> LeaseRequest:
         takers = tuple(each.most for each in served)
-        request = _request_of(min(self._most, sum(takers)), self._most_bytes)
+        request = request_of(min(self._most, sum(takers)), self._most_bytes)
         lease, longest = (served[0].lease, served[0].longest) if served else (None, None)
         return replace(request, lease=lease, longest_lease=longest, takers=takers)
 
@@ -283,7 +283,7 @@ class _Rounds:
                 await event.wait()
 
 
-def _request_of(most: int, most_bytes: int) -> LeaseRequest:
+def request_of(most: int, most_bytes: int) -> LeaseRequest:
     """A request for messages of about ``most_bytes`` bytes, but for one message at least."""
     return LeaseRequest(
         max_messages=most,
@@ -398,7 +398,7 @@ class Coalescer:
         """
         if attempt is not None:
             request = replace(
-                _request_of(most, self._most_bytes),
+                request_of(most, self._most_bytes),
                 lease=lease,
                 longest_lease=longest,
                 attempt=attempt,

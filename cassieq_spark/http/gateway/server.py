@@ -12,11 +12,11 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from cassieq_spark.client import AsyncClient
-from cassieq_spark.errors import SetupError
+from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.http.accounts import Accounts
 from cassieq_spark.http.gateway.app import make_app
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.gateway.sqs.door import SqsDoor
+from cassieq_spark.http.gateway.sqs.door import SqsDoor, is_loopback
 from cassieq_spark.http.serving.connections import Config, ConnectionLimiter, HttpConnection
 from cassieq_spark.http.serving.server import Server
 from cassieq_spark.settings.gateway import Limits
@@ -42,6 +42,7 @@ class Serving:
         console: What answers below ``/console``; None: nothing.
         sqs: Serve the clients of SQS, too.
         sqs_url: The beginning of queue URLs of SQS; None: as the request names the gateway.
+        sqs_unsigned: The account of requests of SQS that are not signed; None: they are refused.
     """
 
     host: str = "127.0.0.1"
@@ -55,6 +56,20 @@ class Serving:
     console: ASGIApp | None = None
     sqs: bool = False
     sqs_url: str | None = None
+    sqs_unsigned: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check that nobody else can send what need not be signed.
+
+        Raises:
+            OptionError: Other machines can send requests.
+        """
+        is_alone = is_loopback(self.host) and not self.proxies
+        if self.sqs_unsigned is not None and not is_alone:
+            raise OptionError(
+                "requests of SQS that are not signed are for this machine alone: listen on "
+                "127.0.0.1 without a proxy, or leave out --sqs-unsigned"
+            )
 
 
 class _Server(Server):
@@ -95,13 +110,16 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
             try:
                 yield
             finally:
+                if door is not None:
+                    await door.close()
                 await gateway.close()
 
     app = make_app(lambda: box[0], lifespan, serving.origins, serving.console)
+    door = None
     if serving.sqs:
-        app = SqsDoor(app, lambda: box[0], serving.sqs_url)
+        door = SqsDoor(app, lambda: box[0], serving.sqs_url, serving.sqs_unsigned)
     config = Config(
-        app,
+        door or app,
         host=serving.host,
         port=serving.port,
         ssl_certfile=serving.certificate,

@@ -39,6 +39,7 @@ from cassieq_spark.http.sqs.errors import (
     shown,
 )
 from cassieq_spark.http.sqs.message_attributes import Attribute, attribute_of, check_names
+from cassieq_spark.http.sqs.move_tasks import FASTEST, MOST_KEPT
 from cassieq_spark.http.sqs.outputs import Failure
 from cassieq_spark.http.sqs.queue_attributes import SETTABLE, check_queue_name
 from cassieq_spark.http.sqs.texts import check_id
@@ -460,7 +461,7 @@ class StartMessageMoveTask(Input):
 
     SourceArn: Arn
     DestinationArn: Annotated[str, AfterValidator(_is_arn)] | None = None
-    MaxNumberOfMessagesPerSecond: Annotated[int | None, _between(1, 500)] = None
+    MaxNumberOfMessagesPerSecond: Annotated[int | None, _between(1, FASTEST)] = None
 
 
 class CancelMessageMoveTask(Input):
@@ -473,7 +474,7 @@ class ListMessageMoveTasks(Input):
     """The last message move tasks of a queue."""
 
     SourceArn: Arn
-    MaxResults: Annotated[int | None, _between(1, 10)] = None
+    MaxResults: Annotated[int | None, _between(1, MOST_KEPT)] = None
 
 
 #: What a permission can allow.

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -10,6 +11,7 @@ from cassieq_spark.cli import app
 from cassieq_spark.cli.flags import LIMITS_PANEL
 from cassieq_spark.cli.options import with_options
 from cassieq_spark.errors import OptionError
+from cassieq_spark.http.gateway import Serving
 from cassieq_spark.settings.declaration import settings_of
 from cassieq_spark.settings.gateway import Limits
 from tests.support.command_line import cassieq
@@ -64,7 +66,8 @@ def test_every_option_under_the_heading_of_the_limits_may_be_in_a_file_or_a_vari
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--sqs-url", "https://queues.example"], "add --sqs, or leave it out"),
+        (["--sqs-url", "https://queues.example"], "add --sqs, or leave them out"),
+        (["--sqs-unsigned", "dev"], "add --sqs, or leave them out"),
         (["--sqs", "--sqs-url", "queues.example"], "--sqs-url must be such as https://"),
         (["--sqs", "--sqs-url", "https://queues.example/?a"], "--sqs-url must be such as"),
     ],
@@ -78,3 +81,10 @@ def test_the_beginning_of_queue_urls_is_one(tmp_path: Path, words: list[str], pr
 
     assert done.code != 0
     assert problem in done.err
+
+
+@pytest.mark.parametrize("where", [{"host": "0.0.0.0"}, {"proxies": ["127.0.0.1"]}])
+def test_requests_must_be_signed_if_others_can_send_some(where: dict[str, Any]):
+    assert Serving(sqs=True, sqs_unsigned="dev", host="::1")
+    with pytest.raises(OptionError, match="for this machine alone"):
+        Serving(sqs=True, sqs_unsigned="dev", **where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
@@ -32,6 +32,9 @@ from cassieq_spark.http.sqs.errors import (
 )
 from cassieq_spark.http.sqs.outputs import Output
 
+if TYPE_CHECKING:
+    from cassieq_spark.http.gateway.sqs.movers import Movers
+
 #: Between the name of a queue and that of a consumer group.
 _OF_GROUP = "~"
 
@@ -43,6 +46,7 @@ class SqsCall:
     Attributes:
         gateway: The gateway that serves it.
         known: The queues as they were read a moment ago.
+        movers: The message move tasks that the gateway runs.
         request: The HTTP request.
         sender: The account and key that sent it.
         grant: What the sender may do.
@@ -57,6 +61,7 @@ class SqsCall:
 
     gateway: Gateway
     known: KnownQueues
+    movers: Movers
     request: Request
     sender: Sender
     grant: Grant
@@ -92,10 +97,16 @@ class SqsCall:
         Raises:
             UnsupportedOperation: The address is that of a consumer group.
         """
-        full = self.queue
-        if self.address is not None and _OF_GROUP in self.address.queue:
+        if self.address is None:
+            raise QueueDoesNotExist
+        return self.whole_name(self.address)
+
+    def whole_name(self, address: QueueAddress) -> str:
+        """The full name of a queue that the sender names, as `whole_queue`."""
+        full = self.full_name(address)
+        if _OF_GROUP in address.queue:
             raise UnsupportedOperation(
-                f"{self.address.queue} is a consumer group of a queue: name the queue alone"
+                f"{address.queue} is a consumer group of a queue: name the queue alone"
             )
         return full
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from starlette.requests import Request
@@ -24,14 +26,20 @@ from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.requests import ABOUT_QUEUES, log_request
 from cassieq_spark.http.gateway.requests import ADMIN as ADMIN_PATH
 from cassieq_spark.http.gateway.responses import LARGE, answer_of
-from cassieq_spark.http.gateway.sqs import messages, queues  # noqa: F401 (handlers declare themselves)
+from cassieq_spark.http.gateway.sqs import (  # noqa: F401 (handlers declare themselves)
+    messages,
+    moves,
+    queues,
+)
 from cassieq_spark.http.gateway.sqs.calls import HANDLERS, SqsCall, error_of
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueues
+from cassieq_spark.http.gateway.sqs.movers import Movers
 from cassieq_spark.http.serving.bodies import Body, Sender
 from cassieq_spark.http.serving.disconnects import has_left
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.http.sqs.errors import (
     AccessDenied,
+    MissingAuthenticationToken,
     UnsupportedOperation,
 )
 from cassieq_spark.http.sqs.operations import Call, Operation
@@ -46,6 +54,7 @@ _LARGEST_BODY = 7 << 20
 _OURS = ("/api/v1/", f"{ADMIN_PATH}/", "/console")
 _TARGET = b"x-amz-target"
 _HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
+_LOCAL_REGION = "local"
 #: The name of a request in metrics and log that is not known to be of any operation.
 _UNKNOWN = "sqs"
 
@@ -58,6 +67,8 @@ class SqsDoor:
         gateway: Returns the gateway; called at each request.
         url: The beginning of queue URLs, such as ``https://queues.example``; None: the address at
             which the request has reached the gateway.
+        unsigned: The account of requests that are not signed; None: they are refused. Only for
+            a gateway that listens on loopback.
         clock: Tells the time.
     """
 
@@ -66,11 +77,12 @@ class SqsDoor:
         app: ASGIApp,
         gateway: Callable[[], Gateway],
         url: str | None = None,
+        unsigned: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._app = app
-        self.gateway, self.url, self.clock = gateway, url, clock
-        self._known: KnownQueues | None = None
+        self.gateway, self.url, self.unsigned, self.clock = gateway, url, unsigned, clock
+        self._parts: tuple[KnownQueues, Movers] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or let the application serve it."""
@@ -82,11 +94,16 @@ class SqsDoor:
         response = await served.response()
         await response(scope, receive, send)
 
-    def known(self, gateway: Gateway) -> KnownQueues:
-        """The queues that were read a moment ago."""
-        if self._known is None:
-            self._known = KnownQueues(gateway.client)
-        return self._known
+    def parts(self, gateway: Gateway) -> tuple[KnownQueues, Movers]:
+        """The queues that were read a moment ago, and the message move tasks that run here."""
+        if self._parts is None:
+            self._parts = KnownQueues(gateway.client), Movers(gateway)
+        return self._parts
+
+    async def close(self) -> None:
+        """End the message move tasks that run here; before the gateway is closed."""
+        if self._parts is not None:
+            await self._parts[1].close()
 
 
 def is_of_sqs(scope: Scope) -> bool:
@@ -101,6 +118,28 @@ def is_of_sqs(scope: Scope) -> bool:
     return scope["method"] == "POST" or (
         scope["method"] == "GET" and b"Action=" in scope["query_string"]
     )
+
+
+def _is_of_this_machine(request: Request) -> bool:
+    """True if a program of this machine has sent a request, and no page in its browser.
+
+    A page can send one here by another name of this address, or without the right to see the
+    answer; browsers say so in the headers Host and Origin.
+    """
+    host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    return is_loopback(host) and not {"origin", "sec-fetch-site"} & set(request.headers)
+
+
+def is_loopback(host: str) -> bool:
+    """True if a host is this machine for itself alone.
+
+    >>> [is_loopback(host) for host in ("localhost", "127.0.0.1", "::1", "0.0.0.0", "a.example")]
+    [True, True, True, False, False]
+    """
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class _Served:
@@ -143,7 +182,7 @@ class _Served:
         return response
 
     async def _answer(self, protocol: Protocol, stamp: Stamp) -> Answer:
-        claim = claim_of(self._received, self._now)
+        claim = self._claim()
         gateway, request = self._gateway, self._request
         # Until the signature is checked, which takes the body, an address answers for its bytes.
         address = request.client.host if request.client else ""
@@ -156,7 +195,10 @@ class _Served:
         )
         try:
             data = await body.read()
-            account, key = await self._check(claim, data)
+            if claim is None:
+                account, key = await self._local()
+            else:
+                account, key = await self._check(claim, data)
             self._account, request.scope[KEY] = account, key.name
             CALLER.set(account)
             sender = Sender(account, key.name)
@@ -171,6 +213,23 @@ class _Served:
                 gateway.admission.requests.give(sender)
         finally:
             body.release()
+
+    def _claim(self) -> Claim | None:
+        """What the request claims; None if it is not signed, and need not be."""
+        try:
+            return claim_of(self._received, self._now)
+        except MissingAuthenticationToken:
+            if self._door.unsigned is None or not _is_of_this_machine(self._request):
+                raise
+            return None
+
+    async def _local(self) -> tuple[str, AccountKey]:
+        """The account of requests that are not signed, and a key that may do everything."""
+        account = self._door.unsigned or ""
+        for key in await self._gateway.authorizer.keys_of(account):
+            if Grant.of(key).covers_all and key.rights == frozenset(Right):
+                return account, key
+        raise MissingAuthenticationToken
 
     async def _check(self, claim: Claim, body: bytes) -> tuple[str, AccountKey]:
         """The account and the key that have signed the request.
@@ -193,7 +252,7 @@ class _Served:
         stamp: Stamp,
         call: Call,
         *,
-        claim: Claim,
+        claim: Claim | None,
         sender: Sender,
         grant: Grant,
     ) -> Answer:
@@ -203,15 +262,15 @@ class _Served:
             raise AccessDenied(f"{operation.right.title} is not a right of this key.")
         sqs_call = SqsCall(
             self._gateway,
-            self._door.known(self._gateway),
+            *self._door.parts(self._gateway),
             self._request,
             sender,
             grant,
-            claim.key_id,
+            sender.account if claim is None else claim.key_id,
             call.input,
             call.queue,
             self._base(),
-            claim.region,
+            _LOCAL_REGION if claim is None else claim.region,
             self._now,
         )
         may_leave = False

@@ -50,6 +50,8 @@ from cassieq_spark.http.sqs.queue_attributes import (
 )
 
 _ALL = "All"
+#: The attribute that counts the messages that a reader could get.
+VISIBLE = "ApproximateNumberOfMessages"
 _COUNTS = {name for name in COMPUTED if name.startswith("Approximate")}
 _MOST_NAMES = 1_000
 #: Between two purges of a queue.
@@ -147,20 +149,21 @@ async def get_queue_attributes(call: SqsCall) -> Output:
     address = call.address or QueueAddress(call.account, own_name(known.definition.name))
     found = attributes_of(known, address.arn(call.region))
     if _ALL in names or not _COUNTS.isdisjoint(names):
-        found |= await _counts(call)
+        found |= await counts(call, call.queue, call.group)
     chosen = asked_for(names, found)
     return {"Attributes": chosen} if chosen else {}
 
 
-async def _counts(call: SqsCall) -> dict[str, str]:
-    stats = await call.gateway.client.stats(call.queue)
-    group = next((each for each in stats.groups if each.group == call.group), None)
+async def counts(call: SqsCall, queue: str, group_name: str = DEFAULT_GROUP) -> dict[str, str]:
+    """The messages of a queue that are visible to a group, held or delayed. Exact; some reads."""
+    stats = await call.gateway.client.stats(queue)
+    group = next((each for each in stats.groups if each.group == group_name), None)
     visible, held, delayed = stats.next - stats.finalised, 0, 0
     if group is not None:
         held, delayed = group.leased, group.waiting
         visible = group.depth - held - delayed - group.dead
     return {
-        "ApproximateNumberOfMessages": str(max(0, visible)),
+        VISIBLE: str(max(0, visible)),
         "ApproximateNumberOfMessagesNotVisible": str(held),
         "ApproximateNumberOfMessagesDelayed": str(delayed),
     }

@@ -30,6 +30,8 @@ from cassieq_spark.model import Order, QueueDefinition, UniquePer
 
 PREFIX = "sqs."
 TAG = "sqs.tag."
+#: Before the id of a message move task: what is known of it, and that it is to end.
+TASK, TO_END = "sqs.move.", "sqs.move-to-end."
 #: When SQS changed the attributes last, and purged the queue, in milliseconds since 1970.
 MODIFIED, PURGED = "sqs.changed-at", "sqs.purged-at"
 #: Partitions of a FIFO queue whose unique ids are those of a message group.
@@ -37,7 +39,7 @@ GROUP_PARTITIONS = 16
 #: How long a FIFO queue remembers deduplication ids.
 DEDUPLICATION = timedelta(minutes=5)
 
-_OURS = (TAG, MODIFIED, PURGED)
+_OURS = (TAG, TASK, TO_END, MODIFIED, PURGED)
 #: What the settings of the queue say, and no attribute.
 _IN_SETTINGS = (REDRIVE, FIFO, SCOPE)
 _SECOND = timedelta(seconds=1)

@@ -1,6 +1,7 @@
 """A gateway on a store in memory: ``serve_memory.py SECRET [name=value ...]``; tells its URL.
 
-The settings are those of `Limits`, durations in seconds; ``port``, ``certificate``, ``proxies``.
+The settings are those of `Limits`, durations in seconds; ``port``, ``certificate``, ``proxies``
+and ``sqs_unsigned``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.http.gateway import Limits, Serving, serve
 from cassieq_spark.store.memory import MemoryStore
 
+_WHERE = ("port", "certificate", "sqs_unsigned")
 _DURATIONS = {"wait", "skew", "linger", "head_time"}
 
 
@@ -25,7 +27,7 @@ def main(secret: str, *settings: str) -> None:
         name: timedelta(seconds=float(value)) if name in _DURATIONS else _read(value)
         for name, value in pairs
     }
-    where = {name: given.pop(name) for name in ("port", "certificate") if name in given}
+    where: dict[str, Any] = {name: given.pop(name) for name in _WHERE if name in given}
     if "proxies" in given:
         where["proxies"] = given.pop("proxies").split(",")
     log_as_json(logging.INFO)
