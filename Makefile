@@ -221,6 +221,10 @@ bdqs: bench-tools ## The experiments of the BDQS paper, and docs/bdqs.md of what
 attack: bench-tools ## Attacks on a gateway and its tables: is any open, and do others suffer?
 	$(PYTHON) -m trials.attack $(ATTACK_ARGS)
 
+.PHONY: gateways
+gateways: bench-tools ## Two gateways, one killed every 20 s, and clients of SQS: what do they see?
+	$(PYTHON) -m trials.gateways $(GATEWAYS_ARGS)
+
 .PHONY: fuzz-gateway
 fuzz-gateway: $(STAMP) ## 200,000 requests that nobody would send: is any answered with a 5xx?
 	CASSIEQ_FUZZ_REQUESTS=$(or $(REQUESTS),200000) $(BIN)/pytest -q -o timeout=36000 \
