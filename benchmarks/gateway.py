@@ -3,7 +3,8 @@
 Starts Cassandra, a gateway and a process with all clients, on this machine. Each client has one
 connection and sends its next request as soon as it has its answer. Prints a line of JSON for each
 measurement: messages per second, seconds of a request, LWTs and reads per message. ``batch`` is a
-hundred messages in one request.
+hundred messages in one request. ``sqs`` sends one message, or ten, with each request of SQS; all
+of these have the same signature.
 """
 
 from __future__ import annotations
@@ -18,11 +19,26 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import httpx
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
-from benchmarks.gateway_load import BODY, BatchGetter, BatchPutter, Client, Getter, Putter, load
+from benchmarks.gateway_load import (
+    BODY,
+    BatchGetter,
+    BatchPutter,
+    Client,
+    Getter,
+    Putter,
+    SqsPutter,
+    load,
+    sqs_body,
+    with_key,
+)
 from benchmarks.lines import show
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.http.accounts import Accounts, Secrets
@@ -71,7 +87,7 @@ def main() -> None:
     parser.add_argument("--clients", default="1,8,32,128")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
     parser.add_argument("--linger-ms", type=float, default=2.0)
-    parser.add_argument("--only", default="put,get,both,batch")
+    parser.add_argument("--only", default="put,get,both,batch,sqs")
     given = parser.parse_args()
     counts = [int(each) for each in given.clients.split(",")]
     only = given.only.split(",")
@@ -88,6 +104,8 @@ def main() -> None:
                 each = kinds * max(1, clients // len(kinds))
                 told = _measure(gateway, name, each, given.seconds)
                 show(what=what, clients=len(each), **told)
+            if "sqs" in only:
+                _measure_sqs(gateway, f"sqs-{number}", clients, given.seconds)
         if "batch" in only:
             _fill(gateway, "batches", 0.0)
             for what, kind in (("batch put", BatchPutter), ("batch get", BatchGetter)):
@@ -96,12 +114,41 @@ def main() -> None:
                 )
 
 
+def _measure_sqs(gateway: Measured, name: str, clients: int, seconds: float) -> None:
+    """Send by SQS, one message with each request, then ten."""
+    _fill(gateway, name, 0.0)
+    path = f"/{ACCOUNT}/{name}"
+    for count, operation in ((1, "SendMessage"), (10, "SendMessageBatch")):
+        headers = _signed(gateway, path, operation, sqs_body(count))
+        each: list[Callable[[], Client]] = [partial(SqsPutter, count)] * clients
+        told = _measure(gateway, name, each, seconds, path=path, headers=headers)
+        show(what=f"sqs put {count}", clients=clients, **told)
+
+
+def _signed(gateway: Measured, path: str, operation: str, body: bytes) -> bytes:
+    """The headers of a request of SQS, signed by AWS's own code; for 15 minutes."""
+    headers = {
+        "X-Amz-Target": f"AmazonSQS.{operation}",
+        "Content-Type": "application/x-amz-json-1.0",
+    }
+    request = AWSRequest("POST", gateway.url + path, headers, body)
+    SigV4Auth(Credentials(ACCOUNT, gateway.key), "sqs", "eu-central-1").add_auth(request)
+    return "".join(f"{name}: {value}\r\n" for name, value in request.headers.items()).encode()
+
+
 def _measure(
-    gateway: Measured, name: str, clients: list[Callable[[], Client]], seconds: float
+    gateway: Measured,
+    name: str,
+    clients: list[Callable[[], Client]],
+    seconds: float,
+    *,
+    path: str | None = None,
+    headers: bytes | None = None,
 ) -> dict[str, Any]:
     before = gateway.counts()
-    path = f"/api/v1/accounts/{ACCOUNT}/queues/{name}"
-    told, elapsed = load(gateway.url, path, gateway.key, clients, seconds)
+    path = path or f"/api/v1/accounts/{ACCOUNT}/queues/{name}"
+    headers = headers or with_key(gateway.key)
+    told, elapsed = load(gateway.url, path, headers, clients, seconds)
     after = gateway.counts()
     through = max(1, told.messages)
     return {
@@ -146,6 +193,7 @@ def _serve(host: str, secret: str, linger_ms: str) -> None:
         signal.signal(signal.SIGUSR1, tell)
         serving = Serving(
             port=0,
+            sqs=True,
             limits=Limits(linger=timedelta(milliseconds=float(linger_ms))),
             on_start=lambda url: print(url, flush=True),
         )

@@ -67,6 +67,28 @@ class BatchPutter:
         return 100 * (status == 201), self.first()
 
 
+class SqsPutter:
+    """Sends messages by SQS, ``count`` with each request; its connection signs them."""
+
+    def __init__(self, count: int = 1) -> None:
+        self._count, self.body = count, sqs_body(count)
+
+    def first(self) -> Request:
+        return "POST", "", self.body
+
+    def next(self, status: int, _: bytes) -> tuple[int, Request]:
+        return self._count * (status == 200), self.first()
+
+
+def sqs_body(count: int) -> bytes:
+    """The body of SendMessage, or of SendMessageBatch, to the queue that the path names."""
+    text = BODY.decode()
+    if count == 1:
+        return json.dumps({"MessageBody": text}).encode()
+    entries = [{"Id": str(number), "MessageBody": text} for number in range(count)]
+    return json.dumps({"Entries": entries}).encode()
+
+
 class Getter:
     """Gets a message and acks it, again and again."""
 
@@ -164,17 +186,17 @@ class Connected(asyncio.Protocol):
 
 
 def load(
-    url: str, queue: str, key: str, clients: list[Callable[[], Client]], seconds: float
+    url: str, queue: str, headers: bytes, clients: list[Callable[[], Client]], seconds: float
 ) -> tuple[Told, float]:
     """Let the clients send requests for some seconds; return the answers and the exact seconds."""
-    return uvloop.run(_load(url, queue, key, clients, seconds))
+    return uvloop.run(_load(url, queue, headers, clients, seconds))
 
 
 async def _load(
-    url: str, queue: str, key: str, clients: list[Callable[[], Client]], seconds: float
+    url: str, queue: str, headers: bytes, clients: list[Callable[[], Client]], seconds: float
 ) -> tuple[Told, float]:
     began = time.perf_counter()
-    told, connections = await connect(url, queue, key, clients)
+    told, connections = await connect(url, queue, headers, clients)
     await asyncio.sleep(seconds)
     elapsed = time.perf_counter() - began
     for connection in connections:
@@ -182,15 +204,20 @@ async def _load(
     return told, elapsed
 
 
+def with_key(key: str) -> bytes:
+    """The headers of requests with a key of an account."""
+    return f"Authorization: Key {key}\r\n".encode()
+
+
 async def connect(
-    url: str, queue: str, key: str, clients: Sequence[Callable[[], Client]]
+    url: str, queue: str, headers: bytes, clients: Sequence[Callable[[], Client]]
 ) -> tuple[Told, list[Connected]]:
-    """Let the clients send requests until their connections are closed."""
+    """Let the clients send requests with these headers until their connections are closed."""
     loop = asyncio.get_running_loop()
     where = urlsplit(url)
     assert where.hostname is not None  # noqa: S101 (bench made it)
     assert where.port is not None  # noqa: S101
-    headers = f"Host: {where.netloc}\r\nAuthorization: Key {key}\r\n".encode()
+    headers = f"Host: {where.netloc}\r\n".encode() + headers
     told = Told()
     connections = []
     for make in clients:

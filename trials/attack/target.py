@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import httpx
 import uvloop
 
-from benchmarks.gateway_load import Client, Getter, Putter, Request, connect
+from benchmarks.gateway_load import Client, Getter, Putter, Request, connect, with_key
 from tests.support.gateway import ADMIN, Account, RunningGateway
 from trials.attack.verdicts import Innocent, Seen, Watched
 
@@ -271,7 +271,7 @@ def _be_innocent(pipe: Connection, url: str, path: str, key: str) -> None:
 
 
 async def _serve_innocent(pipe: Connection, url: str, path: str, key: str) -> None:
-    told, connections = await connect(url, path, key, _INNOCENT)
+    told, connections = await connect(url, path, with_key(key), _INNOCENT)
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         if pipe.poll():
