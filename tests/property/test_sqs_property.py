@@ -264,6 +264,7 @@ def test_a_strangers_json_has_an_answer_of_sqs(name, body):
     assert isinstance(json.loads(answer.body or b"{}"), dict)
 
 
+FORM = Received("POST", b"/", b"", [])
 PARTS = st.sampled_from(
     [*MEMBERS, "Attribute", "AttributeName", "MessageAttribute", "Tag", "TagKey", "Name", "Value"]
     + [f"{each}RequestEntry" for each in ("SendMessageBatch", "DeleteMessageBatch")]
@@ -290,6 +291,16 @@ def test_a_strangers_form_has_an_answer_of_sqs(name, form, in_url):
     answer = answered(Received("POST", b"/acme/orders", query, []), body)
 
     assert ET.fromstring(answer.body).tag.startswith(NAMESPACE)
+
+
+@given(value=st.text(st.characters(codec="utf-8")), safe=st.sampled_from(["", "=%;/?\n\r \t~"]))
+@example(value="=\n=\r\n==%3D% \t", safe="=\n\r \t")
+def test_every_text_of_a_form_is_read_as_it_was_sent(value, safe):
+    form = "Action=ListQueues&QueueNamePrefix=" + quote(value, safe.replace("%", ""))
+
+    call = protocol_of(FORM).decode(FORM, form.encode())
+
+    assert call.input.QueueNamePrefix == value
 
 
 @given(text=st.text(), path=st.binary(max_size=30), url=st.text(max_size=30))

@@ -37,7 +37,7 @@ _DECODERS = 2
 #: Requests about queues that an account has under way at a time, and all accounts together: they
 #: may take hundreds of reads each, where those about messages take a few.
 _ABOUT_QUEUES, _ABOUT_QUEUES_IN_ALL = 2, 8
-#: An account gets at most a quarter of the bytes for answers.
+#: An account gets at most a quarter of the bytes for answers, and strangers get as much.
 _SHARES = 4
 #: How long a list and a count are valid.
 _QUEUES_KEPT_SECONDS = 5.0
@@ -54,6 +54,8 @@ class Admission:
     Attributes:
         requests: Requests under way.
         held: Bytes of their bodies.
+        unsigned: Bytes of bodies of SQS that arrive, and whose signature is checked then: so
+            strangers keep no other bodies out.
         polls: Requests that wait for messages.
         answers: Bytes of large answers that are being sent, by account.
         decoders: Limits how many batches are decoded at a time: until a batch is decoded, only the
@@ -67,6 +69,10 @@ class Admission:
         )
         self.held = Pool(
             "bytes", "bytes of bodies under way", it.held_bytes, it.account_bytes, it.key_bytes
+        )
+        size = it.held_bytes // _SHARES
+        self.unsigned = Pool(
+            "unsignedBytes", "bytes of bodies that arrive unsigned", size, size, size
         )
         self.polls = Pool(
             "longPolls",

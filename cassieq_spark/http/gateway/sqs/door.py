@@ -27,11 +27,12 @@ from cassieq_spark.http.gateway.responses import LARGE, answer_of
 from cassieq_spark.http.gateway.sqs import messages, queues  # noqa: F401 (handlers declare themselves)
 from cassieq_spark.http.gateway.sqs.calls import HANDLERS, SqsCall, error_of
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueues
-from cassieq_spark.http.serving.bodies import Body, Sender
+from cassieq_spark.http.serving.bodies import WHOLE, Body, Sender
 from cassieq_spark.http.serving.disconnects import has_left
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.http.sqs.errors import (
     AccessDenied,
+    InvalidSignature,
     UnsupportedOperation,
 )
 from cassieq_spark.http.sqs.operations import Call, Operation
@@ -46,6 +47,8 @@ _LARGEST_BODY = 7 << 20
 _OURS = ("/api/v1/", f"{ADMIN_PATH}/", "/console")
 _TARGET = b"x-amz-target"
 _HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
+#: Seconds; a wrong signature is refused after a multiple of them: most reads take less.
+_REFUSED_EVERY = 0.1
 #: The name of a request in metrics and log that is not known to be of any operation.
 _UNKNOWN = "sqs"
 
@@ -147,8 +150,10 @@ class _Served:
         gateway, request = self._gateway, self._request
         # Until the signature is checked, which takes the body, an address answers for its bytes.
         address = request.client.host if request.client else ""
+        admission = gateway.admission
         body = Body(
-            gateway.admission.held,
+            # One that has arrived waits for nobody.
+            admission.held if request.scope.get(WHOLE) else admission.unsigned,
             gateway.limits,
             request,
             Sender(f"address {address}", ""),
@@ -160,15 +165,15 @@ class _Served:
             self._account, request.scope[KEY] = account, key.name
             CALLER.set(account)
             sender = Sender(account, key.name)
-            body.hand_over(sender)
-            gateway.admission.requests.take(sender)
+            body.hand_over(sender, admission.held)
+            admission.requests.take(sender)
             try:
                 call = protocol.decode(self._received, data)
                 return await self._carry_out(
                     protocol, stamp, call, claim=claim, sender=sender, grant=Grant.of(key)
                 )
             finally:
-                gateway.admission.requests.give(sender)
+                admission.requests.give(sender)
         finally:
             body.release()
 
@@ -176,15 +181,22 @@ class _Served:
         """The account and the key that have signed the request.
 
         A stranger learns nothing: that there is no such account or key, and that the signature is
-        another one, are the same error after the same work.
+        another one, are the same error after the same work and time, whether or not the account
+        had to be read.
         """
+        began = time.monotonic()
         account, _, name = claim.key_id.partition(":")
         keys = [
             (key, key.key)
             for key in await self._gateway.authorizer.keys_of(account)
             if key.key is not None and (not name or key.name == name)
         ]
-        number = claim.signer([secret for _, secret in keys], await digest_of_body(body))
+        digest = await digest_of_body(body)
+        try:
+            number = claim.signer([secret for _, secret in keys], digest)
+        except InvalidSignature:
+            await asyncio.sleep(_REFUSED_EVERY - (time.monotonic() - began) % _REFUSED_EVERY)
+            raise
         return account, keys[number][0]
 
     async def _carry_out(  # noqa: PLR0913 (what is known of the request by now)

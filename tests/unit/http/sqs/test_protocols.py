@@ -270,11 +270,20 @@ def test_other_numbers_of_a_form_are_refused(value):
         by_query(f"Action=ListQueues&MaxResults={value}")
 
 
+@pytest.mark.parametrize("form", ["QueueNamePrefix=%", "QueueNamePrefix=%4", "%zz=1", "%%41=1"])
+def test_a_percent_sign_that_escapes_nothing_is_refused(form):
+    with pytest.raises(MalformedQueryString, match="percent sign"):
+        by_query(f"Action=ListQueues&{form}")
+
+
 @pytest.mark.parametrize(
     "form",
     [
         "&" * 1_000_000,
         "Attribute." * 100_000,
+        "Attribute.1.Name=" + "%41" * 2_400_000,
+        "Attribute.1.Name=" + "%C3%A4" * 1_200_000,
+        "Attribute.1.Name=" + "%41" * 2_400_000 + "%",
         "a" + ".1" * 500_000 + "=1",
         "&".join(f"Attribute.{n}.Name=x" for n in range(100_000)),
     ],
@@ -329,6 +338,13 @@ def test_an_error_in_xml_is_that_of_aws():
         "The specified queue does not exist for this wsdl version.</Message><Detail/></Error>"
         "<RequestId>7</RequestId></ErrorResponse>"
     )
+
+
+def test_an_answer_in_json_is_utf_8():
+    answer = JSON.encode(OPERATIONS["ListQueueTags"], {"Tags": {"k": "\ufffd" * 1_000}}, STAMP)
+
+    assert len(answer.body) < 3_100
+    assert json.loads(answer.body) == {"Tags": {"k": "\ufffd" * 1_000}}
 
 
 def test_an_error_in_json_is_that_of_aws():
