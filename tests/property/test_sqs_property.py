@@ -303,6 +303,17 @@ def test_every_text_of_a_form_is_read_as_it_was_sent(value, safe):
     assert call.input.QueueNamePrefix == value
 
 
+@given(st.binary(max_size=20) | st.text().map(str.encode))
+@example("\ufffe\uffff\x00\x1f\t\n\r ".encode() + b"\xed\xa0\x80\xe2\x82\x00\xe2\x82")
+def test_bytes_are_text_with_marks_where_they_are_not(value):
+    text = "".join(
+        each if texts.is_xml(each) else "\ufffd" for each in value.decode(errors="replace")
+    )
+
+    assert texts.text_of(value) == text
+    assert texts.with_xml_characters(value.decode(errors="replace")) == text
+
+
 @given(text=st.text(), path=st.binary(max_size=30), url=st.text(max_size=30))
 def test_whatever_an_answer_says_is_xml(text, path, url):
     for protocol in PROTOCOLS:

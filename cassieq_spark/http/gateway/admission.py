@@ -37,8 +37,10 @@ _DECODERS = 2
 #: Requests about queues that an account has under way at a time, and all accounts together: they
 #: may take hundreds of reads each, where those about messages take a few.
 _ABOUT_QUEUES, _ABOUT_QUEUES_IN_ALL = 2, 8
-#: An account gets at most a quarter of the bytes for answers, and strangers get as much.
+#: An account gets at most a quarter of the bytes for answers.
 _SHARES = 4
+#: Bodies that arrive before their signature can be checked have half as many bytes as all others.
+_UNSIGNED_SHARE = 2
 #: How long a list and a count are valid.
 _QUEUES_KEPT_SECONDS = 5.0
 _MESSAGES_KEPT = timedelta(seconds=30)
@@ -70,7 +72,7 @@ class Admission:
         self.held = Pool(
             "bytes", "bytes of bodies under way", it.held_bytes, it.account_bytes, it.key_bytes
         )
-        size = it.held_bytes // _SHARES
+        size = it.held_bytes // _UNSIGNED_SHARE
         self.unsigned = Pool(
             "unsignedBytes", "bytes of bodies that arrive unsigned", size, size, size
         )

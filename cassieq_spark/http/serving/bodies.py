@@ -161,8 +161,9 @@ class Body:
         Raises:
             RefusedError: 429; the sender holds too many.
         """
-        pool.take(sender, self.held)
-        self._pool.give(self._sender, self.held)
+        if self.held:
+            pool.take(sender, self.held)
+            self._pool.give(self._sender, self.held)
         self._pool, self._sender = pool, sender
 
     def release(self) -> None:

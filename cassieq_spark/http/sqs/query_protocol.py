@@ -129,18 +129,17 @@ def decode(received: Received, body: bytes) -> Call:
 
 def encode(operation: Operation, output: Output, stamp: Stamp) -> Answer:
     """The answer of an operation."""
-    name, parts = operation.name, [_DECLARATION]
-    parts.append(f'<{name}Response xmlns="{NAMESPACE}">')
+    name = operation.name
+    parts = [f'{_DECLARATION}<{name}Response xmlns="{NAMESPACE}">'.encode()]
     if operation.has_output:
-        inner: list[str] = []
+        inner: list[bytes] = []
         _write_members(inner, output, f"{name}ResultEntry")
         # Not an opening and a closing tag: some parsers take the space between them for text.
-        parts += (
-            (f"<{name}Result>", *inner, f"</{name}Result>") if inner else (f"<{name}Result/>",)
-        )
-    parts.append(f"<ResponseMetadata><RequestId>{stamp.request_id}</RequestId></ResponseMetadata>")
-    parts.append(f"</{name}Response>")
-    return Answer(200, stamp.headers(CONTENT_TYPE), "".join(parts).encode())
+        begin, end, empty = f"<{name}Result>", f"</{name}Result>", f"<{name}Result/>"
+        parts += (begin.encode(), *inner, end.encode()) if inner else (empty.encode(),)
+    end = f"<ResponseMetadata><RequestId>{stamp.request_id}</RequestId></ResponseMetadata>"
+    parts.append(f"{end}</{name}Response>".encode())
+    return Answer(200, stamp.headers(CONTENT_TYPE), b"".join(parts))
 
 
 def refuse(error: SqsError, stamp: Stamp) -> Answer:
@@ -250,8 +249,11 @@ def _integer(name: str, node: str | _Node) -> int:
     return int(node)
 
 
-def _write_members(parts: list[str], members: Output, successful: str) -> None:
-    """Write a structure; ``successful`` is the name of the entries of a batch that succeeded."""
+def _write_members(parts: list[bytes], members: Output, successful: str) -> None:
+    """Write a structure; ``successful`` is the name of the entries of a batch that succeeded.
+
+    Each part is encoded at once, as a large answer would be held twice.
+    """
     for member, value in members.items():
         if member == "Successful":
             many: _Many | None = _Many(successful)
@@ -261,21 +263,21 @@ def _write_members(parts: list[str], members: Output, successful: str) -> None:
             _write(parts, member, value, successful)
         elif many.key:
             for key, each in value.items():
-                parts.append(f"<{many.name}><{many.key}>{_text(key)}</{many.key}>")
+                parts.append(f"<{many.name}><{many.key}>{_text(key)}</{many.key}>".encode())
                 _write(parts, many.value, each, successful)
-                parts.append(f"</{many.name}>")
+                parts.append(f"</{many.name}>".encode())
         else:
             for each in value:
                 _write(parts, many.name, each, successful)
 
 
-def _write(parts: list[str], tag: str, value: Any, successful: str) -> None:
+def _write(parts: list[bytes], tag: str, value: Any, successful: str) -> None:
     if isinstance(value, dict):
-        parts.append(f"<{tag}>")
+        parts.append(f"<{tag}>".encode())
         _write_members(parts, value, successful)
-        parts.append(f"</{tag}>")
+        parts.append(f"</{tag}>".encode())
     else:
-        parts.append(f"<{tag}>{_scalar(value)}</{tag}>")
+        parts.append(f"<{tag}>{_scalar(value)}</{tag}>".encode())
 
 
 def _scalar(value: Any) -> str:

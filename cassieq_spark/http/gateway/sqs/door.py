@@ -23,7 +23,7 @@ from cassieq_spark.http.gateway.authorization import KEY, Grant, digest_of_body
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.requests import ABOUT_QUEUES, log_request
 from cassieq_spark.http.gateway.requests import ADMIN as ADMIN_PATH
-from cassieq_spark.http.gateway.responses import LARGE, answer_of
+from cassieq_spark.http.gateway.responses import LARGE, PRIVATE, answer_of
 from cassieq_spark.http.gateway.sqs import messages, queues  # noqa: F401 (handlers declare themselves)
 from cassieq_spark.http.gateway.sqs.calls import HANDLERS, SqsCall, error_of
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueues
@@ -143,6 +143,7 @@ class _Served:
         )
         response.status_code = answer.status
         response.headers.update({**answer.headers, **more})
+        response.raw_headers.extend(PRIVATE)
         return response
 
     async def _answer(self, protocol: Protocol, stamp: Stamp) -> Answer:
@@ -228,10 +229,11 @@ class _Served:
         )
         may_leave = False
         try:
-            output = await self._output(operation, sqs_call)
-            encode = partial(protocol.encode, operation, output, stamp)
-            is_large = sum(each.size for each in sqs_call.held) > LARGE
-            answer = await asyncio.to_thread(encode) if is_large else encode()
+            async with sqs_call.encoded:
+                output = await self._output(operation, sqs_call)
+                encode = partial(protocol.encode, operation, output, stamp)
+                is_large = sum(each.size for each in sqs_call.held) > LARGE
+                answer = await asyncio.to_thread(encode) if is_large else encode()
             # I8: a delivery counts if the answer may have left, and only then.
             may_leave = not sqs_call.held or not has_left(self._request)
             return answer

@@ -134,5 +134,17 @@ def test_who_has_signed_a_body_answers_for_its_bytes():
     assert some.taken == 0
 
 
+def test_who_has_signed_no_body_answers_for_no_bytes():
+    some = pool(100)
+    request = Request({"type": "http", "headers": [], WHOLE: True}, lambda: arrived(b""))
+    body = Body(some, Limits(), request, Sender("address 127.0.0.1", ""), 20)
+    asyncio.run(body.read())
+
+    body.hand_over(Sender("a", "primary"), some)
+
+    body.release()
+    assert some.taken == 0
+
+
 async def arrived(body: bytes) -> dict[str, Any]:
     return {"type": "http.request", "body": body}
