@@ -172,7 +172,9 @@ def test_headers_hold_all_of_a_message(attributes, sender, trace, once):
         | st.text()
         | st.lists(st.text())
         | st.dictionaries(
-            st.text(max_size=10), st.none() | st.sampled_from(["Binary", "Number", ""]), max_size=3
+            st.text(max_size=10),
+            st.none() | st.sampled_from(["Binary", "Number", "", "x", "\ud800", "String.\ud800"]),
+            max_size=3,
         ),
     ).map(json.dumps),
 )
@@ -180,13 +182,16 @@ def test_headers_that_other_programs_write_are_read(headers, reserved):
     attributes, extras = from_headers({**headers, RESERVED: reserved})
 
     own = {
-        name
+        texts.with_xml_characters(name)
         for name, value in headers.items()
         if value is not None and not name.startswith("cassieq.")
     }
     assert set(attributes) == own
     assert isinstance(extras, Extras)
     assert bool(digest_of(attributes)) == bool(attributes)
+    told = [extras.sender, extras.trace, extras.deduplication_id, *attributes]
+    told += [part for each in attributes.values() for part in each if isinstance(part, str)]
+    assert all(texts.is_xml(each) for each in told if each is not None)
     assert selected(attributes, ["All"]) == attributes
 
 

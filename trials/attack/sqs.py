@@ -480,6 +480,39 @@ def sqs_answers_of_what_was_small(target: Target) -> Seen:
 
 
 @attack
+def sqs_messages_that_nobody_can_read(target: Target) -> Seen:
+    """Messages of another door, whose headers say what no client of SQS could have sent."""
+    queue = target.queue()
+    held: tuple[dict[str, object], ...] = (
+        {"sender": "\ud800", "trace": "\ud800", "dedup": "\ud800"},
+        {"types": {"h": "\ud800"}},
+        {"types": {"h": "Binary.\ud800"}},
+        {"types": {"h": "Binary"}},
+        {"types": [1], "sender": {}},
+    )
+    for each in held:
+        headers = json.dumps({"aws.sqs": json.dumps(each), "h": "\0", "\0": "\ufffe"})
+        target.victim.ask(
+            "POST", f"/{queue}/messages", content=b"x", headers={"X-Cassieq-Headers": headers}
+        ).raise_for_status()
+    given = {
+        "QueueUrl": _url(target, queue),
+        "MaxNumberOfMessages": 10,
+        "WaitTimeSeconds": 5,
+        "AttributeNames": ["All"],
+        "MessageAttributeNames": ["All"],
+    }
+    counts = []
+    for make in _RAWS:
+        told = _ask(
+            target, target.victim, "ReceiveMessage", {**given, "VisibilityTimeout": 0}, make
+        )
+        counts.append(told.body.count(b"ReceiptHandle"))
+    is_fine = counts == [len(held), 2 * len(held)] and target.serves(target.queue())
+    return contained_if(is_fine, f"receipts in two answers: {counts}")
+
+
+@attack
 def sqs_attributes_without_end(target: Target) -> Seen:
     """Policies, tags and names of attributes that are many and long."""
     queue = target.queue()

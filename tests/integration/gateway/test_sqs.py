@@ -16,6 +16,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cassieq_spark.http.accounts import Right
+from cassieq_spark.http.sqs.message_attributes import Attribute, digest_of
 from tests.support.gateway import HTTP, Account, RunningGateway, key_with
 from tests.support.raw_sqs import Signer, host_of, raw_form, raw_json, send
 from tests.support.sqs import PROTOCOLS, clients, close
@@ -476,6 +477,26 @@ class TestOneQueueEveryDoor:
             queue.put("hello")
 
         assert sqs.bodies(sqs.create()) == ["hello"]
+
+    @pytest.mark.parametrize(
+        "held",
+        [{"sender": "\ud800"}, {"types": {"h": "\ud800"}}, {"types": {"h": "Binary.\ud800"}}],
+    )
+    def test_headers_that_another_door_has_spoilt_hold_up_nothing(
+        self, sqs: Sqs, held: dict[str, Any]
+    ):
+        url = sqs.create()
+        headers = {"X-Cassieq-Headers": json.dumps({"aws.sqs": json.dumps(held), "h": "\0"})}
+        told = sqs.account.ask("POST", "/orders/messages", content=b"hello", headers=headers)
+        assert told.status_code == 201
+
+        (message,) = sqs.receive(url)
+
+        attribute = {"DataType": "String", "StringValue": "\ufffd"}
+        assert message["MessageAttributes"] == {"h": attribute}
+        assert message["MD5OfMessageAttributes"] == digest_of(
+            {"h": Attribute(*attribute.values())}
+        )
 
     def test_a_large_answer_arrives(self, sqs: Sqs):
         url = sqs.create()

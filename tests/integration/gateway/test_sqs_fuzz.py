@@ -100,6 +100,8 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[There]:
 def filled(gateway: RunningGateway) -> There:
     bare = There(gateway.account(), gateway.account(), "")
     bare.ask("CreateQueue", QueueName="dead")
+    typed = {"queueName": "typed", "schema": "a string, n array<int>", "dropDead": True}
+    assert bare.account.ask("POST", json=typed).status_code == 201
     return bare._replace(handle=handle_in(bare))
 
 
@@ -139,12 +141,15 @@ ATTRIBUTE = st.fixed_dictionaries(
     },
     optional={"StringValue": TEXTS | st.just("17"), "BinaryValue": st.just("AAE=") | TEXTS},
 )
+#: Of a queue with columns, or nearly so.
+BODIES = ["hello", '{"a": "x", "n": [1]}', '{"n": [1e999, NaN]}', "[" * 5_000, '{"a": "\\ud800"}']
 POLICY = {"Statement": [{"Sid": "a"}]}
 
 
 def members(there: There) -> dict[str, st.SearchStrategy[Any]]:
     """Values for the members of inputs, by name; most of them are valid."""
-    urls = [there.url(each) for each in ("orders", "orders.fifo", "orders~default", "none", "a~b")]
+    urls = [there.url(each) for each in ("orders", "orders.fifo", "orders~default", "typed")]
+    urls += [there.url("none"), there.url("a~b")]
     urls += [f"{there.account.url}/{there.other.name}/orders", "/", "http://[", "x" * 3_000]
     arns = [there.arn(each) for each in ("dead", "orders", "orders.fifo", "none", "dead~x")]
     arns += [f"arn:aws:sqs:::{there.other.name}", "arn:aws:sqs:r:a:b", "arn"]
@@ -180,7 +185,7 @@ def members(there: There) -> dict[str, st.SearchStrategy[Any]]:
         "MaxResults": NUMBERS,
         "MessageAttributeNames": texts,
         "MessageAttributes": st.dictionaries(TEXTS | ids, ATTRIBUTE, max_size=3),
-        "MessageBody": st.just("hello") | TEXTS,
+        "MessageBody": st.sampled_from(BODIES) | TEXTS,
         "MessageDeduplicationId": ids,
         "MessageGroupId": ids,
         "MessageSystemAttributeNames": texts,
