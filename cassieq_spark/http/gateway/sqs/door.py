@@ -43,8 +43,9 @@ from cassieq_spark.http.sqs.wire import Answer, Protocol, Received, Stamp
 
 #: Bytes of a body: a batch of 1 MiB as JSON or a form takes up to six bytes for each of its own.
 _LARGEST_BODY = 7 << 20
-#: Paths of the gateway's own requests.
-_OURS = ("/api/v1/", f"{ADMIN_PATH}/", "/console")
+#: Paths of the gateway's own requests begin so; an account may be called ``console1``.
+_OURS = ("/api/v1/", f"{ADMIN_PATH}/", "/console/")
+_CONSOLE = "/console"
 _TARGET = b"x-amz-target"
 _HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
 #: Seconds; a wrong signature is refused after a multiple of them: most reads take less.
@@ -99,11 +100,16 @@ def is_of_sqs(scope: Scope) -> bool:
     """
     if any(name == _TARGET for name, _ in scope["headers"]):
         return True
-    if scope["path"].startswith(_OURS):
+    if scope["path"].startswith(_OURS) or scope["path"] == _CONSOLE:
         return False
     return scope["method"] == "POST" or (
         scope["method"] == "GET" and b"Action=" in scope["query_string"]
     )
+
+
+def _since(began: float) -> float:
+    """Seconds since a time of `perf_counter`."""
+    return time.perf_counter() - began
 
 
 class _Served:
@@ -134,8 +140,12 @@ class _Served:
                 more = error.headers
                 if error.quota is not None:
                     self._gateway.metrics.refused(error.quota)
+            elif isinstance(error, InvalidSignature):
+                # The traceback would keep the body, whose bytes do not count any more.
+                error.with_traceback(None)
+                await asyncio.sleep(_REFUSED_EVERY - _since(began) % _REFUSED_EVERY)
             answer = protocol.refuse(error_of(error, self._name), stamp)
-        took = time.perf_counter() - began
+        took = _since(began)
         self._gateway.metrics.answered(self._name, answer.status, took)
         log_request(self._request, self._name, answer.status, took)
         response = answer_of(
@@ -182,22 +192,16 @@ class _Served:
         """The account and the key that have signed the request.
 
         A stranger learns nothing: that there is no such account or key, and that the signature is
-        another one, are the same error after the same work and time, whether or not the account
+        another one, are the same error after the same work. `response` hides whether the account
         had to be read.
         """
-        began = time.monotonic()
         account, _, name = claim.key_id.partition(":")
         keys = [
             (key, key.key)
             for key in await self._gateway.authorizer.keys_of(account)
             if key.key is not None and (not name or key.name == name)
         ]
-        digest = await digest_of_body(body)
-        try:
-            number = claim.signer([secret for _, secret in keys], digest)
-        except InvalidSignature:
-            await asyncio.sleep(_REFUSED_EVERY - (time.monotonic() - began) % _REFUSED_EVERY)
-            raise
+        number = claim.signer([secret for _, secret in keys], await digest_of_body(body))
         return account, keys[number][0]
 
     async def _carry_out(  # noqa: PLR0913 (what is known of the request by now)
