@@ -43,6 +43,7 @@ from cassieq_spark.http.sqs.wire import Answer, Protocol, Received, Stamp
 
 #: Bytes of a body: a batch of 1 MiB as JSON or a form takes up to six bytes for each of its own.
 _LARGEST_BODY = 7 << 20
+_LARGE_BODY = 1 << 18
 #: Paths of the gateway's own requests begin so; an account may be called ``console1``.
 _OURS = ("/api/v1/", f"{ADMIN_PATH}/", "/console/")
 _CONSOLE = "/console"
@@ -179,7 +180,7 @@ class _Served:
             body.hand_over(sender, admission.held)
             admission.requests.take(sender)
             try:
-                call = protocol.decode(self._received, data)
+                call = await self._decoded(protocol, data)
                 return await self._carry_out(
                     protocol, stamp, call, claim=claim, sender=sender, grant=Grant.of(key)
                 )
@@ -187,6 +188,14 @@ class _Served:
                 admission.requests.give(sender)
         finally:
             body.release()
+
+    async def _decoded(self, protocol: Protocol, body: bytes) -> Call:
+        decode = partial(protocol.decode, self._received, body)
+        if len(body) <= _LARGE_BODY:
+            return decode()
+        # In a thread, and few at a time, as large batches would block the loop.
+        async with self._gateway.admission.decoders:
+            return await asyncio.to_thread(decode)
 
     async def _check(self, claim: Claim, body: bytes) -> tuple[str, AccountKey]:
         """The account and the key that have signed the request.
