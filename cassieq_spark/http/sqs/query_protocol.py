@@ -277,7 +277,7 @@ def _write(parts: list[bytes], tag: str, value: Any, successful: str) -> None:
         _write_members(parts, value, successful)
         parts.append(f"</{tag}>".encode())
     else:
-        parts.append(f"<{tag}>{_scalar(value)}</{tag}>".encode())
+        parts += (f"<{tag}>".encode(), _scalar(value).encode(), f"</{tag}>".encode())
 
 
 def _scalar(value: Any) -> str:
