@@ -226,9 +226,12 @@ gateways: bench-tools ## Two gateways, one killed every 20 s, and clients of SQS
 	$(PYTHON) -m trials.gateways $(GATEWAYS_ARGS)
 
 .PHONY: fuzz-gateway
-fuzz-gateway: $(STAMP) ## 200,000 requests that nobody would send: is any answered with a 5xx?
-	CASSIEQ_FUZZ_REQUESTS=$(or $(REQUESTS),200000) $(BIN)/pytest -q -o timeout=36000 \
-	  tests/integration/gateway/test_description.py $(PYTEST_ARGS)
+fuzz-gateway: $(STAMP) ## 200,000 requests to each door that nobody would send: is any answered with a 5xx? (SEED=... repeats one)
+	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
+	  echo "to repeat it: make fuzz-gateway SEED=$$seed REQUESTS=$(or $(REQUESTS),200000)"; \
+	  CASSIEQ_FUZZ_REQUESTS=$(or $(REQUESTS),200000) $(BIN)/pytest -q -p no:randomly \
+	  -o timeout=36000 --hypothesis-seed=$$seed tests/integration/gateway/test_description.py \
+	  tests/integration/gateway/test_sqs_fuzz.py $(PYTEST_ARGS)
 
 .PHONY: bench-gateway
 bench-gateway: bench-tools ## Put, get and ack by HTTP with 1 to 128 clients: messages, LWTs and reads

@@ -172,7 +172,9 @@ def test_headers_hold_all_of_a_message(attributes, sender, trace, once):
         | st.text()
         | st.lists(st.text())
         | st.dictionaries(
-            st.text(max_size=10), st.none() | st.sampled_from(["Binary", "Number", ""]), max_size=3
+            st.text(max_size=10),
+            st.none() | st.sampled_from(["Binary", "Number", "", "x", "\ud800", "String.\ud800"]),
+            max_size=3,
         ),
     ).map(json.dumps),
 )
@@ -180,13 +182,16 @@ def test_headers_that_other_programs_write_are_read(headers, reserved):
     attributes, extras = from_headers({**headers, RESERVED: reserved})
 
     own = {
-        name
+        texts.with_xml_characters(name)
         for name, value in headers.items()
         if value is not None and not name.startswith("cassieq.")
     }
     assert set(attributes) == own
     assert isinstance(extras, Extras)
     assert bool(digest_of(attributes)) == bool(attributes)
+    told = [extras.sender, extras.trace, extras.deduplication_id, *attributes]
+    told += [part for each in attributes.values() for part in each if isinstance(part, str)]
+    assert all(texts.is_xml(each) for each in told if each is not None)
     assert selected(attributes, ["All"]) == attributes
 
 
@@ -264,6 +269,7 @@ def test_a_strangers_json_has_an_answer_of_sqs(name, body):
     assert isinstance(json.loads(answer.body or b"{}"), dict)
 
 
+FORM = Received("POST", b"/", b"", [])
 PARTS = st.sampled_from(
     [*MEMBERS, "Attribute", "AttributeName", "MessageAttribute", "Tag", "TagKey", "Name", "Value"]
     + [f"{each}RequestEntry" for each in ("SendMessageBatch", "DeleteMessageBatch")]
@@ -290,6 +296,27 @@ def test_a_strangers_form_has_an_answer_of_sqs(name, form, in_url):
     answer = answered(Received("POST", b"/acme/orders", query, []), body)
 
     assert ET.fromstring(answer.body).tag.startswith(NAMESPACE)
+
+
+@given(value=st.text(st.characters(codec="utf-8")), safe=st.sampled_from(["", "=%;/?\n\r \t~"]))
+@example(value="=\n=\r\n==%3D% \t", safe="=\n\r \t")
+def test_every_text_of_a_form_is_read_as_it_was_sent(value, safe):
+    form = "Action=ListQueues&QueueNamePrefix=" + quote(value, safe.replace("%", ""))
+
+    call = protocol_of(FORM).decode(FORM, form.encode())
+
+    assert call.input.QueueNamePrefix == value
+
+
+@given(st.binary(max_size=20) | st.text().map(str.encode))
+@example("\ufffe\uffff\x00\x1f\t\n\r ".encode() + b"\xed\xa0\x80\xe2\x82\x00\xe2\x82")
+def test_bytes_are_text_with_marks_where_they_are_not(value):
+    text = "".join(
+        each if texts.is_xml(each) else "\ufffd" for each in value.decode(errors="replace")
+    )
+
+    assert texts.text_of(value) == text
+    assert texts.with_xml_characters(value.decode(errors="replace")) == text
 
 
 @given(text=st.text(), path=st.binary(max_size=30), url=st.text(max_size=30))

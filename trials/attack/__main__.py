@@ -16,7 +16,15 @@ from pathlib import Path
 from tests.support.gateway import running
 
 # Each module adds its attacks to EVERY.
-from trials.attack import access, bodies, chunks, connections, floods, generated  # noqa: F401
+from trials.attack import (  # noqa: F401
+    access,
+    bodies,
+    chunks,
+    connections,
+    floods,
+    generated,
+    sqs,
+)
 from trials.attack.target import EVERY, Attack, Target, Watch, innocent
 from trials.attack.verdicts import Seen, Verdict, is_fine, judge, report
 from trials.environment import Report, carry_out, cassandra, tell
@@ -33,7 +41,7 @@ def main() -> int:
     def play(folder: Path) -> Report:
         with (
             cassandra(nodes=1) as nodes,
-            running(folder / "log", "--contact-points", nodes.hosts) as gateway,
+            running(folder / "log", "--contact-points", nodes.hosts, "--sqs") as gateway,
         ):
             target = Target(gateway, nodes.hosts)
             with innocent(target) as met:

@@ -39,6 +39,8 @@ _DECODERS = 2
 _ABOUT_QUEUES, _ABOUT_QUEUES_IN_ALL = 2, 8
 #: An account gets at most a quarter of the bytes for answers.
 _SHARES = 4
+#: Bodies that arrive before their signature can be checked have half as many bytes as all others.
+_UNSIGNED_SHARE = 2
 #: How long a list and a count are valid.
 _QUEUES_KEPT_SECONDS = 5.0
 _MESSAGES_KEPT = timedelta(seconds=30)
@@ -54,6 +56,8 @@ class Admission:
     Attributes:
         requests: Requests under way.
         held: Bytes of their bodies.
+        unsigned: Bytes of bodies of SQS that arrive, and whose signature is checked then: so
+            strangers keep no other bodies out.
         polls: Requests that wait for messages.
         answers: Bytes of large answers that are being sent, by account.
         decoders: Limits how many batches are decoded at a time: until a batch is decoded, only the
@@ -67,6 +71,10 @@ class Admission:
         )
         self.held = Pool(
             "bytes", "bytes of bodies under way", it.held_bytes, it.account_bytes, it.key_bytes
+        )
+        size = it.held_bytes // _UNSIGNED_SHARE
+        self.unsigned = Pool(
+            "unsignedBytes", "bytes of bodies that arrive unsigned", size, size, size
         )
         self.polls = Pool(
             "longPolls",

@@ -37,6 +37,7 @@ from cassieq_spark.http.gateway.requests import (
     Endpoint,
     log_request,
 )
+from cassieq_spark.http.gateway.responses import PRIVATE
 from cassieq_spark.http.serving.bodies import ADMIN, Body, Sender, has_body
 from cassieq_spark.http.serving.errors import RefusedError, answer_to
 
@@ -47,9 +48,6 @@ _Handler = Callable[[Request], Awaitable[Response]]
 #: Encoded once: it is large, and any stranger may ask for it.
 _DESCRIPTION = json.dumps(openapi.description(ENDPOINTS), separators=(",", ":")).encode()
 _REASONS = {404: "not found", 405: "method not allowed"}
-#: Headers of each answer of an endpoint. No cache may keep it, also where a signed URL stands for
-#: a key; and a browser may not take the bytes of strangers for a page.
-_PRIVATE = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
 def make_app(
@@ -147,7 +145,7 @@ class _Serving:
                 if isinstance(error, RefusedError) and error.quota is not None:
                     gateway.metrics.refused(error.quota)
                 response = answer_to(error, endpoint.operation, _names(request.path_params))
-            response.raw_headers.extend(_PRIVATE)
+            response.raw_headers.extend(PRIVATE)
             took = time.perf_counter() - began
             gateway.metrics.answered(endpoint.operation, response.status_code, took)
             log_request(request, endpoint.operation, response.status_code, took)

@@ -26,6 +26,9 @@ from cassieq_spark.settings.queue import http_settings
 
 M = TypeVar("M", bound=StoredMessage)
 
+#: Headers of each answer of an endpoint. No cache may keep it, also where a signed URL stands for
+#: a key; and a browser may not take the bytes of strangers for a page.
+PRIVATE = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 #: Smaller answers are encoded on the loop, in less than 1 ms and less than a thread takes.
 LARGE = 64 << 10
 _PART = 256 << 10

@@ -155,15 +155,16 @@ class Body:
             ) from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def hand_over(self, sender: Sender) -> None:
-        """Let a sender who is known by now answer for its bytes.
+    def hand_over(self, sender: Sender, pool: Pool) -> None:
+        """Let a sender who is known by now answer for its bytes, in the pool of known senders.
 
         Raises:
             RefusedError: 429; the sender holds too many.
         """
-        self._pool.take(sender, self.held)
-        self._pool.give(self._sender, self.held)
-        self._sender = sender
+        if self.held:
+            pool.take(sender, self.held)
+            self._pool.give(self._sender, self.held)
+        self._pool, self._sender = pool, sender
 
     def release(self) -> None:
         """Give its bytes back to the pool."""

@@ -522,4 +522,6 @@ def error_of(error: ValidationError, malformed: type[SqsError]) -> SqsError:
     if names and (first["type"] == "missing" or first["input"] is None):
         return MissingRequiredParameter.of(shown(names[-1]))
     where = ".".join(names)
-    return malformed(f"{shown(where)}: {first['msg']}" if where else first["msg"])
+    # Not the names of our classes.
+    why = first["msg"].partition(" or instance of ")[0]
+    return malformed(f"{shown(where)}: {why}" if where else why)

@@ -90,7 +90,9 @@ def _is_sent(name: str, value: Any) -> bool:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), default=_base64).encode()
+    # As UTF-8: escapes would take up to twice as many bytes, and of large bodies much memory.
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_base64)
+    return text.encode(errors="replace")
 
 
 def _base64(value: bytes) -> str:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from cassieq_spark.http.sqs.errors import InvalidParameterValue
 from cassieq_spark.http.sqs.outputs import ValueOutput
-from cassieq_spark.http.sqs.texts import is_xml
+from cassieq_spark.http.sqs.texts import is_xml, with_xml_characters
 
 #: The header that holds what other headers cannot. No attribute can have this name.
 RESERVED = "aws.sqs"
@@ -213,13 +213,14 @@ def to_headers(attributes: Attributes, extras: Extras) -> dict[str, str]:
 def from_headers(headers: Mapping[str, str | None]) -> tuple[dict[str, Attribute], Extras]:
     """Attributes and extras of a stored message, whoever has put it.
 
-    Headers without a value and those of the queue itself are no attributes.
+    Headers without a value and those of the queue itself are no attributes. Characters that XML
+    does not have become U+FFFD here, as SDKs compute digests of what they receive.
     """
     held = _read(headers.get(RESERVED))
     types = held.get("types")
     known: Mapping[str, Any] = types if isinstance(types, dict) else {}
     attributes = {
-        name: _from_header(value, known.get(name, _STRING))
+        with_xml_characters(name): _from_header(value, known.get(name, _STRING))
         for name, value in headers.items()
         if value is not None and not name.startswith(OURS) and name != RESERVED
     }
@@ -231,15 +232,17 @@ def from_headers(headers: Mapping[str, str | None]) -> tuple[dict[str, Attribute
 
 
 def _from_header(value: str, data_type: Any) -> Attribute:
-    if not isinstance(data_type, str):
-        return Attribute(_STRING, value)
-    if data_type.partition(".")[0] != _BINARY:
-        return Attribute(data_type, value)
+    text = with_xml_characters(value)
+    kind = _TYPE.fullmatch(data_type) if isinstance(data_type, str) else None
+    if kind is None or not is_xml(data_type):
+        return Attribute(_STRING, text)
+    if kind[1] != _BINARY:
+        return Attribute(data_type, text)
     try:
         return Attribute(data_type, b64decode(value, validate=True))
     except ValueError:
         # Another program has changed the header.
-        return Attribute(_STRING, value)
+        return Attribute(_STRING, text)
 
 
 def _read(reserved: str | None) -> dict[str, Any]:
@@ -254,7 +257,7 @@ def _read(reserved: str | None) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    return with_xml_characters(value) if isinstance(value, str) else None
 
 
 def _output(attribute: Attribute) -> ValueOutput:

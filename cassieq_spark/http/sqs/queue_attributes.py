@@ -45,7 +45,8 @@ _LONGEST_NAME = 80
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _TRUE, _FALSE = "true", "false"
 _ALL = "All"
-_LONGEST_JSON = 1 << 14
+#: Characters of a policy; a longer one is not valid.
+LONGEST_JSON = 1 << 14
 _MOST_RECEIVES = 1_000
 _MOST_SOURCES = 10
 
@@ -343,7 +344,7 @@ _PARSERS = {
 
 def _json_of(name: str, text: str, what: str) -> dict[str, Any]:
     try:
-        found = json.loads(text) if len(text) <= _LONGEST_JSON else None
+        found = json.loads(text) if len(text) <= LONGEST_JSON else None
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

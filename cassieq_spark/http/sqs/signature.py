@@ -40,9 +40,10 @@ _TIME = "%Y%m%dT%H%M%SZ"
 _AUTHORIZATION = b"authorization"
 _SIGNED_BEGIN = "x-amz-"
 _QUERY_SIGNATURE = b"X-Amz-Signature"
+#: Nothing is tried twice (``++``): else a stranger's header could take seconds.
 _FIELDS = re.compile(
-    r"AWS4-HMAC-SHA256 +Credential=(?P<credential>[^\s,]+),? *SignedHeaders=(?P<headers>[^\s,]+),?"
-    r" *Signature=(?P<signature>[^\s,]+) *"
+    r"AWS4-HMAC-SHA256 ++Credential=(?P<credential>[^\s,]++),? *+"
+    r"SignedHeaders=(?P<headers>[^\s,]++),? *+Signature=(?P<signature>[^\s,]++) *+"
 )
 _CREDENTIAL = re.compile(
     r"(?P<key>[A-Za-z0-9._:-]{1,128})/(?P<date>[0-9]{8})/(?P<region>[A-Za-z0-9_-]{1,64})/"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -15,7 +16,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cassieq_spark.http.accounts import Right
+from cassieq_spark.http.sqs.message_attributes import Attribute, digest_of
 from tests.support.gateway import HTTP, Account, RunningGateway, key_with
+from tests.support.raw_sqs import Signer, host_of, raw_form, raw_json, send
 from tests.support.sqs import PROTOCOLS, clients, close
 
 REGION = "eu-central-1"
@@ -200,6 +203,9 @@ def test_tags_and_permissions_are_kept(sqs: Sqs):
     assert (code, "Already exists" in text) == ("InvalidParameterValue", True)
     sqs.client.remove_permission(QueueUrl=url, Label="let")
     assert "Policy" not in sqs.attributes(url)
+    many = {"Label": "many", "AWSAccountIds": ["1" * 12] * 1_000, "Actions": ["*"]}
+    code, _ = refused(sqs.client.add_permission, QueueUrl=url, **many)
+    assert code == "OverLimit"
 
 
 def test_of_a_batch_each_entry_succeeds_or_fails_by_itself(sqs: Sqs):
@@ -472,6 +478,26 @@ class TestOneQueueEveryDoor:
 
         assert sqs.bodies(sqs.create()) == ["hello"]
 
+    @pytest.mark.parametrize(
+        "held",
+        [{"sender": "\ud800"}, {"types": {"h": "\ud800"}}, {"types": {"h": "Binary.\ud800"}}],
+    )
+    def test_headers_that_another_door_has_spoilt_hold_up_nothing(
+        self, sqs: Sqs, held: dict[str, Any]
+    ):
+        url = sqs.create()
+        headers = {"X-Cassieq-Headers": json.dumps({"aws.sqs": json.dumps(held), "h": "\0"})}
+        told = sqs.account.ask("POST", "/orders/messages", content=b"hello", headers=headers)
+        assert told.status_code == 201
+
+        (message,) = sqs.receive(url)
+
+        attribute = {"DataType": "String", "StringValue": "\ufffd"}
+        assert message["MessageAttributes"] == {"h": attribute}
+        assert message["MD5OfMessageAttributes"] == digest_of(
+            {"h": Attribute(*attribute.values())}
+        )
+
     def test_a_large_answer_arrives(self, sqs: Sqs):
         url = sqs.create()
         bodies = [letter * 1_000_000 for letter in "abc"]
@@ -586,7 +612,36 @@ class TestWhoMay:
         for there in (url, url + "none"):
             code, _ = refused(client.receive_message, QueueUrl=there)
             assert code in {"AccessDenied", "AccessDeniedException"}
+            entries = [{"Id": "a", "ReceiptHandle": "x"}]
+            code, _ = refused(client.delete_message_batch, QueueUrl=there, Entries=entries)
+            assert code in {"AccessDenied", "AccessDeniedException"}
         close(client)
+
+    def test_a_wrong_signature_takes_as_long_whether_or_not_there_is_such_an_account(
+        self, sqs: Sqs
+    ):
+        raw, host = raw_json("ListQueues", {}), host_of(sqs.account.url)
+        sqs.client.list_queues()
+
+        for name in (sqs.account.name, f"x{uuid4().hex[:8]}"):
+            signed = Signer(name, "guessed").signed(raw, host)
+            began = time.monotonic()
+            assert send(sqs.account.url, signed).code == "InvalidSignatureException"
+            assert time.monotonic() - began >= 0.1
+
+    def test_a_presigned_url_asks_without_a_body_and_no_cache_keeps_the_answer(
+        self, account: Account
+    ):
+        raw = replace(
+            raw_form("ListQueues", {}), method="GET", body=b"", query=b"Action=ListQueues"
+        )
+        signed = Signer.of(account).presigned(raw, host_of(account.url))
+
+        told = send(account.url, signed)
+
+        assert (told.status, told.code) == (200, "")
+        assert told.headers["cache-control"] == "no-store"
+        assert told.headers["x-content-type-options"] == "nosniff"
 
 
 def test_a_body_that_is_too_large_closes_the_connection(account: Account):

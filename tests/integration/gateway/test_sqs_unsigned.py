@@ -59,6 +59,13 @@ def test_neither_is_one_of_a_page_in_a_browser_nor_one_with_a_wrong_signature(
     assert asked(local, **headers).is_client_error
 
 
+def test_neither_is_a_link(local: RunningGateway):
+    answer = HTTP.get(local.url, params={"Action": "ListQueues"})
+
+    assert answer.status_code == 403
+    assert "MissingAuthenticationToken" in answer.text
+
+
 def test_a_request_that_is_not_signed_is_refused_if_nothing_else_is_said(gateway: RunningGateway):
     answer = asked(gateway)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,7 @@ class SqsCall:
         region: The region that the sender named.
         now: When the request is served.
         held: The messages that were leased for it, until its answer leaves.
+        encoded: Ends when its answer is encoded.
     """
 
     gateway: Gateway
@@ -72,6 +74,7 @@ class SqsCall:
     region: str
     now: datetime
     held: Messages = field(default_factory=Messages)
+    encoded: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
     def account(self) -> str:

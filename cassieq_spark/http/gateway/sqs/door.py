@@ -25,7 +25,7 @@ from cassieq_spark.http.gateway.authorization import KEY, Grant, digest_of_body
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.requests import ABOUT_QUEUES, log_request
 from cassieq_spark.http.gateway.requests import ADMIN as ADMIN_PATH
-from cassieq_spark.http.gateway.responses import LARGE, answer_of
+from cassieq_spark.http.gateway.responses import LARGE, PRIVATE, answer_of
 from cassieq_spark.http.gateway.sqs import (  # noqa: F401 (handlers declare themselves)
     messages,
     moves,
@@ -34,11 +34,12 @@ from cassieq_spark.http.gateway.sqs import (  # noqa: F401 (handlers declare the
 from cassieq_spark.http.gateway.sqs.calls import HANDLERS, SqsCall, error_of
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueues
 from cassieq_spark.http.gateway.sqs.movers import Movers
-from cassieq_spark.http.serving.bodies import Body, Sender
+from cassieq_spark.http.serving.bodies import WHOLE, Body, Sender
 from cassieq_spark.http.serving.disconnects import has_left
 from cassieq_spark.http.serving.errors import RefusedError
 from cassieq_spark.http.sqs.errors import (
     AccessDenied,
+    InvalidSignature,
     MissingAuthenticationToken,
     UnsupportedOperation,
 )
@@ -50,11 +51,15 @@ from cassieq_spark.http.sqs.wire import Answer, Protocol, Received, Stamp
 
 #: Bytes of a body: a batch of 1 MiB as JSON or a form takes up to six bytes for each of its own.
 _LARGEST_BODY = 7 << 20
-#: Paths of the gateway's own requests.
-_OURS = ("/api/v1/", f"{ADMIN_PATH}/", "/console")
+_LARGE_BODY = 1 << 18
+#: Paths of the gateway's own requests begin so; an account may be called ``console1``.
+_OURS = ("/api/v1/", f"{ADMIN_PATH}/", "/console/")
+_CONSOLE = "/console"
 _TARGET = b"x-amz-target"
 _HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
 _LOCAL_REGION = "local"
+#: Seconds; a wrong signature is refused after a multiple of them: most reads take less.
+_REFUSED_EVERY = 0.1
 #: The name of a request in metrics and log that is not known to be of any operation.
 _UNKNOWN = "sqs"
 
@@ -113,7 +118,7 @@ def is_of_sqs(scope: Scope) -> bool:
     """
     if any(name == _TARGET for name, _ in scope["headers"]):
         return True
-    if scope["path"].startswith(_OURS):
+    if scope["path"].startswith(_OURS) or scope["path"] == _CONSOLE:
         return False
     return scope["method"] == "POST" or (
         scope["method"] == "GET" and b"Action=" in scope["query_string"]
@@ -124,8 +129,10 @@ def _is_of_this_machine(request: Request) -> bool:
     """True if a program of this machine has sent a request, and no page in its browser.
 
     A page can send one here by another name of this address, or without the right to see the
-    answer; browsers say so in the headers Host and Origin.
+    answer; browsers say so in the headers Host and Origin, the latter with each POST.
     """
+    if request.method != "POST":
+        return False
     host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     return is_loopback(host) and not {"origin", "sec-fetch-site"} & set(request.headers)
 
@@ -140,6 +147,11 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _since(began: float) -> float:
+    """Seconds since a time of `perf_counter`."""
+    return time.perf_counter() - began
 
 
 class _Served:
@@ -170,8 +182,12 @@ class _Served:
                 more = error.headers
                 if error.quota is not None:
                     self._gateway.metrics.refused(error.quota)
+            elif isinstance(error, InvalidSignature):
+                # The traceback would keep the body, whose bytes do not count any more.
+                error.with_traceback(None)
+                await asyncio.sleep(_REFUSED_EVERY - _since(began) % _REFUSED_EVERY)
             answer = protocol.refuse(error_of(error, self._name), stamp)
-        took = time.perf_counter() - began
+        took = _since(began)
         self._gateway.metrics.answered(self._name, answer.status, took)
         log_request(self._request, self._name, answer.status, took)
         response = answer_of(
@@ -179,6 +195,7 @@ class _Served:
         )
         response.status_code = answer.status
         response.headers.update({**answer.headers, **more})
+        response.raw_headers.extend(PRIVATE)
         return response
 
     async def _answer(self, protocol: Protocol, stamp: Stamp) -> Answer:
@@ -186,8 +203,10 @@ class _Served:
         gateway, request = self._gateway, self._request
         # Until the signature is checked, which takes the body, an address answers for its bytes.
         address = request.client.host if request.client else ""
+        admission = gateway.admission
         body = Body(
-            gateway.admission.held,
+            # One that has arrived waits for nobody.
+            admission.held if request.scope.get(WHOLE) else admission.unsigned,
             gateway.limits,
             request,
             Sender(f"address {address}", ""),
@@ -202,15 +221,15 @@ class _Served:
             self._account, request.scope[KEY] = account, key.name
             CALLER.set(account)
             sender = Sender(account, key.name)
-            body.hand_over(sender)
-            gateway.admission.requests.take(sender)
+            body.hand_over(sender, admission.held)
+            admission.requests.take(sender)
             try:
-                call = protocol.decode(self._received, data)
+                call = await self._decoded(protocol, data)
                 return await self._carry_out(
                     protocol, stamp, call, claim=claim, sender=sender, grant=Grant.of(key)
                 )
             finally:
-                gateway.admission.requests.give(sender)
+                admission.requests.give(sender)
         finally:
             body.release()
 
@@ -231,11 +250,20 @@ class _Served:
                 return account, key
         raise MissingAuthenticationToken
 
+    async def _decoded(self, protocol: Protocol, body: bytes) -> Call:
+        decode = partial(protocol.decode, self._received, body)
+        if len(body) <= _LARGE_BODY:
+            return decode()
+        # In a thread, and few at a time, as large batches would block the loop.
+        async with self._gateway.admission.decoders:
+            return await asyncio.to_thread(decode)
+
     async def _check(self, claim: Claim, body: bytes) -> tuple[str, AccountKey]:
         """The account and the key that have signed the request.
 
         A stranger learns nothing: that there is no such account or key, and that the signature is
-        another one, are the same error after the same work.
+        another one, are the same error after the same work. `response` hides whether the account
+        had to be read.
         """
         account, _, name = claim.key_id.partition(":")
         keys = [
@@ -275,10 +303,11 @@ class _Served:
         )
         may_leave = False
         try:
-            output = await self._output(operation, sqs_call)
-            encode = partial(protocol.encode, operation, output, stamp)
-            is_large = sum(each.size for each in sqs_call.held) > LARGE
-            answer = await asyncio.to_thread(encode) if is_large else encode()
+            async with sqs_call.encoded:
+                output = await self._output(operation, sqs_call)
+                encode = partial(protocol.encode, operation, output, stamp)
+                is_large = sum(each.size for each in sqs_call.held) > LARGE
+                answer = await asyncio.to_thread(encode) if is_large else encode()
             # I8: a delivery counts if the answer may have left, and only then.
             may_leave = not sqs_call.held or not has_left(self._request)
             return answer

@@ -14,7 +14,7 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Action, Message, NewMessage
 from cassieq_spark.http.accounts import Right, own_name
 from cassieq_spark.http.gateway.messages import SHORTEST_LEASE, polled
-from cassieq_spark.http.gateway.responses import body_of
+from cassieq_spark.http.gateway.responses import LARGE, body_of
 from cassieq_spark.http.gateway.sqs.calls import SqsCall, error_of, serves
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
 from cassieq_spark.http.gateway.sqs.settings import (
@@ -51,6 +51,8 @@ _IDS = UUID("6f1c3c55-31c5-4d0b-8d3a-9a5d2f0c7e11")
 #: The header of a dead letter that names the queue where the message died.
 _ORIGIN = "cassieq.origin-queue"
 _NOT_AT_ALL = timedelta(0)
+#: Bytes of messages of one answer; only other doors put larger ones.
+_HUGE = 4 << 20
 
 
 @serves("SendMessage")
@@ -67,7 +69,7 @@ async def send_message_batch(call: SqsCall) -> Output:
     async def send(entry: inputs.SendMessageBatchEntry) -> Output:
         return await _send(call, known, entry.contents(), in_batch=True)
 
-    return await _each(call.input.Entries, send)
+    return await _each(call, call.input.Entries, send)
 
 
 async def _send(
@@ -136,7 +138,16 @@ async def receive_message(call: SqsCall) -> Output:
     if not call.held:
         # AWS sends no empty list, and programs rely on that.
         return {}
-    return {"Messages": [_output(call, each, is_ordered=is_ordered) for each in call.held]}
+    size = sum(each.size for each in call.held)
+    if size > _HUGE:
+        # Answers of several times as many bytes are made one by one, as those to peeks are.
+        await call.encoded.enter_async_context(gateway.admission.peek(call.account))
+    outputs = partial(_outputs, call, is_ordered=is_ordered)
+    return {"Messages": await asyncio.to_thread(outputs) if size > LARGE else outputs()}
+
+
+def _outputs(call: SqsCall, *, is_ordered: bool) -> list[MessageOutput]:
+    return [_output(call, each, is_ordered=is_ordered) for each in call.held]
 
 
 def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutput:
@@ -209,7 +220,7 @@ async def delete_message_batch(call: SqsCall) -> Output:
         await call.gateway.settlements.ack([_receipt(call, entry.ReceiptHandle)])
         return {}
 
-    return await _each(call.input.Entries, delete)
+    return await _each(call, call.input.Entries, delete)
 
 
 @serves("ChangeMessageVisibility")
@@ -227,7 +238,7 @@ async def change_message_visibility_batch(call: SqsCall) -> Output:
         await _change(call, entry.ReceiptHandle, entry.visibility())
         return {}
 
-    return await _each(call.input.Entries, change)
+    return await _each(call, call.input.Entries, change)
 
 
 async def _change(call: SqsCall, handle: str, seconds: int) -> None:
@@ -264,9 +275,14 @@ def _longest_lease(call: SqsCall) -> timedelta:
 
 
 async def _each(
-    entries: Sequence[_Entry], do: Callable[[_Entry], Awaitable[Output]]
+    call: SqsCall, entries: Sequence[_Entry], do: Callable[[_Entry], Awaitable[Output]]
 ) -> dict[str, list[Any]]:
-    """Do something for each entry of a batch; one that fails does not harm the others."""
+    """Do something for each entry of a batch; one that fails does not harm the others.
+
+    Raises:
+        AccessDenied: The sender may not use the queue, so the whole batch is refused.
+    """
+    _ = call.queue
     outcomes = await asyncio.gather(*map(do, entries), return_exceptions=True)
     successful: list[Any] = []
     failed: list[Any] = []

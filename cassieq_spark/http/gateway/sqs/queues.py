@@ -33,12 +33,14 @@ from cassieq_spark.http.sqs.addresses import QueueAddress
 from cassieq_spark.http.sqs.errors import (
     AccessDenied,
     InvalidParameterValue,
+    OverLimit,
     PurgeQueueInProgress,
     QueueNameExists,
 )
 from cassieq_spark.http.sqs.outputs import Output
 from cassieq_spark.http.sqs.queue_attributes import (
     COMPUTED,
+    LONGEST_JSON,
     POLICY,
     REDRIVE,
     REDRIVE_ALLOW,
@@ -310,5 +312,7 @@ async def _set_policy(
         "Statement": list(statements),
     }
     text = json.dumps(policy, separators=(",", ":")) if statements else None
+    if text is not None and len(text) > LONGEST_JSON:
+        raise OverLimit(f"The policy would be longer than {LONGEST_JSON} characters.")
     await _alter(call, name, {POLICY: text})
     return {}

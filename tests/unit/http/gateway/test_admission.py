@@ -121,16 +121,27 @@ def test_the_administrator_takes_what_is_left():
 
 def test_who_has_signed_a_body_answers_for_its_bytes():
     stranger, signer = Sender("address 127.0.0.1", ""), Sender("a", "primary")
-    some = pool(100, of_key=12)
+    some, strangers = pool(100, of_key=12), pool(100)
     request = Request({"type": "http", "headers": [], WHOLE: True}, lambda: arrived(b"x" * 10))
-    body = Body(some, Limits(), request, stranger, 20)
+    body = Body(strangers, Limits(), request, stranger, 20)
     asyncio.run(body.read())
 
-    body.hand_over(signer)
+    body.hand_over(signer, some)
 
+    assert strangers.taken == 0
     assert not is_taken(some, signer, 3)
-    assert is_taken(some, stranger, 3)
-    some.give(stranger, 3)
+    body.release()
+    assert some.taken == 0
+
+
+def test_who_has_signed_no_body_answers_for_no_bytes():
+    some = pool(100)
+    request = Request({"type": "http", "headers": [], WHOLE: True}, lambda: arrived(b""))
+    body = Body(some, Limits(), request, Sender("address 127.0.0.1", ""), 20)
+    asyncio.run(body.read())
+
+    body.hand_over(Sender("a", "primary"), some)
+
     body.release()
     assert some.taken == 0
 

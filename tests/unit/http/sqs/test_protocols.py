@@ -26,6 +26,7 @@ from cassieq_spark.http.sqs.errors import (
 from cassieq_spark.http.sqs.json_protocol import JSON
 from cassieq_spark.http.sqs.operations import OPERATIONS, Call
 from cassieq_spark.http.sqs.query_protocol import QUERY, protocol_of
+from cassieq_spark.http.sqs.texts import text_of
 from cassieq_spark.http.sqs.wire import Received, Stamp
 
 FORM = (b"content-type", b"application/x-www-form-urlencoded")
@@ -264,10 +265,23 @@ def test_a_contradicting_form_is_refused(form):
         by_query(f"Action=CreateQueue&{form}")
 
 
+def test_an_error_names_no_class():
+    with pytest.raises(MalformedQueryString) as caught:
+        by_query("Action=DeleteMessageBatch&DeleteMessageBatchRequestEntry.1=x", b"/a/b")
+
+    assert str(caught.value) == "Entries.0: Input should be a valid dictionary"
+
+
 @pytest.mark.parametrize("value", ["x", "", "1.0", "1_0", "²", "9" * 100])
 def test_other_numbers_of_a_form_are_refused(value):
     with pytest.raises(InvalidParameterValue, match="for parameter MaxResults is invalid"):
         by_query(f"Action=ListQueues&MaxResults={value}")
+
+
+@pytest.mark.parametrize("form", ["QueueNamePrefix=%", "QueueNamePrefix=%4", "%zz=1", "%%41=1"])
+def test_a_percent_sign_that_escapes_nothing_is_refused(form):
+    with pytest.raises(MalformedQueryString, match="percent sign"):
+        by_query(f"Action=ListQueues&{form}")
 
 
 @pytest.mark.parametrize(
@@ -275,6 +289,9 @@ def test_other_numbers_of_a_form_are_refused(value):
     [
         "&" * 1_000_000,
         "Attribute." * 100_000,
+        "Attribute.1.Name=" + "%41" * 2_400_000,
+        "Attribute.1.Name=" + "%C3%A4" * 1_200_000,
+        "Attribute.1.Name=" + "%41" * 2_400_000 + "%",
         "a" + ".1" * 500_000 + "=1",
         "&".join(f"Attribute.{n}.Name=x" for n in range(100_000)),
     ],
@@ -314,6 +331,15 @@ def test_a_carriage_return_survives_xml():
     assert ET.fromstring(body).find(".//{*}Body").text == "a\r\nb\rc"
 
 
+@pytest.mark.parametrize("value", [b"\0" * (4 << 20), b"a\0" * (2 << 20), b"\xff" * (4 << 20)])
+def test_a_body_that_is_no_text_costs_little(value):
+    began = time.process_time()
+
+    QUERY.encode(OPERATIONS["ListQueueTags"], {"Tags": {"a": text_of(value)}}, STAMP)
+
+    assert time.process_time() - began < 0.5
+
+
 def test_an_error_in_xml_is_that_of_aws():
     answer = QUERY.refuse(QueueDoesNotExist(), STAMP)
 
@@ -329,6 +355,13 @@ def test_an_error_in_xml_is_that_of_aws():
         "The specified queue does not exist for this wsdl version.</Message><Detail/></Error>"
         "<RequestId>7</RequestId></ErrorResponse>"
     )
+
+
+def test_an_answer_in_json_is_utf_8():
+    answer = JSON.encode(OPERATIONS["ListQueueTags"], {"Tags": {"k": "\ufffd" * 1_000}}, STAMP)
+
+    assert len(answer.body) < 3_100
+    assert json.loads(answer.body) == {"Tags": {"k": "\ufffd" * 1_000}}
 
 
 def test_an_error_in_json_is_that_of_aws():

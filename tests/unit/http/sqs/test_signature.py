@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -401,3 +402,18 @@ def test_a_request_may_be_repeated_with_the_same_signature(client_of, door):
     again = door.serve(*door.requests[0])
 
     assert again.status == 200
+
+
+@pytest.mark.parametrize(
+    "part", ["SignedHeaders=Signature=", "Credential=", "Signature=", "SignedHeaders=x Signature="]
+)
+def test_a_malformed_signature_costs_little(part):
+    begin = b"AWS4-HMAC-SHA256 Credential="
+    text = begin + part.encode() * (3_900 // len(part)) + b","
+    headers = [(b"host", b"h"), (b"authorization", text), (b"x-amz-date", b"x")]
+    began = time.process_time()
+
+    with pytest.raises(SqsError):
+        claim_of(Received("POST", b"/", b"", headers), datetime.now(UTC))
+
+    assert time.process_time() - began < 0.1
