@@ -159,7 +159,7 @@ need-node:
 	@command -v npm >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq npm > /dev/null; \
 	  else echo "npm is missing: apt install npm" >&2; exit 1; fi; }
-	@node -e 'process.exit(process.versions.node.split(".")[0] < $(NODE_MAJOR))' || { \
+	@node -e 'process.exit(process.versions.node.split(".")[0] < $(NODE_MAJOR) ? 1 : 0)' || { \
 	  echo "node is $$(node --version); $(NODE_MAJOR) or later is needed" >&2; exit 1; }
 
 .PHONY: test-sqs
