@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ SAYS = [
     "even [0, 2, 4]",
     "odd [1, 3, 5]",
     "size 0",
+    "dead poison",
 ]
 
 
@@ -27,14 +29,24 @@ SAYS = [
 def test_messages_are_settled_and_kept_in_order(
     predefined: bool, environment: dict[str, str], sqs: Any, tmp_path: Path
 ):
+    dead = sqs.create_queue(QueueName="dead")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
+    policy = {"deadLetterTargetArn": arn["QueueArn"], "maxReceiveCount": "2"}
+    given = {"RedrivePolicy": json.dumps(policy), "VisibilityTimeout": "1"}
+    urls = {
+        "dead": dead,
+        "fragile": sqs.create_queue(QueueName="fragile", Attributes=given)["QueueUrl"],
+    }
     if predefined:
-        orders = sqs.create_queue(QueueName="orders")
-        payments = sqs.create_queue(QueueName="payments.fifo", Attributes={"FifoQueue": "true"})
-        environment |= {"ORDERS_URL": orders["QueueUrl"], "PAYMENTS_URL": payments["QueueUrl"]}
+        fifo = {"FifoQueue": "true"}
+        payments = sqs.create_queue(QueueName="payments.fifo", Attributes=fifo)
+        urls["payments.fifo"] = payments["QueueUrl"]
+        urls["orders"] = sqs.create_queue(QueueName="orders")["QueueUrl"]
 
+    environment["PREDEFINED"] = json.dumps(urls if predefined else {})
     said = output_of([sys.executable, PROGRAM], tmp_path, environment)
 
     assert said == SAYS
-    urls = sqs.list_queues()["QueueUrls"]
-    assert len(urls) == 2
-    assert {counts(sqs, url) for url in urls} == {(0, 0, 0)}
+    found = sqs.list_queues()["QueueUrls"]
+    assert len(found) == 4
+    assert {counts(sqs, url) for url in found} == {(0, 0, 0)}

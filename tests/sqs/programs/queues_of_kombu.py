@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from queue import Empty
 from typing import Any
@@ -16,17 +17,16 @@ def main() -> None:
             settle(orders)
         with connection.SimpleQueue("payments.fifo") as payments:
             keep_order(payments)
+        with connection.SimpleQueue("fragile") as fragile, connection.SimpleQueue("dead") as dead:
+            give_up(fragile, dead)
 
 
 def options() -> dict[str, Any]:
-    """Those of kombu, with a queue that others have made, if there is one."""
-    url = os.environ.get("ORDERS_URL")
+    """Those of kombu, with the queues that it is told."""
+    urls = json.loads(os.environ["PREDEFINED"])
     found: dict[str, Any] = {"wait_time_seconds": 1, "visibility_timeout": 30}
-    if url:
-        found["predefined_queues"] = {
-            "orders": {"url": url},
-            "payments.fifo": {"url": os.environ["PAYMENTS_URL"]},
-        }
+    if urls:
+        found["predefined_queues"] = {name: {"url": url} for name, url in urls.items()}
     return found
 
 
@@ -67,6 +67,19 @@ def keep_order(payments: SimpleQueue) -> None:
     print("even", [each for each in numbers if not each % 2])
     print("odd", [each for each in numbers if each % 2])
     print("size", payments.qsize())
+
+
+def give_up(fragile: SimpleQueue, dead: SimpleQueue) -> None:
+    """What is rejected stays in a queue with a dead-letter queue, until SQS moves it there."""
+    fragile.put("poison")
+    for _ in range(2):
+        fragile.get(timeout=60).reject()
+    try:
+        fragile.get(timeout=4)
+    except Empty:
+        message = dead.get(timeout=60)
+        print("dead", message.payload)
+        message.ack()
 
 
 if __name__ == "__main__":
