@@ -2,6 +2,8 @@
 
 PYTHON_BASE ?= python3
 JAVA_MAJOR := 17
+# What AWS's SDK for JavaScript needs.
+NODE_MAJOR := 20
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
@@ -103,6 +105,7 @@ test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark 
 	$(BIN)/cassieq node download --cassandra-version 4.1
 	$(BIN)/cassieq spark compile
 	$(BIN)/pytest -q -n $(TEST_JOBS) --doctest-modules --ignore=tests/browser \
+	  --ignore=tests/sqs \
 	  cassieq_spark tests $(PYTEST_ARGS)
 
 .PHONY: test-spark-42
@@ -144,6 +147,26 @@ test-browser: $(STAMP) need-chromium need-java ## The console in a real browser:
 	  --group browser --group docs
 	$(BIN)/cassieq node download
 	$(BIN)/pytest -q -n 2 tests/browser $(PYTEST_ARGS)
+
+.PHONY: need-java-compiler
+need-java-compiler: need-java
+	@"$(JAVA)" --list-modules 2>/dev/null | grep -q '^jdk\.compiler@' || { \
+	  echo "$(JAVA) has no compiler: apt install openjdk-$(JAVA_MAJOR)-jdk-headless, or set JAVA_HOME" >&2; \
+	  exit 1; }
+
+.PHONY: need-node
+need-node:
+	@command -v npm >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq npm > /dev/null; \
+	  else echo "npm is missing: apt install npm" >&2; exit 1; fi; }
+	@node -e 'process.exit(process.versions.node.split(".")[0] < $(NODE_MAJOR) ? 1 : 0)' || { \
+	  echo "node is $$(node --version); $(NODE_MAJOR) or later is needed" >&2; exit 1; }
+
+.PHONY: test-sqs
+test-sqs: $(STAMP) need-java-compiler need-node ## Programs of Amazon SQS, unchanged: AWS CLI, Celery, kombu, Java, sqs-consumer
+	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group sqs
+	$(PYTHON) -m tests.sqs.jars
+	$(BIN)/pytest -q -n 2 tests/sqs $(PYTEST_ARGS)
 
 ##@ Long runs
 

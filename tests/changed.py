@@ -6,6 +6,7 @@ What has changed since COMMIT (by default origin/main), committed or not, choose
 - a module of the package: the unit tests of its folder, and each test that imports it;
 - a page of the docs, or the readme: the tests of the docs.
 
+Suites with a target of their own, such as `make test-sqs`, are not chosen by what they import.
 Tests that reach a module by others only are not chosen, so this is for the time between two
 edits. Before you send a change, run all.
 """
@@ -21,6 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "cassieq_spark"
+#: Suites that need more than `make setup` installs.
+APART = ("browser", "sqs")
 
 
 def changed_since(commit: str) -> list[str]:
@@ -63,8 +66,10 @@ def _near(path: Path) -> Iterator[str]:
 @cache
 def _imports() -> dict[Path, frozenset[str]]:
     """The modules that each file of tests imports, by name."""
-    files = (ROOT / "tests").rglob("test_*.py")
-    return {file.relative_to(ROOT): frozenset(_imported(file)) for file in sorted(files)}
+    files = (file.relative_to(ROOT) for file in sorted((ROOT / "tests").rglob("test_*.py")))
+    return {
+        file: frozenset(_imported(ROOT / file)) for file in files if file.parts[1] not in APART
+    }
 
 
 def _imported(file: Path) -> Iterator[str]:

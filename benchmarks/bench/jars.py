@@ -24,7 +24,7 @@ _TELLING = ("error", "failed", "not found", "exception", "unresolved", "timed ou
 _TOLD_LINES = 8
 _PATTERN = f"{LIBRARY}/[artifact]-[revision](-[classifier]).[ext]"
 #: The layout of Maven Central.
-_TREE = "lib/[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
+TREE = "lib/[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
 _IVY = """<ivy-module version="2.0">
   <info organisation="cassieq" module="bench"/>
   <dependencies>{dependencies}</dependencies>
@@ -131,7 +131,7 @@ def main() -> None:
     for release in Release:
         with tempfile.TemporaryDirectory() as folder:
             module = f"org.apache.cassandra:cassandra-all:{release.version}"
-            run_ivy(Jars(release, (module,), transitive=True), Path(folder), _TREE)
+            run_ivy(Jars(release, (module,), transitive=True), Path(folder), TREE)
             jars = sorted(read_tree(Path(folder, "lib")), key=lambda jar: jar.file_name)
             lines = (f"{jar.coordinates} {jar.size} {jar.sha256}\n" for jar in jars)
             list_of(release).write_text("".join(lines), encoding="utf-8")

@@ -40,9 +40,11 @@ def pages() -> list[str]:
     return ["README.md", "CONTRIBUTING.md", *(f"docs/{each.name}" for each in documents)]
 
 
-def blocks_of(page: str) -> list[Block]:
-    """The code blocks of a document, in order."""
+def blocks_of(page: str, section: str | None = None) -> list[Block]:
+    """The code blocks of a document, or of a section of it, in order."""
     text = (ROOT / page).read_text(encoding="utf-8")
+    if section is not None:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     return [Block(page, one["language"], one["text"]) for one in _FENCE.finditer(text)]
 
 

@@ -22,11 +22,12 @@ from tests.support.command_line import repair_job
 from tests.support.connect_server import SPARK_HOME
 
 #: No mermaid: the site would show its text. Pictures are drawn by docs/figures.
-LANGUAGES = {"bash", "python", "sh", "console", "yaml", ""}
+LANGUAGES = {"bash", "python", "sh", "console", "yaml", "java", ""}
 BLOCKS = [block for page in pages() for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language in {"sh", "console"}]
 #: Programs of others, whose options are theirs.
 NOT_OURS = {
+    *("aws", "celery"),
     *(".", "./process", "base64", "cd", "cp", "cqlsh", "export", "git", "head", "jq", "mkdir"),
     *("nodetool", "pip", "printf", "python3", "seq", "tail", "tar"),
     *("/opt/queue/bin/pip", "packed/bin/pip", "packed/bin/venv-pack"),

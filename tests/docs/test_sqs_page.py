@@ -1,37 +1,34 @@
-"""The program of docs/sqs.md runs as it stands, with boto3 and nothing but its environment."""
+"""The programs of docs/sqs.md for boto3 run as they stand, with nothing but their environment.
+
+Those for other programs of AWS are run by `tests/sqs`.
+"""
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 from cassieq_spark.http.gateway.sqs.calls import HANDLERS
 from cassieq_spark.http.sqs.operations import OPERATIONS
-from tests.docs.pages import blocks_of
-from tests.support.gateway import running_on_memory
+from tests.docs.pages import ROOT, blocks_of
+from tests.support.gateway import Account, running_on_memory
 
 PAGE = "docs/sqs.md"
 
 
-def test_the_program_runs_as_it_stands(tmp_path: Path):
-    program = "\n".join(block.text for block in blocks_of(PAGE) if block.language == "python")
+def test_the_programs_run_as_they_stand(tmp_path: Path):
+    of_others = blocks_of(PAGE, "Celery")
+    blocks = [each for each in blocks_of(PAGE) if each not in of_others]
+    program = "\n".join(each.text for each in blocks if each.language == "python")
     (tmp_path / "program.py").write_text(program)
 
     with running_on_memory(tmp_path / "log") as gateway:
-        account = gateway.account()
-        own = {
-            "AWS_ENDPOINT_URL_SQS": account.url,
-            "AWS_REGION": "eu-central-1",
-            "AWS_DEFAULT_REGION": "eu-central-1",
-            "AWS_ACCESS_KEY_ID": account.name,
-            "AWS_SECRET_ACCESS_KEY": account.key,
-        }
         done = subprocess.run(
             [sys.executable, "program.py"],
             cwd=tmp_path,
-            env=os.environ | own,
+            env=gateway.account().aws,
             capture_output=True,
             text=True,
             check=False,
@@ -39,6 +36,13 @@ def test_the_program_runs_as_it_stands(tmp_path: Path):
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "an order en\nada: 5 | ben: 3\nto move: 0\n"
+
+
+def test_the_page_names_the_variables_that_the_programs_get():
+    account = Account("http://127.0.0.1:1", "shop", "key")
+    given = {name for name in account.aws if name.startswith("AWS_")}
+
+    assert set(re.findall(r"(AWS_\w+)=", (ROOT / PAGE).read_text())) == given
 
 
 def test_every_operation_is_served():

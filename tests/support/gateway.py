@@ -86,6 +86,18 @@ class Account:
         """Where its queues are."""
         return f"{self.url}/api/v1/accounts/{self.name}/queues"
 
+    @property
+    def aws(self) -> dict[str, str]:
+        """The environment by which programs of Amazon SQS find it, and nothing else of AWS."""
+        others = {name: value for name, value in os.environ.items() if name[:4] != "AWS_"}
+        return others | {
+            "AWS_ENDPOINT_URL_SQS": self.url,
+            "AWS_REGION": "eu-central-1",
+            "AWS_DEFAULT_REGION": "eu-central-1",
+            "AWS_ACCESS_KEY_ID": self.name,
+            "AWS_SECRET_ACCESS_KEY": self.key,
+        }
+
     def at(self, gateway: RunningGateway) -> Account:
         """The same account at another gateway."""
         return Account(gateway.url, self.name, self.key)

@@ -96,7 +96,8 @@ def as_query(model: dict[str, Any]) -> dict[str, Any]:
         if name in _CODES:
             shape["error"] = {"code": _CODES[name], "senderFault": True}
         for member, target in shape.get("members", {}).items():
-            if member in _MAPS and shapes[target["shape"]]["type"] == "map":
+            is_named_so = (name, member) == ("TagQueueRequest", "Tags")
+            if not is_named_so and member in _MAPS and shapes[target["shape"]]["type"] == "map":
                 target["locationName"] = _MAPS[member]
     return model
 

@@ -32,6 +32,14 @@ def test_what_no_test_is_near_chooses_none(changed: str):
     assert near_to([changed]) == []
 
 
+def test_suites_with_a_target_of_their_own_are_chosen_only_themselves():
+    changed = ["cassieq_spark/node/java.py", "tests/docs/pages.py", "tests/support/gateway.py"]
+    own = "tests/sqs/test_java.py"
+
+    assert not [each for each in near_to(changed) if each.startswith("tests/sqs")]
+    assert near_to([own]) == [own]
+
+
 def test_what_is_chosen_exists_and_is_chosen_once():
     found = near_to(["cassieq_spark/groups/plan.py", "tests/unit/groups/test_replay.py"])
 

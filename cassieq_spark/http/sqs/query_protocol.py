@@ -85,11 +85,14 @@ _MANY = {
     "Tags": _Many("Tag", "Key", "Value"),
     "queueUrls": _Many("QueueUrl"),
 }
-#: Members of inputs by the name of their items.
+#: Members of inputs by the name of their items; SDKs call the tags of TagQueue by the member.
 _MEMBERS = {
-    many.name: (member, many)
-    for member, many in _MANY.items()
-    if member not in {"Failed", "Messages", "QueueUrls", "Results", "queueUrls"}
+    **{
+        many.name: (member, many)
+        for member, many in _MANY.items()
+        if member not in {"Failed", "Messages", "QueueUrls", "Results", "queueUrls"}
+    },
+    "Tags": ("Tags", _MANY["Tags"]),
 }
 #: As botocore sends an empty list, by the name of the member and with an empty text.
 _EMPTY: Mapping[str, Callable[[], Any]] = {

@@ -231,6 +231,14 @@ def test_a_list_of_one_needs_no_number():
     assert call.input.AttributeNames == ["All"]
 
 
+@pytest.mark.parametrize("name", ["Tags", "Tag"])
+def test_tags_go_by_the_name_of_the_list_or_of_its_items(name):
+    """SDKs send the first, as that of Java does; AWS documents the second."""
+    form = f"Action=TagQueue&{name}.1.Key=team&{name}.1.Value=shop"
+
+    assert by_query(form, b"/acme/orders").input.Tags == {"team": "shop"}
+
+
 def test_numbers_say_the_order_and_may_have_gaps():
     form = "Action=UntagQueue&TagKey.10=c&TagKey.2=b&TagKey.01=a"
 
