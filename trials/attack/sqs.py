@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from cassieq_spark.http.accounts import Right
+from cassieq_spark.http.sqs.move_tasks import handle_of
 from cassieq_spark.http.sqs.operations import OPERATIONS, Operation
 from tests.support.gateway import Account, key_with
 from tests.support.raw_sqs import (
@@ -307,6 +308,34 @@ def sqs_handles_of_others(target: Target) -> Seen:
     is_kept = held == "2" and all(each.status == 200 for each in deleted)
     return refused_if(
         _are_refused(told) and is_kept, (dict(Counter(each.code for each in told)), held)
+    )
+
+
+@attack
+def sqs_move_tasks_of_others(target: Target) -> Seen:
+    """A stranger moves the dead letters of the victim, or his own ones to the victim's queue."""
+    queue, mine = target.queue(), target.queue(target.stranger)
+    ask = partial(_ask, target, target.stranger)
+    theirs, own = _arn(target.victim, queue), _arn(target.stranger, mine)
+    handle = handle_of("0" * 32, theirs)
+    told = [
+        ask(operation, given, make)
+        for make in _RAWS
+        for operation, given in (
+            ("StartMessageMoveTask", {"SourceArn": theirs}),
+            ("StartMessageMoveTask", {"SourceArn": theirs, "DestinationArn": own}),
+            ("StartMessageMoveTask", {"SourceArn": own, "DestinationArn": theirs}),
+            ("StartMessageMoveTask", {"SourceArn": f"{theirs}.dead", "DestinationArn": own}),
+            ("ListMessageMoveTasks", {"SourceArn": theirs}),
+            ("ListMessageMoveTasks", {"SourceArn": f"{theirs}none"}),
+            ("CancelMessageMoveTask", {"TaskHandle": handle}),
+            ("CancelMessageMoveTask", {"TaskHandle": handle[:-4]}),
+        )
+    ]
+    listed = {told[number].body.split(b"<RequestId>")[0] for number in (4, 5)}
+    codes = Counter(each.code for each in told)
+    return refused_if(
+        _are_refused(told) and len(listed) == 1 and target.serves(queue), dict(codes)
     )
 
 

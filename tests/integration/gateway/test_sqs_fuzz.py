@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from cassieq_spark.http.sqs import inputs
+from cassieq_spark.http.sqs.move_tasks import handle_of
 from cassieq_spark.http.sqs.operations import OPERATIONS, Operation
 from cassieq_spark.http.sqs.queue_attributes import COMPUTED, SETTABLE
 from tests.support.gateway import Account, RunningGateway, running_on_memory
@@ -202,7 +203,7 @@ def members(there: There) -> dict[str, st.SearchStrategy[Any]]:
         "SourceArn": st.sampled_from(arns),
         "TagKeys": st.lists(ids, max_size=3),
         "Tags": tags,
-        "TaskHandle": TEXTS,
+        "TaskHandle": st.sampled_from(arns).map(lambda arn: handle_of("a" * 32, arn)) | TEXTS,
         "VisibilityTimeout": NUMBERS,
         "WaitTimeSeconds": NUMBERS,
         "tags": tags,
