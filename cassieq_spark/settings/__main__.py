@@ -65,7 +65,10 @@ def _table_row(item: Setting) -> str:
     if item.default is MISSING:
         default = "required"
         if item.unless:
-            default += " unless `{}` is `{}`".format(*item.unless)
+            default += " unless " + ", or ".join(
+                f"`{other}` is " + ("given" if value is None else f"`{value}`")
+                for other, value in item.unless
+            )
     elif item.default is None:
         default = item.without or "none"
     else:

@@ -21,6 +21,10 @@ _Default = TypeVar("_Default")
 _BY_NAME = ""
 
 
+#: Options with a value each, or None for any value.
+Unless = tuple[tuple[str, str | None], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A setting, as users see it.
@@ -35,8 +39,8 @@ class Setting:
         without: For the docs: what applies if it is left out and has no default.
         see: A page of the docs that says more, with or without an anchor.
         secret: Whether errors and reprs hide its value.
-        unless: Another option and a value of it. With that value this setting may be left out;
-            otherwise it is required.
+        unless: Other options, each with a value; None for any value. If one of them has that
+            value, this setting may be left out; otherwise it is required.
         only_for: To which of the uses of its class it applies; empty: to all.
         of_lease: The field of a lease request that it sets; empty: none.
         attribute: The name of the field.
@@ -50,7 +54,7 @@ class Setting:
     without: str | None = None
     see: str | None = None
     secret: bool = False
-    unless: tuple[str, str] | None = None
+    unless: Unless = ()
     only_for: tuple[str, ...] = ()
     of_lease: str = ""
     attribute: str = ""
@@ -82,9 +86,7 @@ def setting(  # noqa: PLR0913 (the parts of a declaration)
     return field(default=default, repr=not secret, metadata={"setting": declared})
 
 
-def required(
-    kind: Kind[Any], meaning: str, *, unless: tuple[str, str] | None = None
-) -> dict[str, Setting]:
+def required(kind: Kind[Any], meaning: str, *, unless: Unless = ()) -> dict[str, Setting]:
     """The metadata of a field without a default; see `Setting`."""
     return {"setting": Setting(kind, meaning, unless=unless)}
 
@@ -143,8 +145,12 @@ def read_values(
     for key, item in known.items():
         text = given.get(key)
         if text is None:
-            other, value = item.unless or ("", None)
-            if item.default is MISSING and given.get(other.lower(), "").lower() != value:
+            is_needed = item.default is MISSING and not any(
+                given.get(other.lower(), "").lower() == value
+                or (value is None and other.lower() in given)
+                for other, value in item.unless
+            )
+            if is_needed:
                 problems.append(explain_missing(str(item.option), unless=item.unless))
             continue
         name = f"option {item.option!r}"
@@ -188,9 +194,12 @@ def explain_unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {what} {name!r}; {advice}"
 
 
-def explain_missing(option: str, *, unless: tuple[str, str] | None = None) -> str:
+def explain_missing(option: str, *, unless: Unless = ()) -> str:
     """How to give an option that has no default, or how to do without it."""
-    exception = f"; only .option({unless[0]!r}, {unless[1]!r}) does without" if unless else ""
+    others = [
+        f".option({other!r}, {'...' if value is None else repr(value)})" for other, value in unless
+    ]
+    exception = f"; only {' or '.join(others)} does without" if others else ""
     return f"option {option!r} is missing: give it with .option({option!r}, ...){exception}"
 
 

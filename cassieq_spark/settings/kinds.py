@@ -114,10 +114,33 @@ def name_of(what: str) -> Kind[str]:
     return Kind("a name", partial(validate_name, what))
 
 
+def names_of(what: str) -> Kind[str]:
+    """The name of a queue, or several with commas between them; each is one, and none twice."""
+    return Kind("a name, or names with commas between them", partial(_parse_several, what))
+
+
+def _parse_several(what: str, text: str) -> str:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        validate_name(what, name)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise OptionError(f"{what} {twice!r} is named twice: name each {what} once")
+    return ",".join(names)
+
+
 def _parse_text(text: str) -> str:
     if not text.strip():
         raise ValueError(text)
     return text
+
+
+def _parse_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(f"{text!r} is no regular expression: {error}") from error
+    return _parse_text(text)
 
 
 #: A name in a list of names: in backquotes, each backquote in it doubled, or up to a comma.
@@ -172,6 +195,7 @@ NAMES: Kind[tuple[str, ...]] = Kind(
     _parse_names,
     _show_names,
 )
+PATTERN: Kind[str] = Kind("a regular expression", _parse_pattern)
 BOOLEAN: Kind[bool] = Kind(
     "true or false",
     lambda text: choice("false", "true").parse(text) == "true",

@@ -18,11 +18,13 @@ from cassieq_spark.settings.declaration import (
 from cassieq_spark.settings.kinds import (
     BOOLEAN,
     NAMES,
+    PATTERN,
     SECONDS,
     TEXT,
     choice,
     duration,
     name_of,
+    names_of,
     size,
     whole_number,
 )
@@ -52,8 +54,18 @@ class SourceOptions(RoleOptions):
     queue: str = field(
         default_factory=str,
         metadata=required(
-            name_of("queue"), "The queue, which must exist.", unless=("view", QUEUES)
+            names_of("queue"),
+            "The queue, which must exist; for a stream also several, as in `orders,returns`: "
+            "[Several queues](source.md#several-queues).",
+            unless=(("view", QUEUES), ("queuePattern", None)),
         ),
+    )
+    queue_pattern: str | None = setting(
+        PATTERN,
+        None,
+        "Instead of `queue`: a regular expression; all queues whose whole names match are read, "
+        "also those that are made while the query runs.",
+        only_for=(STREAM,),
     )
     view: str = setting(
         choice(MESSAGES, "blocks", "leases", "groups", QUEUES, "stats"),
@@ -201,6 +213,10 @@ class SourceOptions(RoleOptions):
     )
 
     def __post_init__(self) -> None:
+        if self.queue and self.queue_pattern is not None:
+            raise OptionError(
+                "options 'queue' and 'queuePattern' both say what to read: give one of them"
+            )
         least, most = self.min_messages_per_trigger, self.max_messages_per_trigger
         if least > most:
             raise OptionError(
@@ -213,6 +229,16 @@ class SourceOptions(RoleOptions):
         """The fields of a lease request that these options set, with their values."""
         of_lease = (each for each in settings_of(type(self)) if each.of_lease)
         return {each.of_lease: getattr(self, each.attribute) for each in of_lease}
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The names in ``queue``; none with ``queue_pattern``."""
+        return tuple(self.queue.split(",")) if self.queue else ()
+
+    @property
+    def is_of_several(self) -> bool:
+        """True if a stream reads all queues of a list, or of a pattern."""
+        return self.queue_pattern is not None or len(self.queues) > 1
 
     def check_meaning(self, reads: str, given: Iterable[str]) -> None:
         """Check that all given options apply to a read.
@@ -234,6 +260,11 @@ class SourceOptions(RoleOptions):
             for each in found
             if each is not None and each.only_for and reads not in each.only_for
         ]
+        if reads != STREAM and len(self.queues) > 1:
+            problems.append(
+                f"option 'queue' has {len(self.queues)} names, and only a stream reads several "
+                f"queues: for {reads} name one"
+            )
         if problems:
             raise OptionError("\n".join(problems))
 

@@ -148,12 +148,21 @@ class CassieqDataSource(Shipped, DataSource):
         return check_given(self._queue(options), columns, given)
 
     def _queue(self, options: SourceOptions) -> QueueDefinition:
-        """The queue, read once: Spark pickles this object to the processes that make readers."""
+        """The queue, read once: Spark pickles this object to the processes that make readers.
+
+        Of several queues it is the first one, whose columns the others must have.
+        """
         if self._definition is None:
             from cassieq_spark.queues import read_queue
             from cassieq_spark.store import open_store
 
-            self._definition = read_queue(open_store(options.connection), options.queue)
+            store = open_store(options.connection)
+            if options.is_of_several:
+                from cassieq_spark.spark.source.selection import read_selected
+
+                self._definition = read_selected(store, options)[0]
+            else:
+                self._definition = read_queue(store, options.queue)
         return self._definition
 
     def _check_schema(self, schema: StructType) -> None:

@@ -11,7 +11,13 @@ from typing import Any
 
 from cassieq_spark.display import Displayed, Listing, ObjectView
 from cassieq_spark.model import QueueDefinition, QueueId, Range, name_of, parts_of_id
-from cassieq_spark.spark.source.offsets import decode, is_of_several, split_partitions
+from cassieq_spark.spark.source.offsets import (
+    decode,
+    is_of_queues,
+    is_of_several,
+    split_partitions,
+    split_queues,
+)
 
 _NO_RANGES: tuple[Range, ...] = ()
 
@@ -102,29 +108,59 @@ def progress(query_progress: object) -> list[Progress]:
 def _progress_of(source: object) -> Progress | None:
     """The figures of one source; None if it is a source of another kind."""
     end = _json(_get(source, "endOffset"))
-    if not {"group", "v"} <= end.keys() or not end.keys() & {"queue", "queue_id"}:
+    if not {"group", "v"} <= end.keys() or not end.keys() & {"queue", "queue_id", "queues"}:
         return None
-    queue_id, group = QueueId(str(end.get("queue_id") or f"{end['queue']}@1")), str(end["group"])
-    if end == _json(_get(source, "startOffset")):
-        batches = {}  # There is no new batch: Spark still shows the one before.
-    else:
+    group, batches = str(end["group"]), {}
+    # If both are the same, there is no new batch: Spark still shows the one before.
+    is_new = end != _json(_get(source, "startOffset"))
+    if is_of_queues(end):
+        return _progress_of_queues(source, end, group, is_new=is_new)
+    queue_id = QueueId(str(end.get("queue_id") or f"{end['queue']}@1"))
+    if is_new:
         batches = _batches_of(end, queue_id, group)
     batch = tuple(chain.from_iterable(batches.values()))
     metrics = _json(_get(source, "latestOffset"))
     own = metrics.get("partitions")
     others = () if own is None else batches.keys() - set(own)
-    age = metrics.get("oldest_age_ms")
-    names = ("backlog", "leased", "waiting", "next", "pointer", "lost_leases", "dead", "skipped")
     return Progress(
         queue=name_of(queue_id),
         group=group,
         batch=batch,
         messages=sum(map(len, batch)),
-        oldest_age=None if age is None else timedelta(milliseconds=age),
         partitions=None if own is None else tuple(own),
         borrowed=sum(len(part) for each in others for part in batches[each]) if metrics else None,
-        **{name: metrics.get(name) for name in names},
+        **_figures(metrics),
     )
+
+
+def _progress_of_queues(
+    source: object, end: Mapping[str, Any], group: str, *, is_new: bool
+) -> Progress:
+    """The figures of a source of several queues, all of them together."""
+    metrics = _json(_get(source, "latestOffset"))
+    parts = split_queues(end, group) if is_new else {}
+    found = [_batches_of(part, queue_id, group) for queue_id, part in parts.items()]
+    messages = sum(len(each) for of_one in found for runs in of_one.values() for each in runs)
+    names = metrics.get("queues") or sorted(name_of(queue_id) for queue_id in parts)
+    return Progress(
+        queue=", ".join(names),
+        group=group,
+        # Monotons of several queues are no ranges of one.
+        batch=(),
+        messages=messages,
+        partitions=None,
+        borrowed=None,
+        **_figures(metrics),
+    )
+
+
+def _figures(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    age = metrics.get("oldest_age_ms")
+    names = ("backlog", "leased", "waiting", "next", "pointer", "lost_leases", "dead", "skipped")
+    return {
+        "oldest_age": None if age is None else timedelta(milliseconds=age),
+        **{name: metrics.get(name) for name in names},
+    }
 
 
 def _batches_of(

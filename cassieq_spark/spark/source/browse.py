@@ -60,7 +60,7 @@ class MessageReader(Shipped, DataSourceReader):
             tasks = cut_tasks(pieces, partition, options.messages_per_task)
             parts += [TaskPart(partition, task) for task in tasks]
         # Without any partition, Spark would make one of its own, which `read` cannot handle.
-        packed = pack(queue, parts, options.messages_per_task) or [()]
+        packed = pack(parts, options.messages_per_task, may_combine=queue.partitions > 1) or [()]
         return [TaskPartition(each) for each in packed]
 
     def _check_positions(self, queue: QueueDefinition) -> None:

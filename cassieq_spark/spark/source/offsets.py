@@ -6,8 +6,9 @@ depends on the options only, since Spark asks for it twice and keeps neither ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -15,8 +16,10 @@ from cassieq_spark.errors import NEW_CHECKPOINT, QueueStateError
 from cassieq_spark.groups.lease import LeasedSlot
 from cassieq_spark.model import QueueDefinition, QueueId, Ranges, id_of, name_of, parts_of_id
 
-#: Versions of the format: for a queue with one partition, and with several.
-_VERSION, _OF_SEVERAL = 1, 2
+#: Versions of the format: for a queue with one partition, with several, and for several queues.
+_VERSION, _OF_SEVERAL, _OF_QUEUES = 1, 2, 3
+#: What the offset of several queues says once.
+_OF_EACH = ("group", "queue_id", "v")
 _ADVICE = f"use the checkpoint location of the query that wrote it; or {NEW_CHECKPOINT}"
 
 
@@ -131,12 +134,79 @@ def split_partitions(
     return found
 
 
+def initial_offset_of_queues(group: str) -> dict[str, Any]:
+    """The offset before the first batch of a query of several queues."""
+    return join_queues([], group=group)
+
+
+def join_queues(ends: Iterable[Mapping[str, Any]], *, group: str) -> dict[str, Any]:
+    """Make the offset of a batch of several queues.
+
+    Args:
+        ends: The offset of each queue that has messages in the batch, as `encode` or
+            `join_partitions` makes it.
+        group: Consumer group.
+    """
+    parts = sorted(
+        [end["queue_id"], {name: it for name, it in end.items() if name not in _OF_EACH}]
+        for end in ends
+    )
+    return {"group": group, "queues": parts, "v": _OF_QUEUES}
+
+
+def split_queues(values: Mapping[str, Any], group: str) -> dict[QueueId, dict[str, Any]]:
+    """The offset of each queue of a batch, by queue id; also if the query read one queue.
+
+    Args:
+        values: The result of `join_queues`, `join_partitions`, `encode` or `initial_offset`.
+        group: Consumer group.
+
+    Raises:
+        QueueStateError: The offset belongs to another group, was written by another release, or
+            is damaged.
+    """
+    if values.get("v") in {_VERSION, _OF_SEVERAL}:
+        found = {QueueId(str(values["queue_id"])): dict(values)} if "queue_id" in values else {}
+    elif values.get("v") != _OF_QUEUES:
+        raise QueueStateError(
+            f"the checkpoint has offsets of version {values.get('v')!r}, this release reads "
+            f"version {_OF_QUEUES} of several queues; {_ADVICE}"
+        )
+    else:
+        try:
+            found = {
+                QueueId(str(queue_id)): {
+                    "group": values["group"],
+                    "queue_id": str(queue_id),
+                    "v": _OF_SEVERAL if "partitions" in part else _VERSION,
+                    **{str(name): it for name, it in part.items()},
+                }
+                for queue_id, part in values["queues"]
+            }
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            _refuse_damage(values, error)
+    if values.get("group") != group:
+        raise QueueStateError(
+            f"the checkpoint belongs to group {values.get('group')!r}, not to group {group!r}; "
+            f"{_ADVICE}"
+        )
+    return found
+
+
+def is_of_queues(values: Mapping[str, Any]) -> bool:
+    """True if `join_queues` made the offset."""
+    return values.get("v") == _OF_QUEUES
+
+
 def leases_of(values: Mapping[str, Any]) -> list[tuple[QueueId, str, UUID]]:
     """The leases in a possible offset of any source: queue id (or partition's), group, token.
 
     Empty if the offset is not one of this package.
     """
     try:
+        if is_of_queues(values):
+            each = split_queues(values, str(values["group"])).values()
+            return list(chain.from_iterable(map(leases_of, each)))
         queue_id, group = QueueId(values["queue_id"]), str(values["group"])
         if not is_of_several(values):
             return [(queue_id, group, UUID(values["lease"]))]
@@ -145,7 +215,7 @@ def leases_of(values: Mapping[str, Any]) -> list[tuple[QueueId, str, UUID]]:
             (id_of(name, version, int(number)), group, UUID(part["lease"]))
             for number, part in values["partitions"]
         ]
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, QueueStateError, TypeError, ValueError):
         return []
 
 
@@ -161,6 +231,13 @@ def _check(
     name, number, _ = parts_of_id(queue_id)
     found = str(values.get("queue_id") or values.get("queue"))
     found_name = name_of(found) or found
+    if is_of_queues(values):
+        names = ", ".join(name_of(each) for each in split_queues(values, group)) or "no queue yet"
+        raise QueueStateError(
+            f"the checkpoint is that of a query of several queues ({names}), and this one reads "
+            f"queue {name!r} alone: name it by the option queuePattern to go on; or "
+            f"{NEW_CHECKPOINT}"
+        )
     if values.get("v") not in {_VERSION, version}:
         raise QueueStateError(
             f"the checkpoint has offsets of version {values.get('v')!r}, this release reads "

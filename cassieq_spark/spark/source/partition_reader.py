@@ -77,6 +77,10 @@ class PartitionReader:
         self.idle = IdleBackoff(stops_on_dead=not self._goes_past_dead)
         self.metrics = SourceMetrics(self.group.ledger)
 
+    def forget_beginning(self) -> None:
+        """Do not compare what the group was given with where it began."""
+        self._begins = None
+
     def aim(self) -> None:
         """Deliver only messages that are published by now. One read."""
         self._target = self.group.ledger.read_head().next

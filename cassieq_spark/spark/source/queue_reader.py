@@ -1,36 +1,51 @@
-"""All partitions of a queue in a run of a streaming query, without Spark."""
+"""All partitions of one queue, or of several, in a run of a streaming query, without Spark."""
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from cassieq_spark.consumer import idle_backoff
 from cassieq_spark.consumer.consumer import Consumer
+from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.partitions import ensure_groups
 from cassieq_spark.groups.presence import Presence
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import QueueDefinition
+from cassieq_spark.model import QueueDefinition, QueueId, name_of
 from cassieq_spark.parallel import in_parallel
-from cassieq_spark.queues import ledgers_of
+from cassieq_spark.queues import ledgers_of, read_queue
 from cassieq_spark.settings.position import StartingPosition
 from cassieq_spark.spark.source.metrics import NO_METRICS
-from cassieq_spark.spark.source.offsets import join_partitions, split_partitions
+from cassieq_spark.spark.source.offsets import (
+    initial_offset,
+    join_partitions,
+    join_queues,
+    split_partitions,
+    split_queues,
+)
 from cassieq_spark.spark.source.partition_reader import PartitionReader
 from cassieq_spark.spark.source.tasks import TaskPart, pack
 from cassieq_spark.store.protocol import Store
 
+logger = logging.getLogger(__name__)
+
+#: A query of several queues reads one more, or one less.
+QUEUE_FOUND, QUEUE_LEFT = "read.queue_found", "read.queue_left"
+
 #: How long, at least, a reader whose share has nothing waits before it looks at the other
 #: partitions; up to half as long again.
 LOOK_AT_OTHERS = timedelta(seconds=10)
+#: How often a reader of several queues looks which queues there are.
+FIND_QUEUES = timedelta(seconds=10)
 
 #: Spark asks an idle query again within some hundredths of a second; longer pauses are work.
 _BUSY_SECONDS = 0.05
@@ -39,9 +54,32 @@ _NO_LIMITS = LeaseRequest()
 #: Figures of which the largest of several partitions counts; all others are added up.
 _LARGEST = {"oldest_age_ms", "v"}
 
+_K = TypeVar("_K", int, tuple[str, int])
+#: A partition: name of its queue, and its number.
+Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Member:
+    """A queue that is read.
+
+    Attributes:
+        queue: The queue.
+        presence: Says which partitions are in the share of the reader.
+        is_leaving: True if only its last batch is to be acked.
+    """
+
+    queue: QueueDefinition
+    presence: Presence
+    is_leaving: bool = False
+
+    @property
+    def keys(self) -> list[Key]:
+        return [(self.queue.name, number) for number in range(self.queue.partitions)]
+
 
 class QueueReader:
-    """Leases, acks and finds the messages of a queue for one consumer group.
+    """Leases, acks and finds the messages of one queue, or of several, for one consumer group.
 
     The reader sends one LWT per partition that had messages in the batch before or has some in the
     next, all in parallel. A crash between them leaves leases that run out. The readers of a
@@ -49,23 +87,33 @@ class QueueReader:
     nothing, a reader looks at the other partitions now and then, or at once after `aim`. Not
     thread-safe.
 
+    Several queues are read as if each of their partitions were one of a single queue: limits are
+    divided among all of them. Every ten seconds, or at once after `aim`, the reader looks which
+    queues there are. A queue that is new begins at its earliest message. A queue that is not
+    selected any more is left when its last batch is acked.
+
     Args:
-        store: Where the queue is kept.
-        queue: The queue.
+        store: Where the queues are kept.
+        queue: The queue; None: those that ``select`` returns.
         group: The group; created if it does not exist, see `ensure_groups`.
         starting: Where a new group starts.
-        fail_on_data_loss: True if a new group may not start where messages are deleted already.
+        fail_on_data_loss: True if a new group may not start where messages are deleted already,
+            and if a queue of several may not be deleted or purged while it is read.
         request: The limits and the length of the leases; by default, no limits. A limit of
             messages in flight is divided among the partitions.
         max_trigger_delay: Longest time from batch to batch because of ``request.min_messages``.
         with_receipts: True if tasks may record outcomes for the ack of a batch.
         checkpoint: The location of the query's checkpoint; None if unknown.
+        select: Returns the queues to read, as they are now.
+
+    Attributes:
+        queue: The queue; None if ``select`` was given.
     """
 
     def __init__(  # noqa: PLR0913 (each is a choice of its own, by name)
         self,
         store: Store,
-        queue: QueueDefinition,
+        queue: QueueDefinition | None,
         group: str,
         *,
         starting: StartingPosition,
@@ -74,42 +122,39 @@ class QueueReader:
         max_trigger_delay: timedelta = timedelta(minutes=15),
         with_receipts: bool = False,
         checkpoint: str | None = None,
+        select: Callable[[], Sequence[QueueDefinition]] | None = None,
     ) -> None:
-        begin = ensure_groups(
-            ledgers_of(store, queue),
-            group,
-            make_group=True,
-            starting=starting,
-            fail_on_data_loss=fail_on_data_loss,
-        )
         self.queue = queue
-        self._group = group
+        self._store, self._group = store, group
+        self._fails_on_loss = fail_on_data_loss
         self._max_trigger_delay = max_trigger_delay
-        if request.max_in_flight is not None:
-            share = -(-request.max_in_flight // queue.partitions)
-            request = replace(request, max_in_flight=share)
+        self._max_in_flight = request.max_in_flight
         self._request = request
+        self._checkpoint = checkpoint
         # A limit of the group depends on what other readers hold, and an ack on the outcomes that
         # tasks have recorded: both need the state as it is now.
         is_alone = request.max_in_flight is None and not with_receipts
-        cache_for = idle_backoff.RECHECK if is_alone else timedelta(0)
-        consumers = (
-            Consumer(store, each, group, cache_for=cache_for) for each in queue.by_partition
-        )
-        self._readers = [
-            PartitionReader(each, request, checkpoint=checkpoint, begins=begins)
-            for each, begins in zip(consumers, begin, strict=True)
-        ]
-        self._presence = Presence(store, queue, group, lease=request.lease or queue.lease)
+        self._cache_for = idle_backoff.RECHECK if is_alone else timedelta(0)
+        self._members: dict[str, _Member] = {}
+        self._readers: dict[Key, PartitionReader] = {}
+        self._select = select
+        queues = [queue] if queue is not None else select() if select is not None else []
+        self._admit_all(queues, starting)
+        self._find_at = time.monotonic() + FIND_QUEUES.total_seconds()
         #: Partitions whose part of the last batch is settled.
-        self._settled: set[int] = set()
+        self._settled: set[Key] = set()
         #: The share at the last lease: the figures are of these partitions. None before the first
         #: lease.
-        self._own: frozenset[int] | None = None
+        self._own: frozenset[Key] | None = None
         self._others_at = _next_look_at_others()
         self._is_aimed = False
         self._leased_at = -math.inf
         self._returned_at = time.monotonic()
+
+    @property
+    def queues(self) -> list[QueueDefinition]:
+        """The queues that are read now, by name."""
+        return [self._members[name].queue for name in sorted(self._members)]
 
     def aim(self) -> None:
         """Deliver only messages that are published by now (AvailableNow).
@@ -117,7 +162,7 @@ class QueueReader:
         One read per partition.
         """
         self._is_aimed = True
-        in_parallel(PartitionReader.aim, self._readers)
+        in_parallel(PartitionReader.aim, list(self._readers.values()))
 
     def next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
         """Ack the batch that ended at ``done`` and lease the next. Sleeps first, if it is idle.
@@ -134,28 +179,31 @@ class QueueReader:
             The end of the next batch; ``done`` itself if there is nothing to deliver.
         """
         try:
+            self._find_queues()
+            return self._next_batch(done, limit=limit)
+        except QueueStateError:
+            if self._select is None or self._fails_on_loss or not self._leave_lost():
+                raise
             return self._next_batch(done, limit=limit)
         finally:
             self._returned_at = time.monotonic()
 
     def _next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
         parts = self._split(done)
-        share = self._presence.share()
-        held = {number for number, part in parts.items() if "lease" in part} - self._settled
+        share = self._share()
+        held = {key for key, part in parts.items() if "lease" in part} - self._settled
         ends = self._lease(self._wait_until_due(share, held), parts, limit, only_ack=held - share)
         self._settled |= held
         if not ends and self._is_time_for_others():
             # A query that is aimed ends here if it is given nothing, so it leaves none out.
-            others = set(parts) - share - (set() if self._is_aimed else held)
+            others = set(parts) - share - (set() if self._is_aimed else held) - self._leaving()
             ends = self._lease(sorted(others), parts, limit)
         self._own = share
         if not ends:
             return done
         self._settled.clear()
         self._leased_at = time.monotonic()
-        if self.queue.partitions == 1:
-            return ends[0]
-        return join_partitions(ends, queue_id=self.queue.queue_id, group=self._group)
+        return self._join(ends)
 
     def tasks(
         self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None = None
@@ -170,54 +218,208 @@ class QueueReader:
         """
         parts = self._split(end)
 
-        def find(number: int) -> list[TaskPart]:
-            return self._readers[number].tasks(
-                parts[number], messages_per_task=messages_per_task, limit=limit
+        def find(key: Key) -> list[TaskPart]:
+            return self._readers[key].tasks(
+                parts[key], messages_per_task=messages_per_task, limit=limit
             )
 
         found = in_parallel(find, sorted(parts))
-        return pack(self.queue, chain.from_iterable(found), messages_per_task)
+        return pack(
+            chain.from_iterable(found), messages_per_task, may_combine=len(self._readers) > 1
+        )
 
     def report(self) -> dict[str, Any] | None:
         """The metrics of the run, of all partitions together; see `SourceMetrics.report`.
 
-        For partitions outside the share, only what this run has done counts. If there are
+        For partitions outside the share, only what this run has done counts. If a single queue has
         several, ``partitions`` names those of the other figures; without a share, these are 0.
         """
         own = self._own
         if own is None:
             return None
+        readers = sorted(self._readers.items())
 
-        def report(number: int) -> dict[str, int] | None:
-            return self._readers[number].metrics.report(is_own=number in own)
+        def report(item: tuple[Key, PartitionReader]) -> dict[str, int] | None:
+            key, reader = item
+            return reader.metrics.report(is_own=key in own)
 
-        found = in_parallel(report, range(len(self._readers)))
+        found = in_parallel(report, readers)
         reports = [each for each in found if each is not None]
         if not own:
             reports.append(NO_METRICS)
         if not reports:
             return None
         told: dict[str, Any] = sum_of_reports(reports)
-        if self.queue.partitions > 1:
+        if self.queue is None:
+            told["queues"] = sorted(self._members)
+        elif len(readers) > 1:
             told["partitions"] = [at for at, each in enumerate(found) if each and "next" in each]
         return dict(sorted(told.items()))
 
     def stop(self, *, with_release: bool = True) -> None:
         """Give up the batch in hand; never raises. See `PartitionReader.stop`."""
-        in_parallel(partial(PartitionReader.stop, with_release=with_release), self._readers)
-        self._presence.leave()
+        stop = partial(PartitionReader.stop, with_release=with_release)
+        in_parallel(stop, list(self._readers.values()))
+        for member in self._members.values():
+            member.presence.leave()
 
-    def _split(self, offset: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
-        if self.queue.partitions == 1:
-            return {0: offset}
-        return split_partitions(offset, self.queue, self._group)
+    # -- which queues -----------------------------------------------------------------------------
 
-    def _wait_until_due(self, share: Collection[int], held: Collection[int]) -> list[int]:
+    def _admit_all(self, queues: Iterable[QueueDefinition], starting: StartingPosition) -> None:
+        """Read these queues, too; their groups are made first, several at a time."""
+
+        def ensure(queue: QueueDefinition) -> list[int | None]:
+            return ensure_groups(
+                ledgers_of(self._store, queue),
+                self._group,
+                make_group=True,
+                starting=starting,
+                fail_on_data_loss=self._fails_on_loss,
+            )
+
+        queues = list(queues)
+        for queue, begins in zip(queues, in_parallel(ensure, queues), strict=True):
+            self._admit(queue, begins)
+
+    def _admit(
+        self, queue: QueueDefinition, begins: Sequence[int | None], *, is_leaving: bool = False
+    ) -> None:
+        lease = self._request.lease or queue.lease
+        presence = Presence(self._store, queue, self._group, lease=lease)
+        member = self._members[queue.name] = _Member(queue, presence, is_leaving)
+        for key, part, began in zip(member.keys, queue.by_partition, begins, strict=True):
+            consumer = Consumer(self._store, part, self._group, cache_for=self._cache_for)
+            self._readers[key] = PartitionReader(
+                consumer, self._request, checkpoint=self._checkpoint, begins=began
+            )
+
+    def _find_queues(self) -> None:
+        """Look which queues there are, if it is time, and read those that are new."""
+        if self._select is None or self._is_aimed or time.monotonic() < self._find_at:
+            return
+        self._find_at = time.monotonic() + FIND_QUEUES.total_seconds()
+        selected = {queue.name: queue for queue in self._select()}
+        for name, member in self._members.items():
+            member.is_leaving = name not in selected
+        new = [queue for name, queue in selected.items() if name not in self._members]
+        for queue in new:
+            self._tell(QUEUE_FOUND, queue.name, "is read from now on")
+        self._admit_all(new, "earliest")
+
+    def _leave_lost(self) -> bool:
+        """Leave the queues that were deleted, purged or made anew; False if there are none."""
+        lost = [each for each in self.queues if self._is_lost(each)]
+        for queue in lost:
+            self._tell(QUEUE_LEFT, queue.name, "was deleted, purged or made anew: it is left")
+            self._leave(queue.name)
+        # One that was made anew is found again.
+        self._find_at = 0.0
+        return bool(lost)
+
+    def _is_lost(self, queue: QueueDefinition) -> bool:
+        try:
+            return read_queue(self._store, queue.name).queue_id != queue.queue_id
+        except QueueStateError:
+            return True
+
+    def _leave(self, name: str) -> None:
+        member = self._members.pop(name)
+        for key in member.keys:
+            self._readers.pop(key).stop(with_release=False)
+            self._settled.discard(key)
+        member.presence.leave()
+
+    def _leaving(self) -> set[Key]:
+        return {key for each in self._members.values() if each.is_leaving for key in each.keys}
+
+    def _tell(self, action: str, queue: str, what: str) -> None:
+        about = {"action": action, "queue": queue, "group": self._group}
+        logger.warning("group %r: queue %r %s", self._group, queue, what, extra=about)
+
+    # -- offsets ----------------------------------------------------------------------------------
+
+    def _split(self, offset: Mapping[str, Any]) -> Mapping[Key, Mapping[str, Any]]:
+        """The offset of each partition; the initial offset where the batch has no messages."""
+        if self.queue is not None:
+            return self._split_one(self.queue, offset)
+        parts: dict[Key, Mapping[str, Any]] = {}
+        ends = {
+            name_of(queue_id): (queue_id, end)
+            for queue_id, end in split_queues(offset, self._group).items()
+        }
+        for name, (queue_id, end) in ends.items():
+            if self._has(name, queue_id):
+                parts |= self._split_one(self._members[name].queue, end)
+        for name in [name for name, each in self._members.items() if name not in ends]:
+            if self._members[name].is_leaving:
+                self._leave(name)
+                continue
+            first = initial_offset(name, self._group)
+            parts |= dict.fromkeys(self._members[name].keys, first)
+            if ends:
+                # The batch says nothing of it: what the group was given before is not missing.
+                for key in self._members[name].keys:
+                    self._readers[key].forget_beginning()
+        return parts
+
+    def _split_one(
+        self, queue: QueueDefinition, offset: Mapping[str, Any]
+    ) -> dict[Key, Mapping[str, Any]]:
+        if queue.partitions == 1:
+            return {(queue.name, 0): offset}
+        parts = split_partitions(offset, queue, self._group)
+        return {(queue.name, number): part for number, part in parts.items()}
+
+    def _has(self, name: str, queue_id: QueueId) -> bool:
+        """True if a queue of an offset is read; if it is not selected, its batch is still acked.
+
+        Raises:
+            QueueStateError: The queue was deleted, purged or made anew, and that is an error.
+        """
+        member = self._members.get(name)
+        if member is None or member.queue.queue_id != queue_id:
+            if not self._fails_on_loss and self._is_gone(name, queue_id):
+                return False
+            queue = read_queue(self._store, name)
+            if member is None:
+                self._admit(queue, [None] * queue.partitions, is_leaving=True)
+        return True
+
+    def _is_gone(self, name: str, queue_id: QueueId) -> bool:
+        try:
+            return read_queue(self._store, name).queue_id != queue_id
+        except QueueStateError:
+            return True
+
+    def _join(self, ends: Mapping[Key, Mapping[str, Any]]) -> dict[str, Any]:
+        by_queue: dict[str, dict[int, Mapping[str, Any]]] = {}
+        for (name, number), end in ends.items():
+            by_queue.setdefault(name, {})[number] = end
+        joined = [self._join_one(self._members[name].queue, it) for name, it in by_queue.items()]
+        return joined[0] if self.queue is not None else join_queues(joined, group=self._group)
+
+    def _join_one(
+        self, queue: QueueDefinition, ends: Mapping[int, Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        if queue.partitions == 1:
+            return dict(ends[0])
+        return join_partitions(ends, queue_id=queue.queue_id, group=self._group)
+
+    # -- leases -----------------------------------------------------------------------------------
+
+    def _share(self) -> frozenset[Key]:
+        members = [each for each in self._members.values() if not each.is_leaving]
+        return frozenset(
+            (each.queue.name, number) for each in members for number in each.presence.share()
+        )
+
+    def _wait_until_due(self, share: Collection[Key], held: Collection[Key]) -> list[Key]:
         """Sleep until it is time to look at some partitions, and return these."""
-        for number in share:
-            # The partitions of other readers count as one more.
-            self._readers[number].idle.partitions = min(self.queue.partitions, len(share) + 1)
-        left = {number: self._readers[number].idle.left() for number in {*share, *held}}
+        # The partitions of other readers count as one more.
+        looked_at = min(len(self._readers), len(share) + 1)
+        for key in share:
+            self._readers[key].idle.partitions = looked_at
+        left = {key: self._readers[key].idle.left() for key in {*share, *held}}
         shortest = min(left.values(), default=idle_backoff.LONGEST_PAUSE.total_seconds())
         if shortest > 0:
             # With `availableNow`, the query would end with a call that does not look.
@@ -228,7 +430,7 @@ class QueueReader:
             # The messages of all of them count together, and make one batch. Looked at together,
             # they are due together from then on.
             return sorted(left)
-        return sorted(number for number, seconds in left.items() if seconds <= shortest)
+        return sorted(key for key, seconds in left.items() if seconds <= shortest)
 
     def _is_time_for_others(self) -> bool:
         if not self._is_aimed and time.monotonic() < self._others_at:
@@ -238,48 +440,51 @@ class QueueReader:
 
     def _lease(
         self,
-        numbers: Sequence[int],
-        parts: Mapping[int, Mapping[str, Any]],
+        keys: Sequence[Key],
+        parts: Mapping[Key, Mapping[str, Any]],
         limit: int | None,
         *,
-        only_ack: Collection[int] = (),
-    ) -> dict[int, Mapping[str, Any]]:
+        only_ack: Collection[Key] = (),
+    ) -> dict[Key, Mapping[str, Any]]:
         """Ack and lease in these partitions; return the ends of those that have a batch."""
 
-        def look(number: int) -> LedgerHead | None:
-            return self._readers[number].look(parts[number])
+        def look(key: Key) -> LedgerHead | None:
+            return self._readers[key].look(parts[key])
 
-        found = zip(numbers, in_parallel(look, numbers), strict=True)
-        heads = {number: head for number, head in found if head is not None}
+        found = zip(keys, in_parallel(look, keys), strict=True)
+        heads = {key: head for key, head in found if head is not None}
         shares = self._shares(
-            {number: head for number, head in heads.items() if number not in only_ack}, limit
+            {key: head for key, head in heads.items() if key not in only_ack}, limit
         )
         nothing = replace(self._request, max_messages=0, min_messages=0, max_bytes=None)
 
-        def lease(number: int) -> Mapping[str, Any]:
-            share = shares.get(number, nothing)
-            return self._readers[number].lease(parts[number], heads[number], share)
+        def lease(key: Key) -> Mapping[str, Any]:
+            share = shares.get(key, nothing)
+            return self._readers[key].lease(parts[key], heads[key], share)
 
         leased = zip(heads, in_parallel(lease, list(heads)), strict=True)
-        return {number: end for number, end in leased if end is not parts[number]}
+        return {key: end for key, end in leased if end is not parts[key]}
 
     def _shares(
-        self, heads: Mapping[int, LedgerHead], limit: int | None
-    ) -> dict[int, LeaseRequest]:
+        self, heads: Mapping[Key, LedgerHead], limit: int | None
+    ) -> dict[Key, LeaseRequest]:
         """How much to lease from each partition that may have messages."""
         since = time.monotonic() - self._leased_at
         is_overdue = self._is_aimed or since >= self._max_trigger_delay.total_seconds()
         least = 0 if is_overdue else self._request.min_messages
         request = replace(self._request, max_messages=limit, min_messages=least)
-        if self.queue.partitions == 1:
+        if self._max_in_flight is not None:
+            share = -(-self._max_in_flight // len(self._readers))
+            request = replace(request, max_in_flight=share)
+        if len(self._readers) == 1:
             return dict.fromkeys(heads, request)
-        fresh = {number: self._readers[number].fresh(head) for number, head in heads.items()}
+        fresh = {key: self._readers[key].fresh(head) for key, head in heads.items()}
         if None in fresh.values() or sum(each or 0 for each in fresh.values()) >= least:
             request = replace(request, min_messages=0)
         if request.max_bytes is not None:
             request = replace(request, max_bytes=-(-request.max_bytes // max(1, len(heads))))
         limits = share_out(limit, fresh)
-        return {number: replace(request, max_messages=limits[number]) for number in heads}
+        return {key: replace(request, max_messages=limits[key]) for key in heads}
 
 
 def _next_look_at_others() -> float:
@@ -288,7 +493,7 @@ def _next_look_at_others() -> float:
     return time.monotonic() + part * LOOK_AT_OTHERS.total_seconds()
 
 
-def share_out(limit: int | None, wanted: Mapping[int, int | None]) -> dict[int, int | None]:
+def share_out(limit: int | None, wanted: Mapping[_K, int | None]) -> dict[_K, int | None]:
     """Divide a limit of messages among partitions, by how many messages each has.
 
     A partition that needs less than its share leaves the rest to the others; each gets at least
@@ -304,15 +509,15 @@ def share_out(limit: int | None, wanted: Mapping[int, int | None]) -> dict[int, 
     """
     if limit is None:
         return dict.fromkeys(wanted)
-    shares: dict[int, int | None] = {}
+    shares: dict[_K, int | None] = {}
     left = limit
     # Partitions that need least come first, so that the others get what these leave.
-    in_order = sorted(wanted, key=lambda number: (wanted[number] or limit, number))
-    for at, number in enumerate(in_order):
+    in_order = sorted(wanted, key=lambda key: (wanted[key] or limit, key))
+    for at, key in enumerate(in_order):
         fair = left // (len(in_order) - at)
-        shares[number] = max(1, min(wanted[number] or fair, fair))
-        left = max(0, left - (shares[number] or 0))
-    return {number: shares[number] for number in wanted}
+        shares[key] = max(1, min(wanted[key] or fair, fair))
+        left = max(0, left - (shares[key] or 0))
+    return {key: shares[key] for key in wanted}
 
 
 def sum_of_reports(reports: Sequence[Mapping[str, int]]) -> dict[str, int]:

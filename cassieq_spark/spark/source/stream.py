@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -27,7 +28,7 @@ from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.shipping import Shipped
 from cassieq_spark.spark.source.columns import Columns, check_has_all_values, check_still_there
-from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.spark.source.offsets import initial_offset, initial_offset_of_queues
 from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.spark.source.tasks import TaskPart
 from cassieq_spark.store import open_store
@@ -35,6 +36,8 @@ from cassieq_spark.store.protocol import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from cassieq_spark.model import QueueDefinition
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +88,8 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
     def initialOffset(self) -> dict[str, Any]:
         """The offset before the first batch; checks that the queue exists."""
         self._open()
+        if self._options.is_of_several:
+            return initial_offset_of_queues(self._group)
         return initial_offset(self._options.queue, self._group)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -112,7 +117,7 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
                 error,
                 extra={
                     "action": REPORT_FAILED,
-                    "queue": self._options.queue,
+                    "queue": self._options.queue or self._options.queue_pattern,
                     "group": self._group,
                 },
             )
@@ -174,13 +179,16 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
         if self._reader is None:
             options = self._options
             store = open_store(options.connection)
-            queue = read_queue(store, options.queue)
-            check_still_there(self._columns, queue)
-            check_has_all_values(self._columns, queue)
+            queue = None
+            if not options.is_of_several:
+                queue = read_queue(store, options.queue)
+                check_still_there(self._columns, queue)
+                check_has_all_values(self._columns, queue)
             self._reader = QueueReader(
                 store,
                 queue,
                 self._group,
+                select=partial(self._selected, store) if queue is None else None,
                 starting=options.starting_position,
                 fail_on_data_loss=options.fail_on_data_loss,
                 request=LeaseRequest(**options.lease_limits),
@@ -191,6 +199,18 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
             self._parent = os.getppid()
             _survive_termination()
         return self._reader
+
+    def _selected(self, store: Store) -> list[QueueDefinition]:
+        """The queues of a stream of several, as they are now."""
+        # A query of one queue starts faster without it.
+        from cassieq_spark.spark.source.selection import (  # noqa: PLC0415
+            check_alike,
+            read_selected,
+        )
+
+        queues = read_selected(store, self._options)
+        check_alike(self._columns, queues)
+        return queues
 
 
 class RefusedStreamReader(Shipped, DataSourceStreamReader):

@@ -30,16 +30,21 @@ class TaskPart:
 
 
 def pack(
-    queue: QueueDefinition, parts: Iterable[TaskPart], messages_per_task: int
+    parts: Iterable[TaskPart], messages_per_task: int, *, may_combine: bool
 ) -> list[tuple[TaskPart, ...]]:
     """Combine parts of several partitions into tasks of at most ``messages_per_task``.
 
-    A part is never cut, and the order stays. In a queue with one partition each part is a task.
+    A part is never cut, and the order stays.
+
+    Args:
+        parts: The parts.
+        messages_per_task: Most messages of a task of several parts.
+        may_combine: False if each part is a task, as all are of one partition.
     """
     packed: list[tuple[TaskPart, ...]] = []
     filled = 0
     for part in parts:
-        if queue.partitions > 1 and packed and filled + part.count <= messages_per_task:
+        if may_combine and packed and filled + part.count <= messages_per_task:
             packed[-1] += (part,)
             filled += part.count
         else:

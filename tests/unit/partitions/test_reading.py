@@ -281,7 +281,7 @@ def test_the_checkpoint_of_another_queue_is_refused(queue: PartitionedQueue):
         ({"group": "other"}, "belongs to group 'other'"),
         ({"queue_id": "bills@1"}, "of queue 'bills'"),
         ({"queue_id": "orders@2"}, "purged or created again"),
-        ({"v": 3}, "offsets of version 3"),
+        ({"v": 9}, "offsets of version 9"),
     ):
         with pytest.raises(QueueStateError, match=problem):
             reader.next_batch({**end, **changed}, limit=None)

@@ -236,7 +236,7 @@ def test_what_was_leased_of_a_partition_that_is_anothers_now_is_acked_and_no_mor
     first = Query(queue)
     assert first.batch(limit=4) == ANY
     second = Query(queue)
-    theirs = second.reader._presence.share()
+    theirs = second.reader._members["orders"].presence.share()
     time.sleep(LATEST.total_seconds())
 
     assert first.batch() == ANY - theirs
@@ -253,7 +253,7 @@ def test_after_the_ack_a_partition_that_is_anothers_costs_nothing(
     queue.put(*ALL)
     first = Query(queue)
     first.batch()
-    Query(queue).reader._presence.share()
+    Query(queue).reader._members["orders"].presence.share()
     time.sleep(LATEST.total_seconds())
     queue.store.reset()
     assert first.batch() == set()
@@ -270,7 +270,7 @@ def test_the_messages_of_a_query_that_hangs_are_found_by_another_one(
     queue: PartitionedQueue, time: Time
 ):
     hanging, other = Query(queue), Query(queue)
-    share = hanging.reader._presence.share()
+    share = hanging.reader._members["orders"].presence.share()
     queue.put(*ALL)
     began = time.monotonic()
     got: list[int] = []
@@ -317,7 +317,7 @@ def test_a_query_that_reads_what_is_there_finds_what_it_has_lost_and_others_gave
 ):
     other, query = make_presence(queue), Query(queue)
     other.share()
-    partition = min(ANY - query.reader._presence.share())
+    partition = min(ANY - query.reader._members["orders"].presence.share())
     queue.put(*KEYS[partition])
     query.reader.aim()
     assert query.batch() == {partition}
@@ -334,7 +334,7 @@ def test_a_query_without_a_partition_waits_and_takes_over(queue: PartitionedQueu
     for each in readers:
         each.share()
     query = Query(queue)
-    query.reader._presence._reader = UUID(int=2**128 - 1)
+    query.reader._members["orders"].presence._reader = UUID(int=2**128 - 1)
     queue.store.reset()
 
     began = time.monotonic()
@@ -356,7 +356,7 @@ def test_of_partitions_that_are_anothers_now_a_query_reports_no_old_figures(
     first, second = Query(queue), Query(queue)
     # Alone, it leases one message of each partition.
     assert first.batch(limit=4) == ANY
-    theirs = second.reader._presence.share()
+    theirs = second.reader._members["orders"].presence.share()
     time.sleep(LATEST.total_seconds())
     for _ in range(2):
         first.batch(limit=2)
@@ -409,7 +409,7 @@ def test_a_query_that_has_no_partition_any_more_reports_no_figures_of_others(
     query = Query(queue)
     queue.put(*ALL)
     assert query.batch() == ANY
-    query.reader._presence._reader = UUID(int=2**128 - 1)
+    query.reader._members["orders"].presence._reader = UUID(int=2**128 - 1)
     for _ in range(PARTITIONS):
         make_presence(queue).share()
     time.sleep(LATEST.total_seconds())
@@ -424,7 +424,7 @@ def test_a_query_that_never_had_a_partition_is_not_said_to_be_replayed(
     for _ in range(PARTITIONS):
         make_presence(queue).share()
     query = Query(queue)
-    query.reader._presence._reader = UUID(int=2**128 - 1)
+    query.reader._members["orders"].presence._reader = UUID(int=2**128 - 1)
     assert query.reader.report() is None
 
     assert query.batch() == set()
@@ -442,7 +442,7 @@ def test_figures_are_those_of_the_share_also_while_messages_of_another_one_are_i
 ):
     make_presence(queue).share()
     other = Query(queue)
-    partition = min(ANY - other.reader._presence.share())
+    partition = min(ANY - other.reader._members["orders"].presence.share())
     queue.put(*KEYS[partition])
     before = other.done
     while not other.batch():
@@ -450,7 +450,7 @@ def test_figures_are_those_of_the_share_also_while_messages_of_another_one_are_i
 
     told = other.reader.report()
     assert told is not None
-    assert told["partitions"] == sorted(other.reader._presence.share())
+    assert told["partitions"] == sorted(other.reader._members["orders"].presence.share())
     assert told["next"] == told["leased"] == 0
     (found,) = progress(
         {"sources": [{"startOffset": before, "endOffset": other.done, "latestOffset": told}]}
