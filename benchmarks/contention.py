@@ -119,7 +119,7 @@ def reading(
     # Each reader learns of all others first, as if all had been active for a while.
     for _ in range(2 if partitions > 1 else 0):
         for stream in streams:
-            stream._presence.share()  # noqa: SLF001 (no batch is read meanwhile)
+            stream.share()
         time.sleep(LATEST.total_seconds())
     ends: list[Mapping[str, Any]] = [initial_offset(queue.name, GROUP)] * readers
     parts = [0] * readers

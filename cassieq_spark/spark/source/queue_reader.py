@@ -190,7 +190,7 @@ class QueueReader:
 
     def _next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
         parts = self._split(done)
-        share = self._share()
+        share = self.share()
         held = {key for key, part in parts.items() if "lease" in part} - self._settled
         ends = self._lease(self._wait_until_due(share, held), parts, limit, only_ack=held - share)
         self._settled |= held
@@ -407,7 +407,8 @@ class QueueReader:
 
     # -- leases -----------------------------------------------------------------------------------
 
-    def _share(self) -> frozenset[Key]:
+    def share(self) -> frozenset[Key]:
+        """The partitions that this reader takes; see `Presence.share`."""
         members = [each for each in self._members.values() if not each.is_leaving]
         return frozenset(
             (each.queue.name, number) for each in members for number in each.presence.share()
