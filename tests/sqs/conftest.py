@@ -18,8 +18,8 @@ import pytest
 from tests.support.gateway import Account, RunningGateway, running_on_memory
 from tests.support.sqs import close
 
-#: Where pip has put the commands `aws` and `celery`.
-COMMANDS = Path(sys.executable).parent
+#: With the folder where pip has put the commands `aws` and `celery`.
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +39,7 @@ def account(gateway: RunningGateway) -> Account:
 @pytest.fixture
 def environment(account: Account) -> dict[str, str]:
     """What the programs get to know of the gateway and the account, and their commands."""
-    return account.aws | {"PATH": f"{COMMANDS}{os.pathsep}{os.environ['PATH']}"}
+    return account.aws | {"PATH": PATH}
 
 
 @pytest.fixture

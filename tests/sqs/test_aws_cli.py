@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.sqs.conftest import output_of, run
+from tests.sqs.conftest import PATH, output_of, run
+from tests.support.gateway import ADMIN, HTTP, Account, running_on_memory
 
 Aws = Callable[..., Any]
 
@@ -146,3 +147,36 @@ def test_another_secret_is_refused(environment: dict[str, str], tmp_path: Path):
 
     assert done.returncode == 255
     assert "(SignatureDoesNotMatch)" in done.stderr
+
+
+def test_a_task_moves_messages_back_from_their_dead_letter_queue(aws: Aws):
+    dead = ("--queue-url", aws("create-queue", "--queue-name", "dead")["QueueUrl"])
+    asked = aws("get-queue-attributes", *dead, "--attribute-names", "QueueArn")
+    arn = asked["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": "1"})
+    given = json.dumps({"RedrivePolicy": policy, "VisibilityTimeout": "1"})
+    made = aws("create-queue", "--queue-name", "orders", "--attributes", given)
+    orders = ("--queue-url", made["QueueUrl"])
+    longest = ("--wait-time-seconds", "20")
+    aws("send-message", *orders, "--message-body", "poison")
+    aws("receive-message", *orders, *longest)
+    aws("receive-message", *orders, "--wait-time-seconds", "3")
+
+    started = aws("start-message-move-task", "--source-arn", arn)
+    (message,) = aws("receive-message", *orders, *longest)["Messages"]
+
+    assert message["Body"] == "poison"
+    (task,) = aws("list-message-move-tasks", "--source-arn", arn)["Results"]
+    assert task["SourceArn"] == arn
+    assert started["TaskHandle"]
+
+
+def test_a_gateway_without_signatures_serves_unsigned_commands(tmp_path: Path):
+    with running_on_memory(tmp_path / "log", "sqs_unsigned=dev") as gateway:
+        made = HTTP.post(f"{gateway.url}/admin/api/v1/accounts", headers=ADMIN, content='"dev"')
+        assert made.status_code == 201
+        without = Account(gateway.url, "nobody", "none").aws | {"PATH": PATH}
+        words = ("create-queue", "--queue-name", "orders", "--no-sign-request")
+        printed = "".join(output_of(command(without, *words), tmp_path, without))
+
+    assert json.loads(printed)["QueueUrl"] == f"{gateway.url}/dev/orders"

@@ -263,8 +263,8 @@ class _Run:
             if movable:
                 count, gone = await self._redrive(receiver.queue, movable)
                 outcome = await self._client.settle(*gone, action=Action("ack"))
-                if outcome.stale:
-                    # It took longer than the lease: they come again, and are deleted then.
+                if outcome.stale or outcome.failed:
+                    # Too late, or not for certain: they come again, and are deleted then.
                     self._step_failed()
                 left -= len(gone)
         finally:

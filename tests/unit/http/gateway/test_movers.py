@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cassieq_spark import Client
-from cassieq_spark.client import AsyncClient, receiver
+from cassieq_spark.client import Action, AsyncClient, receiver
+from cassieq_spark.client.settling import SettleResult
 from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
 from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.http.gateway.gateway import Gateway
@@ -114,6 +115,28 @@ def test_whatever_call_fails_each_letter_is_moved_once(
         return await asyncio.gather(*map(one, range(CALLS)))
 
     assert set(map(str, asyncio.run(every()))) == {str(("COMPLETED", BODIES, []))}
+
+
+def test_letters_that_were_redriven_and_not_deleted_are_deleted_when_they_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    settle, asked = AsyncClient.settle, []
+
+    async def fail_at_first(client: AsyncClient, *receipts: str, action: Action) -> SettleResult:
+        asked.append(len(receipts))
+        if len(asked) == 1:
+            error = NotAppliedError("as the test says")
+            return SettleResult(stale=[], failed=dict.fromkeys(receipts, error))
+        return await settle(client, *receipts, action=action)
+
+    monkeypatch.setattr(AsyncClient, "settle", fail_at_first)
+    store = with_letters()
+
+    asyncio.run(moved(store))
+
+    assert asked == [3, 3]
+    assert task_in(store).status == "COMPLETED"
+    assert (values_of(store, ORDERS), values_of(store, DEAD)) == (BODIES, [])
 
 
 def test_a_task_that_another_gateway_has_taken_over_ends_here():
