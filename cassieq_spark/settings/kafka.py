@@ -30,10 +30,11 @@ OPTIONS = (
         "nodes of Cassandra, by default 127.0.0.1",
     ),
     KafkaOption(
-        ("subscribe", "subscribePattern", "assign", "topic"),
+        ("subscribe", "assign", "topic"),
         "queue",
-        "one queue for each source or sink; union joins several sources",
+        "for a stream also several names with commas; to publish to several queues, queueColumn",
     ),
+    KafkaOption(("subscribePattern",), "queuePattern", "of a stream; whole names match"),
     KafkaOption(
         ("kafka.group.id", "groupIdPrefix"),
         "group",
@@ -54,7 +55,9 @@ OPTIONS = (
     KafkaOption(("minOffsetsPerTrigger",), "minMessagesPerTrigger"),
     KafkaOption(("maxTriggerDelay",), "maxTriggerDelay", "the same"),
     KafkaOption(
-        ("failOnDataLoss",), "failOnDataLoss", "only for a startingPosition that is deleted"
+        ("failOnDataLoss",),
+        "failOnDataLoss",
+        "for a startingPosition that is deleted, and for one of several queues that is deleted",
     ),
     KafkaOption(
         ("includeHeaders",),

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain
 from typing import ClassVar
 
 from cassieq_spark.arguments import MOST
 from cassieq_spark.errors import OptionError
-from cassieq_spark.settings.declaration import check_both_or_neither, setting
+from cassieq_spark.settings.declaration import check_both_or_neither, required, setting
 from cassieq_spark.settings.kinds import (
     BOOLEAN,
     SECONDS,
     TEXT,
     choice,
     duration,
+    name_of,
     size,
     whole_number,
 )
@@ -57,6 +58,19 @@ class SinkOptions(RoleOptions):
 
     role: ClassVar[str] = "writing"
 
+    # A factory, as a column may name the queue of each row instead.
+    queue: str = field(
+        default_factory=str,
+        metadata=required(
+            name_of("queue"), "The queue, which must exist.", unless=(("queueColumn", None),)
+        ),
+    )
+    queue_column: str | None = setting(
+        TEXT,
+        None,
+        "Instead of `queue`: the column that names the queue of each row; the rows are published "
+        "without it. See [sink.md](sink.md#several-queues).",
+    )
     txn_app_id: str | None = setting(
         TEXT,
         None,
@@ -142,6 +156,10 @@ class SinkOptions(RoleOptions):
     )
 
     def __post_init__(self) -> None:
+        if self.queue and self.queue_column is not None:
+            raise OptionError(
+                "options 'queue' and 'queueColumn' both say where the rows go: give one of them"
+            )
         if self.exactly_once == BY_BATCH:
             self._check_by_batch()
         else:
@@ -154,6 +172,7 @@ class SinkOptions(RoleOptions):
             "seconds": (self.seconds is not None, _taking("seconds")),
             "reason": (self.reason != "rejected", _taking("reason")),
             "settle": (self.settle is not None, _taking("receipt")),
+            "queueColumn": (self.queue_column is not None, (PUBLISH,)),
         }
         for key, (is_given, operations) in given.items():
             if is_given and self.operation not in operations:

@@ -10,6 +10,7 @@
 | the driver dies after the publish | the replay finds the batch in the sink's row, writes nothing
 |
 | two drivers run the same query | because of the sink's row, only one publishes each batch |
+| rows name their queues, and a publish fails | some queues have it; the replay completes it |
 
 `abort` deletes nothing: a publish whose answer was lost may have been applied.
 """

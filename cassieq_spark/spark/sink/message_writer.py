@@ -15,20 +15,23 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
+from cassieq_spark.arguments import did_you_mean
 from cassieq_spark.errors import (
     CassieqError,
     ExistsError,
     InvariantError,
     NotFoundError,
     OptionError,
+    SchemaError,
     StoreError,
 )
 from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
 from cassieq_spark.ledger.publish import check_order, skip_published
 from cassieq_spark.ledger.window import UniqueWindows
-from cassieq_spark.model import QueueDefinition, SinkBatch
+from cassieq_spark.model import QueueDefinition, SinkBatch, name_of
+from cassieq_spark.parallel import in_parallel
 from cassieq_spark.producer.blocks import times_of_task
 from cassieq_spark.producer.partitioned import publish_all, read_lasts, write_messages
 from cassieq_spark.producer.publisher import Written, publish_written
@@ -97,6 +100,8 @@ class _Writing(Shipped):
 
     #: What to do instead of overwriting.
     _ADVICE: ClassVar[str]
+    #: The column that names the queue of each row, as the rows have it; None: there is none.
+    _route: str | None = None
 
     def __init__(
         self,
@@ -110,13 +115,21 @@ class _Writing(Shipped):
         if overwrite:
             raise OptionError(f"a queue can only be appended to: {self._ADVICE}")
         self._schema = schema
-        if not only_commits:
+        if options.queue_column is not None:
+            self._route = _string_column(schema, options.queue_column)
+            fields = [field for field in schema.fields if field.name != self._route]
+            self._schema = StructType(fields)
+        elif not only_commits:
             _ = self._queue
 
     @cached_property
     def _queue(self) -> QueueDefinition:
-        """The queue, after a check that it takes these columns. One read."""
-        queue = self._made_or_read()
+        """The queue of all rows, after a check that it takes these columns. One read."""
+        return self._checked(self._options.queue)
+
+    def _checked(self, name: str) -> QueueDefinition:
+        """A queue, after a check that it takes these columns. One read."""
+        queue = self._made_or_read(name)
         columns = [(field.name, field.dataType.simpleString()) for field in self._schema.fields]
         has_schema = queue.schema is not None
         validate_published(
@@ -133,8 +146,8 @@ class _Writing(Shipped):
         """The columns of a queue with a schema, among those of the rows."""
         return [field for field in self._schema.fields if not is_special(field.name)]
 
-    def _made_or_read(self) -> QueueDefinition:
-        store, name = self._store(), self._options.queue
+    def _made_or_read(self, name: str) -> QueueDefinition:
+        store = self._store()
         try:
             return read_queue(store, name)
         except NotFoundError:
@@ -168,8 +181,11 @@ class _Writing(Shipped):
         """
         if plan is None or plan.batch_id < 0:
             return None
-        store, queue = self._store(), self._queue
         batch = _batch_of_plan(plan, sink)
+        if self._route is not None:
+            # Only the rows know the queues, so its tasks look, and any may have published it.
+            return PlannedBatch(batch, is_fresh=False, is_published=plan.batch_id > plan.committed)
+        store, queue = self._store(), self._queue
         queue_ids = [each.queue_id for each in queue.by_partition]
         lasts = read_lasts(store, queue_ids, batch.sink)
         for queue_id, last in lasts.items():
@@ -200,14 +216,25 @@ class _Writing(Shipped):
         context = TaskContext.get()
         times = times_of_task(context.partitionId() if context else 0)
         is_planned = planned is not None and batch == replace(planned.batch, fingerprint=None)
-        written = write_messages(
-            self._store(),
-            self._queue,
-            batches,
-            planned.batch if planned and is_planned else batch,
-            options=self._options,
-            most_times=times,
-            is_fresh=planned.is_fresh if planned and is_planned else False,
+
+        def write(queue: QueueDefinition, rows: Iterator[pa.RecordBatch]) -> list[Written]:
+            return write_messages(
+                self._store(),
+                queue,
+                rows,
+                planned.batch if planned and is_planned else batch,
+                options=self._options,
+                most_times=times,
+                is_fresh=planned.is_fresh if planned and is_planned else False,
+            )
+
+        if self._route is None:
+            return TaskDone(tuple(write(self._queue, batches)))
+        # Most writes have one queue, and start faster without it.
+        from cassieq_spark.spark.sink.routing import write_routed  # noqa: PLC0415
+
+        written = write_routed(
+            batches, self._route, lambda name, rows: write(self._checked(name), rows)
         )
         return TaskDone(tuple(written))
 
@@ -215,12 +242,19 @@ class _Writing(Shipped):
         done = [cast("TaskDone", message) for message in messages if message is not None]
         store, fails = self._store(), self._options.fail_on_changed_batch
         windows = _windows_of(self._options.connection)
-        publish_all(
-            store,
-            [written for each in done for written in each.written],
-            fail_on_changed=fails,
-            publish=partial(publish_written, store, fail_on_changed=fails, windows=windows),
-        )
+        by_queue: dict[str, list[Written]] = {}
+        for written in (written for each in done for written in each.written):
+            by_queue.setdefault(name_of(written.queue_id), []).append(written)
+
+        def publish(of_one: list[Written]) -> None:
+            publish_all(
+                store,
+                of_one,
+                fail_on_changed=fails,
+                publish=partial(publish_written, store, fail_on_changed=fails, windows=windows),
+            )
+
+        in_parallel(publish, list(by_queue.values()))
 
 
 class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
@@ -270,6 +304,8 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
 
     def _give_back(self, plan: Plan) -> None:
         """Give back the messages of a refused batch, unless a part of it is published."""
+        if self._route is not None:
+            return  # Some queue may have published it.
         with suppress(CassieqError):
             store = self._store()
             queue = read_queue(store, self._options.queue)
@@ -325,6 +361,25 @@ class MessageWriter(_Writing, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: the repair job deletes the blocks."""
+
+
+def _string_column(schema: StructType, name: str) -> str:
+    """The name of a column of strings, as the rows have it.
+
+    Raises:
+        SchemaError: There is no such column, or it has another type.
+    """
+    found = [field for field in schema.fields if field.name.lower() == name.lower()]
+    if not found:
+        names = [field.name for field in schema.fields]
+        advice = did_you_mean(name, names, f"the rows have {', '.join(names)}")
+        raise SchemaError(f"option 'queueColumn': the rows have no column {name!r}; {advice}")
+    if not isinstance(found[0].dataType, StringType):
+        raise SchemaError(
+            f"option 'queueColumn': column {found[0].name!r} is "
+            f"{found[0].dataType.simpleString()}, and must be string: cast it"
+        )
+    return found[0].name
 
 
 def arrow_schema(fields: Sequence[StructField]) -> pa.Schema:

@@ -109,3 +109,40 @@ def test_a_query_of_a_pattern_finds_queues_that_are_made_and_leaves_those_that_a
         + [f"2:{n}" for n in range(4)]
     )
     assert queues[0].definition.name in told.queue
+
+
+def test_a_stream_publishes_each_row_once_to_the_queue_that_it_names(queues: list[QueueOnSpark]):
+    source, *targets = queues
+    source.publish(source.numbers(90))
+    names = [each.definition.name for each in targets]
+
+    def routed(stream: DataFrame) -> DataFrame:
+        number = "cast(cast(value as string) as int)"
+        to = f"if({number} % 3 = 0, '{names[0]}', '{names[1]}') as to"
+        return stream.selectExpr(to, "cast(value as string) as key", "value")
+
+    for _ in range(2):
+        # The second query, with the checkpoint of the first one, repeats nothing.
+        writer = routed(source.stream("g", maxMessagesPerTrigger="40")).writeStream
+        writer = writer.format("cassieq").options(**source.connection, queueColumn="to")
+        writer = writer.option("checkpointLocation", str(source.folder / "routed"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    found = [Counter(int(bytes(row.value)) for row in each.browse().collect()) for each in targets]
+    assert found[0] == Counter(range(0, 90, 3))
+    assert found[1] == Counter(number for number in range(90) if number % 3)
+    assert source.group_stats("g").depth == 0
+
+
+def test_a_batch_write_to_a_queue_that_does_not_exist_publishes_nothing(
+    queues: list[QueueOnSpark],
+):
+    queue = queues[0]
+    rows = queue.numbers(4).selectExpr(f"'{queue.definition.name}' as to", "value")
+    lost = queue.numbers(1).selectExpr("'nobody' as to", "value")
+    writer = rows.union(lost).write.format("cassieq").options(**queue.connection)
+
+    with pytest.raises(PySparkException, match="nobody"):
+        writer.option("queueColumn", "to").mode("append").save()
+
+    assert queue.browse().count() == 0

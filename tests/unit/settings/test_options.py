@@ -191,7 +191,8 @@ def test_a_path_is_refused_with_what_to_use_instead():
 
 def test_a_missing_queue_is_asked_for():
     assert refusal(SinkOptions, keyspace="queues") == (
-        "option 'queue' is missing: give it with .option('queue', ...)"
+        "option 'queue' is missing: give it with .option('queue', ...); only "
+        ".option('queueColumn', ...) does without"
     )
 
 
@@ -224,7 +225,7 @@ def test_an_unknown_option_is_answered_with_the_nearest_one():
 def test_an_unknown_option_near_to_none_is_answered_with_all():
     message = refusal(SinkOptions, queue="orders", zzz="1")
 
-    assert message.startswith("unknown option 'zzz'; known: queue, txnAppId, ")
+    assert message.startswith("unknown option 'zzz'; known: queue, queueColumn, txnAppId, ")
     assert message.endswith(", keyspace")
 
 
@@ -331,7 +332,7 @@ def test_a_url_is_no_contact_point(point: str):
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        ("subscribe", "use 'queue', one queue for each source or sink"),
+        ("subscribe", "use 'queue', for a stream also several names"),
         ("startingOffsets", "use 'startingPosition', earliest, latest, a monoton"),
         ("maxOffsetsPerTrigger", "use 'maxMessagesPerTrigger', by default 1,000,000"),
         ("minOffsetsPerTrigger", "use 'minMessagesPerTrigger'"),
@@ -356,8 +357,10 @@ def test_an_option_that_is_named_like_a_flag_is_answered_with_sparks_name(key: s
 def test_an_option_of_kafkas_sink_is_answered_with_ours():
     first, second = refusal(SinkOptions, topic="orders").splitlines()
 
-    assert first.startswith("option 'topic' is Kafka's: use 'queue', one queue for each source")
-    assert second == "option 'queue' is missing: give it with .option('queue', ...)"
+    assert first.startswith(
+        "option 'topic' is Kafka's: use 'queue', for a stream also several names"
+    )
+    assert second.startswith("option 'queue' is missing: give it with .option('queue', ...)")
 
 
 def test_settings_of_kafkas_clients_are_left_out():
@@ -399,7 +402,10 @@ def test_a_value_that_breaks_a_rule_of_the_queue_is_answered_with_the_rule(key: 
 def test_all_problems_are_told_at_once():
     assert refusal(SinkOptions, queu="orders", chunkbytes="many").splitlines() == [
         "unknown option 'queu'; did you mean 'queue'?",
-        "option 'queue' is missing: give it with .option('queue', ...)",
+        (
+            "option 'queue' is missing: give it with .option('queue', ...); only "
+            ".option('queueColumn', ...) does without"
+        ),
         "option 'chunkBytes' must be a size such as 64k or 1m, at most 8m, not 'many'",
     ]
 
@@ -511,7 +517,9 @@ def test_the_package_run_as_a_program_prints_the_docs(
 def test_the_docs_tell_required_defaulted_and_optional_options_apart():
     lines = documentation().splitlines()
 
-    assert any(line.startswith("| `queue` | a name | required |") for line in lines)
+    assert any(
+        line.startswith("| `queue` | a name | required unless `queueColumn`") for line in lines
+    )
     assert any("| none |" in line for line in lines if "`group`" in line)
 
 
