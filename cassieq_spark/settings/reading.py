@@ -90,8 +90,8 @@ class SourceOptions(RoleOptions):
         BOOLEAN,
         True,
         "Whether to refuse a `startingPosition` that is deleted, for a batch read and for a new "
-        "group; otherwise they begin with the first message that still exists. Whether a stream of "
-        "several queues fails if one is deleted or purged; otherwise it leaves that one.",
+        "group; otherwise they begin with the first message that still exists. Also whether a "
+        "stream of several queues fails if one is deleted or purged; otherwise it leaves it.",
         only_for=(STREAM, BATCH),
     )
     ending_position: StartingPosition = setting(
