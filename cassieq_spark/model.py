@@ -27,21 +27,21 @@ DEFAULT_BUCKET_SIZE = 8192
 MOST_BUCKETS = 1_000_000
 #: Most messages per row of a bucket.
 DEFAULT_CHUNK_SIZE = 512
-#: The same for queues with a schema, as each chunk costs some time for each column.
+#: Both sizes for queues with a schema, where each chunk costs some time per column.
 TYPED_BUCKET_SIZE, TYPED_CHUNK_SIZE = 16_384, 4096
-#: The end of numbers in the keys of rows, where a deletion or a read takes all of them.
+#: The upper bound of the numbers in row keys, for a deletion or a read of all rows.
 NO_END = MOST
 #: How long a lease lasts unless its heartbeat extends it.
 DEFAULT_LEASE = timedelta(seconds=60)
 
-#: Between the epoch of time-based uuids (1582-10-15) and that of Unix, in 100 ns.
+#: From the epoch of time-based UUIDs (1582-10-15) to the Unix epoch, in units of 100 ns.
 _UUID_EPOCH_OFFSET = 0x01B21DD213814000
 _UNIX_EPOCH = FIRST_INSTANT
 _LAST_MILLISECOND = (LAST_INSTANT - FIRST_INSTANT) // timedelta(milliseconds=1)
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 _QUEUE_ID = re.compile(r"([^@]+)@(0|[1-9][0-9]*)(?:\.(0|[1-9][0-9]*))?")
-#: The name that an account of the gateway gives its queue, after the colon, is a segment of a URL
-#: path; segments of dots alone are left out of URLs.
+#: The part after the colon is a segment of URL paths of the gateway, and clients drop segments of
+#: dots alone from URLs.
 _DOTS_ALONE = re.compile(r".*:\.+")
 
 
@@ -115,7 +115,7 @@ class Ranges:
 
     @classmethod
     def union(cls, every: Iterable[Ranges]) -> Ranges:
-        """All of them together."""
+        """The monotons that are in any of these ranges."""
         return cls.of(*(part for each in every for part in each))
 
     @classmethod
@@ -130,17 +130,17 @@ class Ranges:
 
     @property
     def count(self) -> int:
-        """How many monotons."""
+        """The number of monotons."""
         return sum(len(part) for part in self.parts)
 
     @property
     def start(self) -> int:
-        """The lowest monoton, if there is any."""
+        """The lowest monoton of ranges that are not empty."""
         return self.parts[0].start
 
     @property
     def hull(self) -> Range:
-        """The range from the lowest to the highest monoton, if there is any."""
+        """The range from the lowest to the highest monoton of ranges that are not empty."""
         return Range(self.parts[0].start, self.parts[-1].stop)
 
     def split(self, count: int | None) -> tuple[Ranges, Ranges]:
@@ -213,7 +213,7 @@ class Ranges:
 
     @property
     def short(self) -> str:
-        """The first ten ranges, for people: with the last monoton of each, not the one behind it.
+        """The first ten ranges as text for people, each with its last monoton included.
 
         >>> Ranges.of(Range(0, 6), Range(8, 9)).short
         '0 to 5, 8'
@@ -243,7 +243,7 @@ class Positions:
 
 
 class Position(int):
-    """Where a message is: a number, its monoton in its partition.
+    """Where a message is in a queue: the number is its monoton in its queue partition.
 
     >>> at = Position(7, partition=3, version=1)
     >>> at + 1, at.partition, at.version, at.is_repeat
@@ -252,8 +252,8 @@ class Position(int):
     Attributes:
         partition: Which partition of the queue, from 0.
         version: Which version of the queue; a purge begins the next one, with new monotons.
-        is_repeat: True if the message was not published now, as one with its unique id was there:
-            this is where that one is.
+        is_repeat: True if the message was not published now, because a message with its unique id
+            existed: this is the position of the existing message.
     """
 
     partition: int
@@ -263,7 +263,7 @@ class Position(int):
     def __new__(
         cls, monoton: int, partition: int = 0, version: int = 1, *, is_repeat: bool = False
     ) -> Self:
-        """Make one of its parts."""
+        """Make a position of its parts."""
         made = int.__new__(cls, monoton)
         made.partition, made.version, made.is_repeat = partition, version, is_repeat
         return made
@@ -273,7 +273,7 @@ class Position(int):
 
 
 class UniquePer(StrEnum):
-    """Within what a unique id is unique.
+    """The scope within which a unique id is unique.
 
     ``KEY``: among the messages of a key, and among those without a key.
     ``QUEUE``: in the whole queue, which has one partition.
@@ -284,11 +284,11 @@ class UniquePer(StrEnum):
 
 
 class Order(StrEnum):
-    """In which order a queue offers its messages to a group.
+    """The order in which a queue offers its messages to a group.
 
     ``NONE``: in the order of their monotons, but messages that are offered again come later.
-    ``KEY``: no message before all earlier ones of its key are settled. A batch of Spark's has all
-    keys of its partition: it begins when no message of that partition is held.
+    ``KEY``: no message before all earlier ones of its key are settled. A Spark batch has all keys
+    of a queue partition: it begins when no message of this partition is held.
     ``STRICT``: no message before all earlier ones of the queue are settled.
     """
 
@@ -302,7 +302,7 @@ class OnDead(StrEnum):
 
     ``CONTINUE``: the dead message goes to the dead-letter queue, and the next ones are delivered.
     ``STOP``: the group gets no more messages of its key until an operator decides; in strict
-    order, and for a batch of Spark's, none of its partition.
+    order, and for Spark batches, no more messages of its queue partition.
     """
 
     CONTINUE = "continue"
@@ -315,28 +315,29 @@ class QueueDefinition(Displayed):
 
     Attributes:
         name: See `validate_name`.
-        version: Grows with each purge, and each new creation of a queue of that name.
+        version: Grows with each purge, and whenever a deleted queue is created again.
         bucket_size: Messages per Cassandra partition of a block.
         chunk_size: Most messages per row of a bucket.
         lease: How long a lease lasts without a heartbeat.
         max_deliveries: Deliveries after which a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; None: they are dropped.
-        order: In which order messages are offered.
+        order: The order in which messages are offered.
         on_dead: What happens to the messages behind a dead one.
-        expire_after: How long after it became visible a message expires that a group has not
-            consumed; None: none does.
-        keep_settled: How long after it became visible a message is kept that every group has
-            settled, to be read again; None: it is not kept.
-        delay: How long after its publication a message is delivered, at the earliest, if it says
-            nothing else; None: at once.
-        deduplicate: How long after a message was published another one with its unique id is not
-            published; None: messages have no unique ids.
-        unique_per: Within what a unique id is unique.
-        schemas: The versions of its schema in Spark's DDL, the first one first; none: its messages
-            are bytes.
-        partitions: How many partitions it has, each with a ledger and group states of its own.
+        expire_after: The age, counted from when it became visible, at which a message expires that
+            a group has not consumed; None: messages do not expire.
+        keep_settled: The age, counted from when it became visible, up to which a message that
+            every group has settled is kept, to be read again; None: it is not kept.
+        delay: The shortest time from the publication of a message to its delivery, unless the
+            message sets its own; None: no delay.
+        deduplicate: The time after the publication of a message in which no other message with
+            its unique id is published; None: messages have no unique ids.
+        unique_per: The scope within which a unique id is unique.
+        schemas: The versions of its schema in Spark's DDL, oldest first; empty: its messages are
+            bytes.
+        partitions: The number of its partitions, each with a ledger and group states of its own.
         created_at: When it was created, by the coordinator's clock.
-        partition: Which of several partitions this defines; None: the whole queue.
+        partition: The number of the partition that this defines, if the queue has several; None:
+            the whole queue.
     """
 
     name: str
@@ -360,12 +361,12 @@ class QueueDefinition(Displayed):
 
     @property
     def schema(self) -> str | None:
-        """Its present columns in Spark's DDL; None: its messages are bytes."""
+        """Its present columns in Spark's DDL; None if its messages are bytes."""
         return self.schemas[-1] if self.schemas else None
 
     @property
     def has_lanes(self) -> bool:
-        """True if a message that is held holds up those of its key only."""
+        """True if a held message holds up the messages of its key only."""
         return self.order is Order.KEY
 
     @property
@@ -377,19 +378,19 @@ class QueueDefinition(Displayed):
     def queue_id(self) -> QueueId:
         """The id under which ledger, chunks and group state are kept.
 
-        If the queue has several partitions, each of them has such an id. Under the id of the whole
-        queue only presences are kept.
+        If the queue has several partitions, each partition has an id. The id of the whole queue is
+        then used for presences only.
         """
         return id_of(self.name, self.version, self.partition)
 
     @property
     def label(self) -> str:
-        """The queue or partition, for people: ``orders``, ``orders/3``."""
+        """The name of the queue or partition for people: ``orders``, ``orders/3``."""
         return self.name if self.partition is None else f"{self.name}/{self.partition}"
 
     @property
     def by_partition(self) -> tuple[QueueDefinition, ...]:
-        """The definition of each partition, in order; this one, if there is only one."""
+        """The definition of each partition, in order; this definition if there is only one."""
         if self.partitions == 1 or self.partition is not None:
             return (self,)
         return tuple(replace(self, partition=number) for number in range(self.partitions))
@@ -434,7 +435,7 @@ class BucketSlice:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The messages of a block that were published, where repeated ones of it were left out.
+    """The published messages of a block whose repeated messages were left out.
 
     >>> kept = Kept(Ranges.parse("1-3,6-8"), count=9)
     >>> [kept.offset_of(number) for number in range(5)]
@@ -443,13 +444,13 @@ class Kept:
     [0, 0, 2, 2, 3, 4]
 
     Attributes:
-        offsets: Where in the block they are.
-        count: How many messages the block has, as it was written.
+        offsets: The offsets of the published messages in the block.
+        count: The number of messages in the block as it was written.
     """
 
     offsets: Ranges
     count: int
-    # How many messages are kept before each part.
+    # The number of messages kept before each part.
     _numbers: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -457,12 +458,12 @@ class Kept:
         object.__setattr__(self, "_numbers", tuple(numbers)[:-1])
 
     def offset_of(self, number: int) -> int:
-        """Where the kept message of this number is, from 0; for their count, where they end."""
+        """The offset of a kept message, given its number from 0; for their count, the end."""
         at = bisect_right(self._numbers, number) - 1
         return self.offsets.parts[at].start + number - self._numbers[at]
 
     def before(self, offset: int) -> int:
-        """How many kept messages are before this offset."""
+        """The number of kept messages before this offset."""
         at = bisect_right(self.offsets.parts, offset, key=_START) - 1
         if at < 0:
             return 0
@@ -476,12 +477,12 @@ class PendingBlock:
 
     Attributes:
         block: Its id.
-        count: How many messages it has.
-        size: Bytes that they take in the store.
-        visible: When they are to be delivered: an instant, or a delay after publication; None: at
-            once.
-        ids: The unique id of each message, in order, as `ledger.unique` has them; empty: none has
-            one.
+        count: The number of its messages.
+        size: Bytes that its messages take in the store.
+        visible: When its messages are to be delivered: an instant, or a delay after publication;
+            None: at once.
+        ids: The unique id of each message, in order, encoded by `ledger.unique`; empty: the
+            messages have no unique ids.
     """
 
     block: UUID
@@ -493,7 +494,7 @@ class PendingBlock:
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """One batch of one sink: published once, and only if no later batch of that sink has been.
+    """One batch of one sink: published once, and only if no later batch of the sink was published.
 
     Attributes:
         sink: Name of the sink.
@@ -514,9 +515,10 @@ class LedgerBlock:
         monotons: The monotons of its messages.
         block: Its id.
         published_at: When it was published, by the coordinator's clock.
-        visible_at: When its messages are delivered, at the earliest; None: once published.
-        size: Bytes that they take in the store.
-        there_by: It was published by then, even if the other clocks were wrong; None: not known.
+        visible_at: The earliest instant at which its messages are delivered; None: once published.
+        size: Bytes that its messages take in the store.
+        there_by: An instant by which it was published, even if the other clocks were wrong; None:
+            not known.
         kept: Which of its messages were published; None: all.
     """
 
@@ -530,20 +532,20 @@ class LedgerBlock:
 
     @property
     def count(self) -> int:
-        """How many messages it has in the store, with those that were left out."""
+        """The number of its messages in the store, including those that were left out."""
         return len(self.monotons) if self.kept is None else self.kept.count
 
     @property
     def visible_since(self) -> datetime:
-        """When its messages became visible, or will."""
+        """When its messages became, or will become, visible."""
         return self.visible_at or self.published_at
 
     @property
     def young_since(self) -> datetime:
-        """When its age begins, by which its messages expire.
+        """The instant from which the age of its messages counts when they expire.
 
-        Not before its writer began it, by the writer's clock, as the clock of the server that
-        published it may have been behind.
+        This is not before the writer began the block, by the writer's clock: the clock of the
+        server that published the block may have been behind.
         """
         begun_at, visible_since = block_time(self.block), self.visible_since
         if self.there_by is not None:
@@ -563,9 +565,9 @@ class LedgerBlock:
         return Range(self.kept.offset_of(start), self.kept.offset_of(stop - 1) + 1)
 
     def offset_of(self, monoton: int) -> int:
-        """Where the message of this monoton is; 0 for one before the block, the end for one after.
+        """The offset of the message with this monoton; 0 before the block, the end after it.
 
-        Messages that were left out before it are before that.
+        Messages that were left out just before this message have lower offsets.
         """
         number = min(max(0, monoton - self.monotons.start), len(self.monotons))
         return number if self.kept is None or not number else self.kept.offset_of(number)
@@ -600,7 +602,7 @@ def validate_name(kind: str, name: str) -> str:
 
 
 def id_of(name: str, version: int, partition: int | None = None) -> QueueId:
-    """The id of a version of a queue, or of one of several partitions of it.
+    """The id of a version of a queue, or of one of its partitions if it has several.
 
     >>> id_of("orders", 1), id_of("orders", 1, 3)
     ('orders@1', 'orders@1.3')
@@ -609,7 +611,7 @@ def id_of(name: str, version: int, partition: int | None = None) -> QueueId:
 
 
 def parts_of_id(queue_id: str) -> tuple[str, int, int | None]:
-    """Name, version and partition of a queue id.
+    """Split a queue id into name, version and partition.
 
     >>> parts_of_id("orders@1"), parts_of_id("orders@1.3")
     (('orders', 1, None), ('orders', 1, 3))
@@ -625,7 +627,7 @@ def parts_of_id(queue_id: str) -> tuple[str, int, int | None]:
 
 
 def name_of(queue_id: str) -> str:
-    """Name of the queue with this id.
+    """The name of the queue with this id.
 
     >>> name_of("acme:orders@1.3")
     'acme:orders'
@@ -634,7 +636,7 @@ def name_of(queue_id: str) -> str:
 
 
 def partition_of_id(queue: QueueDefinition, queue_id: QueueId) -> QueueDefinition | None:
-    """The partition of a queue that has this id; None if it is of another version."""
+    """The partition of a queue that has this id; None if the queue has no such partition now."""
     name, version, partition = parts_of_id(queue_id)
     if (name, version) != (queue.name, queue.version):
         return None
@@ -644,7 +646,7 @@ def partition_of_id(queue: QueueDefinition, queue_id: QueueId) -> QueueDefinitio
 
 
 def account_of(queue: str) -> str | None:
-    """The account of the gateway that owns a queue of this name; None if there is none.
+    """The account of the gateway that owns a queue of this name; None if no account does.
 
     >>> account_of("acme:orders"), account_of("orders")
     ('acme', None)

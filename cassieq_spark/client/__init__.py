@@ -1,17 +1,17 @@
-"""The queue for any Python program: put, receive, settle, without Spark.
+"""The queue for any Python program: put, receive and settle messages without Spark.
 
-    put: values -> Arrow batches -> block -> publish (1 LWT for each call, or producer's batch)
-    receive: lease (1 LWT; none if nothing is there) -> find -> fetch -> messages with receipts
+    put: values -> Arrow batches -> block -> publish (1 LWT per call, or per producer's batch)
+    receive: lease (1 LWT; none without messages) -> find -> fetch -> messages with receipts
     settle: receipts -> ranges by lease -> settlement (1 LWT per lease)
-    exchange: receipts of one group, whatever leases, and the next lease (1 LWT for all of it)
+    exchange: receipts of one group, of any leases, and the next lease (1 LWT for all of it)
 
 | event | result |
 |---|---|
-| the answer to a put is lost | a serial read tells whether it went in; then it is tried again |
-| a producer's publish fails | every future of that batch has the error |
+| the answer to a put is lost | a serial read shows if it was applied; if not, it is tried again |
+| a producer's publish fails | every future of its batch has the error |
 | the program dies with messages | they are due again when their lease runs out |
-| a receive can't read what it leased | it is due again in a minute, and counts as delivered |
-| a receive is cancelled after its lease | what was leased is due again at once, uncounted |
+| a receive can't read its messages | they are due again in a minute, and count as delivered |
+| a receive is cancelled after its lease | its messages are due again at once, uncounted |
 | a receipt whose lease is over | returned as stale; nothing changes |
 """
 

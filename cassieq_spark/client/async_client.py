@@ -1,4 +1,4 @@
-"""The client for asyncio: `Client`, `Producer` and `Exchange` with coroutines for methods.
+"""The client for asyncio: `Client`, `Producer` and `Exchange` with coroutines as methods.
 
 Blocking methods run in the client's threads, so the loop never waits for Cassandra. `in_thread`
 makes the coroutine, with the parameters and types of the method.
@@ -47,11 +47,11 @@ _MOST_THREADS = 10_000
 
 
 class Threads:
-    """Runs blocking calls for one loop.
+    """Runs blocking calls for one event loop.
 
     Args:
         count: Most calls at a time.
-        share: Most calls at a time of one `CALLER`; others wait, and take no thread.
+        share: Most calls at a time of one `CALLER`; further calls wait, and take no thread.
     """
 
     def __init__(self, count: int, share: int) -> None:
@@ -60,15 +60,16 @@ class Threads:
         self._pid = os.getpid()
         self._count = 0
         self._changed = asyncio.Event()
-        #: Whether it refuses new calls.
+        #: True if new calls are refused.
         self.closed = False
 
     async def run(self, call: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
         """Run a blocking call in a thread.
 
         Args:
-            call: What to run. It never runs if the caller is cancelled before it has begun.
-            undo: Called in a thread with the result, if the caller is cancelled after that.
+            call: The call, which never runs if the caller is cancelled before it begins.
+            undo: Called in a thread with the result, if the caller is cancelled after the call has
+                begun.
 
         Raises:
             CassieqError: The client is closed.
@@ -97,9 +98,9 @@ class Threads:
             self._changed.set()
 
     def _give_share(self, future: Future[T], caller: str) -> None:
-        """Let the next call of a caller begin when this one has ended.
+        """Let the next call of a caller begin when this call has ended.
 
-        If the caller has left, the call may still have a thread.
+        The call may still occupy a thread after its caller was cancelled.
         """
         if future.done():
             self._shares.give(caller)
@@ -143,7 +144,7 @@ class InThreads(ABC, Generic[B_co]):
 def in_thread(
     method: Callable[Concatenate[B_co, P], T],
 ) -> Callable[Concatenate[InThreads[B_co], P], Coroutine[Any, Any, T]]:
-    """Make a coroutine of a blocking method: same name, parameters, result and docstring."""
+    """Make a coroutine from a blocking method, with its name, parameters, result and docstring."""
 
     async def call(self: InThreads[B_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._threads.run(partial(method, self._blocking, *args, **kwargs))
@@ -154,7 +155,7 @@ def in_thread(
 def _published(
     method: Callable[Concatenate[Producer, P], Future[T]],
 ) -> Callable[Concatenate[AsyncProducer, P], Coroutine[Any, Any, T]]:
-    """Make a coroutine of a method that returns a future; the coroutine awaits the future, too."""
+    """Make a coroutine from a method that returns a future; it awaits the future, too."""
 
     async def call(self: AsyncProducer, /, *args: P.args, **kwargs: P.kwargs) -> T:
         put: Callable[[], Future[T]] = partial(method, self._blocking, *args, **kwargs)
@@ -167,7 +168,7 @@ def _published(
 def _without_thread(
     method: Callable[Concatenate[Producer, P], Future[T] | None],
 ) -> Callable[Concatenate[AsyncProducer, P], asyncio.Future[T] | None]:
-    """Make a method for the loop of one that never waits; it returns a future of the loop."""
+    """Make a method for the loop from one that never waits; it returns a future of the loop."""
 
     def call(
         self: AsyncProducer, /, *args: P.args, **kwargs: P.kwargs
@@ -179,10 +180,10 @@ def _without_thread(
 
 
 class _Outcome(asyncio.Future[T]):
-    """A future of the loop with the outcome of a producer's one.
+    """A future of the loop with the outcome of a producer's future.
 
-    That one learns that the program asked for the outcome when it asks this one. With
-    `asyncio.wrap_future` it would count as asked for as soon as it is known.
+    When the program asks this future for the outcome, the producer's future counts as asked, too.
+    With `asyncio.wrap_future`, it would count as asked as soon as the outcome is known.
     """
 
     def __init__(self, source: Future[T]) -> None:
@@ -223,7 +224,7 @@ class _Outcome(asyncio.Future[T]):
             return
         if self._source.cancelled():
             self.cancel()
-        # Of the class, which does not count as asking.
+        # The method of the base class does not count as asking.
         elif (error := Future.exception(self._source)) is not None:
             self.set_exception(error)
         else:
@@ -233,9 +234,9 @@ class _Outcome(asyncio.Future[T]):
 class AsyncProducer(StaysHere, InThreads[Producer]):
     """`Producer` for asyncio; made by `AsyncClient.producer`, for ``async with``.
 
-    `put` returns where the message is once the message is published: run many puts at a
-    time, as tasks. A put that is cancelled before its batch has begun is left out. `try_put` takes
-    no thread and never waits; it returns None if there is no room.
+    `put` returns the position of the message once it is published: run many puts at a time, as
+    tasks. A put that is cancelled before its batch has begun is left out. `try_put` takes no
+    thread and never waits; it returns None if the buffer has no room.
     """
 
     _instead = "send the client, and make a producer where it is used"
@@ -254,7 +255,7 @@ class AsyncProducer(StaysHere, InThreads[Producer]):
         return self
 
     async def __aexit__(self, *raised: object) -> None:
-        """Publish what is left; see `Producer.close`."""
+        """Publish all pending messages; see `Producer.close`."""
         await self._threads.run(partial(self._producer.__exit__, *raised))
 
     @property
@@ -263,7 +264,7 @@ class AsyncProducer(StaysHere, InThreads[Producer]):
 
 
 class AsyncExchange(StaysHere, InThreads[Exchange]):
-    """`Exchange` for asyncio; made by `AsyncClient.exchange`. One `round` at a time."""
+    """`Exchange` for asyncio; made by `AsyncClient.exchange`. Only one `round` at a time."""
 
     _instead = "send the client, and make an exchange where it is used"
 
@@ -275,7 +276,7 @@ class AsyncExchange(StaysHere, InThreads[Exchange]):
     give_back = in_thread(Exchange.give_back)
 
     def rest(self) -> None:
-        """See `Exchange.rest`; while no round is under way."""
+        """Drop what was read ahead, as `Exchange.rest` does; only while no round is under way."""
         self._exchange.rest()
 
     @property
@@ -284,7 +285,7 @@ class AsyncExchange(StaysHere, InThreads[Exchange]):
 
 
 class AsyncReceiver(StaysHere, InThreads[QueueReceiver]):
-    """`QueueReceiver` for asyncio; made by `AsyncClient.receiver`. One look at a time."""
+    """`QueueReceiver` for asyncio; made by `AsyncClient.receiver`. Only one look at a time."""
 
     _instead = "send the client, and make a receiver where it is used"
 
@@ -295,7 +296,7 @@ class AsyncReceiver(StaysHere, InThreads[QueueReceiver]):
     async def look(self, request: LeaseRequest) -> list[Message]:
         """Lease and fetch messages; see `QueueReceiver.look`.
 
-        If it is cancelled, it releases what it leased.
+        If the call is cancelled, the messages that it leased are released.
         """
         look = partial(self._receiver.look, request)
         return await self._threads.run(look, undo=self._receiver.give_back)
@@ -308,7 +309,7 @@ class AsyncReceiver(StaysHere, InThreads[QueueReceiver]):
         return self._receiver.queue
 
     def pauses(self, wait: timedelta) -> Iterator[float]:
-        """See `QueueReceiver.pauses`."""
+        """The pauses before further looks, of `QueueReceiver.pauses`."""
         return self._receiver.pauses(wait)
 
     @property
@@ -317,15 +318,15 @@ class AsyncReceiver(StaysHere, InThreads[QueueReceiver]):
 
 
 class AsyncClient(InThreads[Client]):
-    """`Client` for asyncio: every method is a coroutine that takes and returns the same.
+    """`Client` for asyncio: each method is a coroutine with the same parameters and result.
 
-    For one loop, and for ``async with``, which connects, and at the end waits for the calls under
-    way. A call that is cancelled may have its effect all the same, like one whose answer is lost;
+    Bound to one event loop; to be used by ``async with``, which connects, and at the end waits for
+    the calls under way. A cancelled call may still take effect, like a call whose answer is lost;
     but messages that a cancelled `receive` leases are released at once. A `receive` that waits for
     messages takes no thread.
 
     Args:
-        threads: Most calls of Cassandra at a time.
+        threads: Most calls to Cassandra at a time.
         connection: How to reach Cassandra; see `ConnectionOptions`.
 
     Raises:
@@ -341,9 +342,9 @@ class AsyncClient(InThreads[Client]):
     def from_store(
         cls, store: Store, *, threads: int = DEFAULT_THREADS, share: int | None = None
     ) -> Self:
-        """Make a client of a store that stays open when the client is closed.
+        """Make a client on a store that stays open when the client is closed.
 
-        Of the threads each `CALLER` has at most ``share`` at a time; None: all.
+        Each `CALLER` uses at most ``share`` threads at a time; None: all threads.
         """
         client = cls.__new__(cls)
         client._begin(partial(Client.from_store, store), threads, share)  # noqa: SLF001 (our own)
@@ -358,7 +359,7 @@ class AsyncClient(InThreads[Client]):
         self._threads = Threads(threads, share or threads)
 
     def __reduce__(self) -> tuple[Callable[..., AsyncClient], tuple[Any, ...]]:
-        """Pickle the settings; as here, it connects when its ``async with`` begins."""
+        """Pickle the settings; the copy, too, connects when its ``async with`` begins."""
         return _unpickled, (type(self), self._connect, *self._sizes)
 
     put = in_thread(Client.put)
@@ -412,7 +413,7 @@ class AsyncClient(InThreads[Client]):
         max_bytes: int | None = None,
         attempt: str | None = None,
     ) -> list[Message]:
-        """Lease messages; see `Client.receive`. If it is cancelled, it releases what it leased."""
+        """Lease messages; see `Client.receive`. If cancelled, the messages are released."""
         request = lease_request(max, wait, lease, max_bytes, attempt)
         receiver = await self._receiver(queue, group, make_group=make_group)
         return Listing(await self._look(receiver, partial(receiver.look, request), wait))
@@ -435,7 +436,7 @@ class AsyncClient(InThreads[Client]):
     async def _look(
         self, receiver: QueueReceiver, look: Callable[[], Handed], wait: timedelta
     ) -> Handed:
-        """Look for messages until there are some, the time is over, or the client is closed."""
+        """Look for messages until some are found, the time is over, or the client is closed."""
         pauses = receiver.pauses(wait)
         while True:
             handed = await self._threads.run(look, undo=receiver.give_back)
@@ -447,7 +448,7 @@ class AsyncClient(InThreads[Client]):
                 return handed
 
     async def receiver(self, queue: str, group: str, *, make_group: bool = True) -> AsyncReceiver:
-        """Make a receiver, which looks once for messages, and does not wait. One read."""
+        """Make a receiver, whose looks for messages do not wait. One read."""
         made = await self._receiver(queue, group, make_group=make_group)
         return AsyncReceiver(self._threads, made)
 
@@ -459,7 +460,7 @@ class AsyncClient(InThreads[Client]):
         max_batch: int = DEFAULT_MAX_BATCH,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> AsyncProducer:
-        """Make a producer, for ``async with``; that raises what `Client.producer` raises."""
+        """Make a producer for ``async with``, which raises the errors of `Client.producer`."""
         make = partial(
             self._blocking.producer, queue, linger=linger, max_batch=max_batch, max_bytes=max_bytes
         )
@@ -478,12 +479,12 @@ class AsyncClient(InThreads[Client]):
         return AsyncExchange(self._threads, exchange)
 
     async def close(self) -> None:
-        """Refuse new calls, wait for those under way, and disconnect."""
+        """Refuse new calls, wait for calls under way, and disconnect."""
         client = self._connected
         await self._threads.close(client.close if client else lambda: None)
 
     async def __aenter__(self) -> Self:
-        """Connect; see `Client` for what it raises."""
+        """Connect; see `Client` for errors."""
         self._connected = await self._threads.run(self._connect, undo=Client.close)
         return self
 
@@ -502,7 +503,7 @@ class AsyncClient(InThreads[Client]):
 def _unpickled(
     kind: type[AsyncClient], connect: Callable[[], Client], threads: int, share: int | None
 ) -> AsyncClient:
-    """A client of another process, as it is here."""
+    """Rebuild a pickled client in this process."""
     client = kind.__new__(kind)
     client._begin(connect, threads, share)  # noqa: SLF001 (our own)
     return client

@@ -15,15 +15,15 @@ class _Process:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        #: How many calls each thread is in: one may begin within another.
+        #: The number of calls that each thread is in: a call may begin within another one.
         self.calls: dict[int, int] = {}
-        #: How many threads wait in `Calls.close`.
+        #: The number of threads that wait in `Calls.close`.
         self.closing = 0
         self.closed = False
         self.ended = False
 
     def end(self) -> bool:
-        """True if the client ends by this call, and not by an earlier one."""
+        """End the calls; return True the first time, False later."""
         is_first, self.ended = not self.ended, True
         return is_first
 
@@ -31,17 +31,17 @@ class _Process:
 class Calls:
     """A context manager for calls. A forked process begins without calls under way.
 
-    A signal handler may close them at any moment, also between two steps of these methods.
+    A signal handler may call `close` at any moment, even between two steps of these methods.
 
     Args:
-        owner: What the calls belong to, for the error after it is closed.
+        owner: The object to which the calls belong, for the error of a call after `close`.
         disconnect: Called once, after `close` and the last call.
     """
 
     def __init__(self, owner: str, disconnect: Callable[[], None]) -> None:
         self._owner = owner
         self._disconnect = disconnect
-        # One for each process: a lock that is held during a fork is never released in the child.
+        # One per process: a lock that is held during a fork is never released in the child.
         self._processes: dict[int, _Process] = {}
 
     def __enter__(self) -> None:
@@ -68,15 +68,16 @@ class Calls:
             self._disconnect()
 
     def pause(self, seconds: float) -> bool:
-        """Wait within a call; returns False, and at once, if `close` is called."""
+        """Wait within a call; return False at once if `close` is called."""
         here = self._here
         with here.changed:
             return not here.changed.wait_for(lambda: here.closed, seconds)
 
     def close(self) -> None:
-        """Refuse new calls, wait until all have ended, and disconnect.
+        """Refuse new calls, wait until all calls have ended, and disconnect.
 
-        Within a call it does not wait, as it would wait for itself: the last call disconnects.
+        Within a call, `close` does not wait, because it would wait for itself: the last call then
+        disconnects.
         """
         here = self._here
         with here.changed:

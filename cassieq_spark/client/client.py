@@ -134,11 +134,11 @@ class Client:
     """Puts, receives and settles messages. Safe to use from many threads, and across a fork.
 
     Each call reads the definition of the queue again, so it sees changes. Leaving the ``with``
-    closes the client.
+    block closes the client.
 
-    A client that is pickled, as in a closure that Spark sends to its tasks, is its settings: it
-    connects with the first call there, and shares the connection with others of that process. A
-    password that is given as such, and not by reference, goes along.
+    Pickling a client, as in a closure that Spark sends to its tasks, keeps only its settings: the
+    copy connects with its first call, and shares the connection with other clients of its process.
+    A password that is given as such, and not by reference, is pickled, too.
 
     Examples:
         >>> from cassieq_spark.store.memory import MemoryStore
@@ -156,7 +156,7 @@ class Client:
     Raises:
         OptionError: The connection is malformed.
         ConnectError: Nobody answers at the contact points, or the credentials are refused.
-        MissingSchemaError: There is no such keyspace, or its tables are of another release.
+        MissingSchemaError: The keyspace does not exist, or its tables are of another release.
     """
 
     def __init__(self, **connection: Unpack[Connection]) -> None:
@@ -165,7 +165,7 @@ class Client:
 
     @classmethod
     def from_store(cls, store: Store) -> Self:
-        """Make a client of a store that stays open when the client is closed: for tests."""
+        """Make a client, for tests, on a store that stays open when the client is closed."""
         client = cls.__new__(cls)
         client._begin(store, None, closes_store=False)  # noqa: SLF001 (our own)
         return client
@@ -214,37 +214,38 @@ class Client:
         unique_id: bytes | str | None = None,
         idempotency_key: str | None = None,
     ) -> Position | None:
-        """Put one message. An LWT, a write, a few reads; for many messages, use `producer`.
+        """Put one message. One LWT, one write, a few reads; for many messages, use `producer`.
 
         Threads of this process that put at the same moment share the LWT.
 
         Args:
             queue: Name of the queue.
             value: The body; text is stored as UTF-8. If the queue has a schema, a dict of its
-                columns, or a JSON object as text. Or a `NewMessage`, without other arguments.
+                columns, or a JSON object as text. Alternatively a `NewMessage`, without other
+                arguments.
             key: Anything by which the program identifies the message. If the queue has several
-                partitions, messages of one key go to the same one.
+                partitions, messages with the same key go to the same partition.
             headers: Names with values.
-            delay: How long after it is published the message is delivered, at the earliest.
-            visible_at: The message is delivered at this instant, at the earliest; aware.
-            unique_id: If a message of this id and key was published within the time that the queue
-                says (setting ``deduplicate``), this one counts as the same, and is not published.
+            delay: The shortest time from publication to delivery.
+            visible_at: The earliest time of delivery; aware.
+            unique_id: If a message with this id and key was published within the queue's time
+                (setting ``deduplicate``), this message counts as the same, and is not published.
             idempotency_key: Calls with the same key publish once; the queue remembers the key for
-                a day. The message then has an LWT of its own.
+                a day. The message then takes an LWT of its own.
 
         Returns:
-            Where the message is, once it is visible: a number, its monoton in its partition. If a
-            message of its unique id was there, where that one is. With an idempotency key, None if
-            it was put before.
+            The position of the message, once it is visible: a number, its monoton in its
+            partition. If a message with its unique id existed, the position of the existing
+            message. With an idempotency key, None if the message was put before.
 
         Raises:
-            MessageError: The queue does not take such a message.
+            MessageError: The queue does not take this kind of message.
             OptionError: The delay is out of range, or contradicts the instant; or a key, headers,
-                a time or a unique id are given beside a `NewMessage`; or there is a unique id, and
+                a time or a unique id are given beside a `NewMessage`; or a unique id is given, and
                 the queue does not deduplicate.
             BatchChangedError: The idempotency key was used for another message.
-            QueueStateError: There is no such queue.
-            OutcomeUnknownError: The answer was lost, and no read can tell the outcome any more.
+            QueueStateError: The queue does not exist.
+            OutcomeUnknownError: The answer was lost, and no read can show the outcome any more.
             StoreError: Cassandra failed. If the error is retryable, the message is not visible and
                 never will be.
         """
@@ -314,47 +315,47 @@ class Client:
         txn_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> Range | Positions | None:
-        """Put messages that become visible together, or never. One LWT, whatever their number.
+        """Put several messages atomically: all become visible together, or none does.
 
-        If the queue has several partitions, one LWT for each partition that gets messages, whose
-        messages become visible together. With a name, a call that broke off is completed by
-        repeating it.
+        One LWT, whatever their number. If the queue has several partitions, one LWT per partition
+        that gets messages, and the messages of each partition become visible together. If the call
+        has a name and breaks off, repeating it completes it.
 
         Threads of this process that put at the same moment share the LWT.
 
-        They are written as they come; memory holds one or two chunks of them.
+        Messages are written as they are iterated; memory holds one or two chunks of them.
 
         Args:
             queue: Name of the queue.
-            messages: Values, or messages with more than that. If the queue has a schema, also
-                an Arrow table, or what hands itself over as one: a DataFrame of pandas, polars or
-                DuckDB, or a reader of batches, which are read as they come. It may have the
+            messages: Values, or messages with keys and headers. If the queue has a schema, also
+                an Arrow table, or an object that offers one: a DataFrame of pandas, polars or
+                DuckDB, or a reader of batches, which are read one by one. The table may have the
                 columns ``_key``, ``_headers``, ``_unique_id``, and ``_delay`` or ``_visible_at``.
-            delay: How long after they are published they are delivered, at the earliest; if no
-                column says it.
-            visible_at: When they are delivered, at the earliest; aware; if no column says it.
-            txn_app_id: Names the writer. Calls of the same ``txn_version`` publish once.
-            txn_version: The number of this call, higher than those before it.
+            delay: The shortest time from publication to delivery, if no column sets it.
+            visible_at: The earliest time of delivery; aware; if no column sets it.
+            txn_app_id: Names the writer. Calls with the same ``txn_version`` publish once.
+            txn_version: The number of this call, higher than the numbers of earlier calls.
             idempotency_key: Used instead of these two. Calls with the same key publish once; the
                 queue remembers the key for a day. In a queue with several partitions, one more
-                read for each partition that gets no message.
+                read per partition that gets no message.
 
         Returns:
-            The monotons of those that were published now, in order; empty if there were none. A
-            message whose unique id was there is not among them. With several partitions,
-            those of each. With ``txn_app_id`` or a key, None if the call was published before, so
-            that nothing was written.
+            The monotons of the messages that were published now, in order; empty if there were
+            none. A message whose unique id existed is left out. With several partitions, the
+            monotons by partition. With ``txn_app_id`` or a key, None if the call was published
+            before, so that nothing was written.
 
         Raises:
             MessageError: The queue does not take one of the messages, or ``messages`` is a single
                 message, or one has a delay of its own; nothing is visible.
-            SchemaError: A table has other columns than the queue, or both columns of time.
+            SchemaError: The columns of a table differ from the queue's, or it has both columns of
+                time.
             OptionError: A delay, or the name of the batch, is not valid; or messages are to be
                 delayed, in a queue with an order.
             BatchChangedError: This version, or key, was published before with other messages.
             BatchOrderError: A higher version was published before.
-            QueueStateError: There is no such queue.
-            NotAppliedError: It took longer than the repair job allows; nothing is visible.
+            QueueStateError: The queue does not exist.
+            NotAppliedError: The call took longer than the repair job allows; nothing is visible.
             OutcomeUnknownError: The answer was lost, and so was every trace of the outcome.
         """
         batch = _batch_named(txn_app_id, txn_version, idempotency_key)
@@ -384,7 +385,7 @@ class Client:
 
         Raises:
             OptionError: A value is out of range.
-            QueueStateError: There is no such queue.
+            QueueStateError: The queue does not exist.
         """
         return Producer(
             partial(self.queue, queue),
@@ -406,46 +407,47 @@ class Client:
         max_bytes: int | None = None,
         attempt: str | None = None,
     ) -> list[Message]:
-        """Lease messages. One LWT for all of them, and some reads; no LWT if there are none.
+        """Lease messages. One LWT for all of them, and some reads; no LWT if none is available.
 
         Threads of this process that receive or settle for the group at that moment share the LWT.
 
-        If the queue has several partitions, one LWT for each from which messages are leased.
+        If the queue has several partitions, one LWT per partition from which messages are leased.
 
-        This program holds the messages until `Message.lease_until`. Those that are not settled or
-        extended by then are delivered again. Messages that were given back and fresh ones come
-        together; messages whose lease ran out come apart from both, as one of them may have been
-        the cause. A message that was delivered too often is dead-lettered.
+        This program holds the messages until `Message.lease_until`. Messages that are not settled
+        or extended by then are delivered again. Messages that were given back and fresh messages
+        come together; messages whose lease ran out come separately, because one of them may have
+        been the cause. A message that was delivered too often is dead-lettered.
 
-        In a queue ordered by key, no message comes before all earlier ones of its key are settled,
-        or come before it in the same call. Others may get messages of other keys meanwhile. The
-        state of the group is read serially, and the keys of the messages ahead by two reads more.
+        In a queue ordered by key, no message comes before all earlier messages of its key are
+        settled, or come before it in the same call. Others may get messages of other keys
+        meanwhile. The state of the group is read serially, and two more reads fetch the keys of
+        the messages ahead.
 
         Args:
             queue: Name of the queue.
             group: Name of the consumer group.
             max: Most messages.
-            wait: How long to wait for the first message; takes about four reads a second.
-            lease: How long the lease lasts; None: as long as the queue says.
-            make_group: Whether to create the group, from the earliest message on, if it does not
+            wait: How long to wait for the first message; costs about four reads per second.
+            lease: How long the lease lasts; None: the queue's lease time.
+            make_group: True to create the group, from the earliest message on, if it does not
                 exist.
-            max_bytes: About how many bytes of messages, but at least one message; takes two more
-                reads. Fresh messages are leased up to this size as they are stored. What exceeds
-                it once decompressed is released at once, by one more LWT, and does not count as
-                delivered. None for no limit.
-            attempt: A name for this receive. A receive that is repeated under its name, as its
-                answer was lost, gets the messages that the first one holds still, leased anew and
-                counted once, and no others; the receipts of the first one are stale then. Takes a
-                serial read more of each partition, each time the call looks for messages. The name
-                is known for as long as the lease; give each receive another one.
+            max_bytes: The approximate size of all messages in bytes, but at least one message;
+                costs two more reads. Fresh messages are leased up to this size as stored. Messages
+                that exceed the size once decompressed are released at once, by one more LWT, and
+                do not count as delivered. None for no limit.
+            attempt: A name for this receive. A receive that is repeated under its name, after a
+                lost answer, gets the messages that the first one still holds, leased anew and
+                counted once, and no others; the receipts of the first one are then stale. Costs
+                one more serial read per partition, each time the call looks for messages. The name
+                is known for as long as the lease; give each receive a name of its own.
 
         Returns:
-            Messages in the order of their monotons, partition after partition; none if none came
+            Messages in the order of their monotons, partition after partition; empty if none came
             in time, or if the client was closed meanwhile.
 
         Raises:
             OptionError: A value is out of range.
-            QueueStateError: There is no such queue or group, or the group was deleted meanwhile.
+            QueueStateError: The queue or group does not exist, or the group was deleted meanwhile.
             StoreError: Cassandra failed. Messages that were leased are due again: in a minute, and
                 count as delivered, if they could not be read; otherwise at once if possible. If
                 only one of several partitions failed, messages of the others are returned
@@ -470,8 +472,8 @@ class Client:
 
         Returns:
             The columns of the queue, and the struct ``_metadata`` with the field ``receipt``, by
-            which a message is settled; of a queue without a schema, the columns ``key``,
-            ``value``, ``headers``, ``receipt`` and the like. No rows if none came in time.
+            which a message is settled; for a queue without a schema, the columns ``key``,
+            ``value``, ``headers``, ``receipt`` and others. No rows if no message came in time.
         """
         request = lease_request(max, wait, lease)
         with self._calls:
@@ -481,7 +483,7 @@ class Client:
     def _look(
         self, receiver: QueueReceiver, look: Callable[[], Handed], wait: timedelta
     ) -> Handed:
-        """Look for messages until there are some, the time is over, or the client is closed."""
+        """Look for messages until some are found, the time is over, or the client is closed."""
         pauses = receiver.pauses(wait)
         while True:
             handed = look()
@@ -490,7 +492,7 @@ class Client:
                 return handed
 
     def receiver(self, queue: str, group: str, *, make_group: bool = True) -> QueueReceiver:
-        """Make a receiver, which looks once for messages, and does not wait. One read."""
+        """Make a receiver, whose looks for messages do not wait. One read."""
         return QueueReceiver(self._member(queue, group, make_group=make_group))
 
     def exchange(
@@ -501,14 +503,14 @@ class Client:
         make_group: bool = True,
         ahead: PrefetchBudget | None = None,
     ) -> Exchange:
-        """Ack and receive for one group by one LWT, again and again; see `Exchange`.
+        """Make an exchange, which acks and receives for one group by one LWT; see `Exchange`.
 
         Args:
             queue: Name of the queue.
             group: Name of the group.
-            make_group: Whether to create a group that does not exist.
-            ahead: Limits what is read ahead, of all exchanges that share it; None: 64 MiB for
-                this one.
+            make_group: True to create the group if it does not exist.
+            ahead: Limits the bytes read ahead by all exchanges that share it; None: 64 MiB for
+                this exchange.
 
         Raises:
             OptionError: The name of the group is not valid, or an argument is of another type.
@@ -537,22 +539,23 @@ class Client:
         start: StartingPosition = "earliest",
         max_bytes: int | None = None,
     ) -> list[StoredMessage]:
-        """Read messages without leasing them, leased and settled ones included. A few reads.
+        """Read messages without leasing them, including leased and settled ones. A few reads.
 
         Args:
             queue: Name of the queue.
             max: Most messages.
             start: Where to begin: at the earliest message that exists, a monoton or an instant.
-            max_bytes: About how many bytes of messages, decompressed, but at least one message;
-                None for no limit.
+            max_bytes: The approximate size of all messages in bytes, decompressed, but at least
+                one message; None for no limit.
 
         Returns:
-            Messages in the order of their monotons, partition after partition, without those that
-            are unreadable.
+            Messages in the order of their monotons, partition after partition, without unreadable
+            ones.
 
         Raises:
-            OptionError: ``max`` is below 1; or a monoton, in a queue with several partitions.
-            QueueStateError: There is no such queue, or no such monoton yet.
+            OptionError: ``max`` is below 1; or ``start`` is a monoton, and the queue has several
+                partitions.
+            QueueStateError: The queue does not exist, or has no such monoton yet.
         """
         with self._calls:
             found = read_queue(self._store, queue)
@@ -561,19 +564,20 @@ class Client:
             )
 
     def message(self, queue: str, monoton: int, *, partition: int | None = None) -> StoredMessage:
-        """Read one message by its position, whether it is leased or settled. Five reads.
+        """Read one message by its position, even if it is leased or settled. Five reads.
 
         Args:
             queue: Name of the queue.
             monoton: Its position, as `put` returned it.
-            partition: The partition that it is in; needed if the queue has several.
+            partition: The partition of the message; needed if the queue has several.
 
         Raises:
-            OptionError: The queue has several partitions, and none or no such one is given.
-            NotFoundError: There is no such queue.
+            OptionError: The queue has several partitions, and ``partition`` is missing or too
+                high.
+            NotFoundError: The queue does not exist.
             NotYetError: No message has this position yet.
             DeletedError: The message was settled by every group, or expired, and is deleted.
-            UnreadableError: What is stored there is damaged.
+            UnreadableError: The stored data of the message are damaged.
         """
         with self._calls:
             definition = read_queue(self._store, queue)
@@ -591,17 +595,17 @@ class Client:
 
         Returns:
             The stale receipts: the message was settled before, or its lease ended and it is due
-            again or leased by others. Nothing happens to those messages.
+            again or leased by others. Messages with stale receipts are not changed.
 
         Raises:
             MessageError: An argument is neither a message nor a receipt; nothing is settled.
             QueueStateError: One of the queues or groups does not exist.
-            StoreError: Cassandra failed; it does no harm to repeat the call.
+            StoreError: Cassandra failed; the call is safe to repeat.
         """
         return self._settle(messages, Action("ack"))
 
     def release(self, *messages: Message | str, delay: timedelta = AT_ONCE) -> list[str]:
-        """Release messages: they are delivered again, after ``delay`` at the earliest; see `ack`.
+        """Release messages, which are delivered again, no earlier than after ``delay``; see `ack`.
 
         Raises:
             OptionError: The delay is out of range.
@@ -609,7 +613,7 @@ class Client:
         return self._settle(messages, Action("release", delay))
 
     def extend(self, *messages: Message | str, by: timedelta) -> list[str]:
-        """Extend leases: they end ``by`` from now; see `ack`.
+        """Extend leases, which then end ``by`` from now; see `ack`.
 
         Raises:
             OptionError: ``by`` is out of range.
@@ -619,8 +623,8 @@ class Client:
     def reject(self, *messages: Message | str, reason: str) -> list[str]:
         """Dead-letter messages, however often they were delivered. Three LWTs per lease.
 
-        See `ack`. The messages are dropped if the queue has no dead-letter queue. Of ``reason``,
-        which readers of the dead letters see, the first thousand characters are kept.
+        See `ack`. The messages are dropped if the queue has no dead-letter queue. The first
+        thousand characters of ``reason`` are kept, and readers of the dead letters see them.
 
         Raises:
             OptionError: The reason is empty.
@@ -628,9 +632,9 @@ class Client:
         return self._settle(messages, Action("reject", reason))
 
     def settle(self, *messages: Message | str, action: Action) -> SettleResult:
-        """Settle messages, and tell of each receipt what became of it; see `ack`.
+        """Settle messages, and return the outcome of each receipt; see `ack`.
 
-        If a lease fails, the others are settled all the same, and the result tells.
+        If a lease fails, the others are still settled, and the result has the errors.
 
         Raises:
             MessageError: An argument is neither a message nor a receipt; nothing is settled.
@@ -654,21 +658,21 @@ class Client:
         headers: Headers | None = None,
         delay: timedelta = AT_ONCE,
     ) -> list[str]:
-        """Put another message, at the end of the queue, and ack this one. Three LWTs; see `ack`.
+        """Put another message at the end of the queue, and ack this one. Three LWTs; see `ack`.
 
         Nothing is put if the receipt is stale. A crash half way leaves both messages; so may a
-        lease that ends meanwhile, which is logged. The new message does not inherit the old key
-        and headers.
+        lease that ends meanwhile, which is logged. The new message does not inherit the key and
+        headers of the old one.
 
         Args:
             message: The message or its receipt.
             value: The body of the new message.
             key: The key of the new message.
             headers: The headers of the new message.
-            delay: The new message is delivered so much later, at the earliest.
+            delay: The shortest time until the new message is delivered.
 
         Raises:
-            MessageError: The queue does not take such a message.
+            MessageError: The queue does not take this kind of message.
             OptionError: The delay is out of range.
         """
         check_duration("delay", delay)
@@ -689,13 +693,13 @@ class Client:
     def create_queue(
         self, queue: str, *, drop_dead: bool = False, **settings: Unpack[StoredQueueSettings]
     ) -> QueueDefinition:
-        """Create a queue, and its dead-letter queue. An LWT for each, and one for each partition.
+        """Create a queue, and its dead-letter queue. One LWT per queue, and one per partition.
 
         Args:
             queue: Name of the queue.
             drop_dead: Drop dead messages, and have no dead-letter queue.
-            settings: Of the queue, each by name: `StoredQueueSettings` and docs/options.md list
-                them. Without ``dead_letter_queue``, it is ``<queue>.dead``.
+            settings: The settings of the queue, each by name: `StoredQueueSettings` and
+                docs/options.md list them. By default, the dead-letter queue is ``<queue>.dead``.
 
         Raises:
             OptionError: A value is out of range, or contradicts another one.
@@ -718,12 +722,12 @@ class Client:
     ) -> QueueDefinition:
         """Alter a queue; settings that are not given stay. One LWT and three reads.
 
-        No LWT if all settings stay; one read more with ``max_deliveries``. Readers and writers
-        that run keep their settings until they are made again.
+        No LWT if no setting changes; one more read with ``max_deliveries``. Running readers and
+        writers keep their settings until they are made again.
 
         Args:
             queue: Name of the queue.
-            drop_dead: Drop dead messages from now on; there is no dead-letter queue any more.
+            drop_dead: Drop dead messages from now on; the queue then has no dead-letter queue.
             changes: The settings, each by name: `QueueChanges` and docs/options.md list them. A
                 queue without a limit of deliveries gets one only together with
                 ``dead_letter_queue`` or ``drop_dead``. A schema is given whole; the dead-letter
@@ -733,10 +737,10 @@ class Client:
             The queue as it is now.
 
         Raises:
-            OptionError: A value is out of range, or contradicts another one; or the setting can't
+            OptionError: A value is out of range, or contradicts another one; or a setting can't
                 be altered.
             SchemaError: The change is not safe, or messages do not fit the dead-letter queue.
-            QueueStateError: There is no such queue.
+            QueueStateError: The queue does not exist.
         """
         validate_name("queue", queue)
         check_settings(changes, alters=True)
@@ -758,22 +762,22 @@ class Client:
     def pause_queue(self, queue: str) -> bool:
         """Let readers lease no more messages, from their next batch on; writers go on.
 
-        Readers still ack the messages that they hold. A read, and for each partition an LWT and a
-        read.
+        Readers still ack the messages that they hold. One read, and one LWT and one read per
+        partition.
 
         Returns:
-            False: it was paused already.
+            True if the queue was paused; False if it already was.
 
         Raises:
-            QueueStateError: There is no such queue.
+            QueueStateError: The queue does not exist.
         """
         with self._calls:
             return pause_queue(self._store, validate_name("queue", queue))
 
     def resume_queue(self, queue: str) -> bool:
-        """Let readers lease messages again; False: the queue was not paused.
+        """Let readers lease messages again; False if the queue was not paused.
 
-        See `pause_queue`.
+        Costs and raises the same as `pause_queue`.
         """
         with self._calls:
             return resume_queue(self._store, validate_name("queue", queue))
@@ -782,15 +786,15 @@ class Client:
         """Read the attributes of a queue, which programs set, such as its team. One read.
 
         Raises:
-            QueueStateError: There is no such queue.
+            QueueStateError: The queue does not exist.
         """
         with self._calls:
             return read_attributes(self._store, queue)
 
     def set_attributes(self, queue: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Set attributes of a queue; those that are not named stay. One LWT and two serial reads.
+        """Set attributes of a queue; others stay. One LWT and two serial reads.
 
-        They mean nothing to this package. A purge keeps them; a deletion does not.
+        Attributes mean nothing to this package. A purge keeps them; a deletion does not.
 
         Args:
             queue: Name of the queue.
@@ -801,8 +805,9 @@ class Client:
             All attributes of the queue.
 
         Raises:
-            OptionError: A name or a value is not valid, or there would be too many.
-            QueueStateError: There is no such queue.
+            OptionError: A name or a value is not valid, or the queue would have too many
+                attributes.
+            QueueStateError: The queue does not exist.
         """
         with self._calls:
             return set_attributes(self._store, validate_name("queue", queue), changes)
@@ -812,21 +817,21 @@ class Client:
     ) -> ClockRepair:
         """Undo the effects on a queue of a server's clock that was ahead, and is right by now.
 
-        For each partition a read, and one LWT if the fence is ahead; four reads for each group,
-        and an LWT for each 200 rows that wait. Safe to repeat, and while the queue is in use. See
-        docs/repair.md: stop writers whose own clocks were ahead before.
+        Per partition one read, and one LWT if the fence (the publish horizon) is ahead; four reads
+        per group, and one LWT per 200 rows that wait. Safe to repeat, and while the queue is in
+        use. First stop writers whose own clocks were ahead; see docs/repair.md.
 
         Args:
             queue: Name of the queue.
             longest: The longest lease or delay of a release that anybody has asked for; messages
-                that wait for longer become due. None: a day, or ten leases of the queue if that is
-                longer.
-            dry_run: Change nothing, only tell what would change.
+                that wait for longer become due. None: one day, or ten leases of the queue if these
+                are longer.
+            dry_run: Change nothing, only return what would change.
 
         Raises:
             OptionError: ``longest`` is not above 0.
             ClockError: No server answers whose clock agrees with that of this process.
-            QueueStateError: There is no such queue.
+            QueueStateError: The queue does not exist.
         """
         validate_name("queue", queue)
         check_flag("dry_run", dry_run)
@@ -839,27 +844,29 @@ class Client:
         """Read the definition of a queue. One read.
 
         Raises:
-            QueueStateError: There is no such queue.
+            QueueStateError: The queue does not exist.
         """
         with self._calls:
             return read_queue(self._store, queue)
 
     def stats(self, queue: str) -> QueueStats:
-        """Count exactly what a queue stores and what each group is owed. A few reads per group.
+        """Count exactly the messages of a queue, and those owed to each group.
+
+        A few reads per group.
 
         Raises:
-            QueueStateError: There is no such queue.
+            QueueStateError: The queue does not exist.
         """
         with self._calls:
             return read_stats(self._store, read_queue(self._store, queue))
 
     def stored(self, queue: str) -> Stored:
-        """Count the messages that are stored, settled ones included, and their bytes.
+        """Count the stored messages, including settled ones, and their bytes.
 
-        A read, and two for each partition. See `Ledger.read_stored`.
+        One read, and two per partition. See `Ledger.read_stored`.
 
         Raises:
-            QueueStateError: There is no such queue.
+            QueueStateError: The queue does not exist.
         """
         with self._calls:
             parts = in_parallel(Ledger.read_stored, open_ledgers(self._store, queue))
@@ -876,20 +883,20 @@ class Client:
             return Listing(list_queues(self._store, prefix))
 
     def queue_names(self, prefix: str = "") -> QueueNames:
-        """List names that begin with ``prefix``, of deleted queues, too. Scans all queues."""
+        """List names that begin with ``prefix``, including deleted queues. Scans all queues."""
         check_text("prefix", prefix)
         with self._calls:
             return read_names(self._store, prefix)
 
     def delete_queue(self, queue: str, *, force: bool = False) -> None:
-        """Delete a queue, its groups and its messages. Two LWTs, and one more for each group.
+        """Delete a queue, its groups and its messages. Two LWTs, and one more per group.
 
-        Its dead-letter queue stays. Repeat a call that broke off. With ``force``, delete the queue
+        The dead-letter queue stays. Repeat a call that broke off. With ``force``, delete the queue
         even if readers hold messages, or if it gets the dead letters of other queues.
 
         Raises:
-            NotFoundError: There is no such queue.
-            QueueStateError: Readers or other queues use it.
+            NotFoundError: The queue does not exist.
+            QueueStateError: Readers or other queues use the queue.
         """
         validate_name("queue", queue)
         check_flag("force", force)
@@ -897,13 +904,13 @@ class Client:
             delete_queue(self._store, queue, force=force)
 
     def purge_queue(self, queue: str, *, force: bool = False) -> QueueDefinition:
-        """Delete all messages of a queue. Five LWTs, and one more for each group.
+        """Delete all messages of a queue. Five LWTs, and one more per group.
 
         The queue continues as its next version, with its groups. Repeat a call that broke off.
         With ``force``, purge the queue even if readers hold messages.
 
         Raises:
-            NotFoundError: There is no such queue.
+            NotFoundError: The queue does not exist.
             QueueStateError: Readers hold messages.
         """
         validate_name("queue", queue)
@@ -914,8 +921,8 @@ class Client:
     def create_group(self, queue: str, group: str, start: StartingPosition = "earliest") -> None:
         """Create a consumer group before its first reader does.
 
-        For each partition two LWTs and a few reads. Repeat a call that broke off; it raises
-        `ExistsError` if that one had come to the last partition.
+        Two LWTs and a few reads per partition. Repeat a call that broke off; the repeated call
+        raises `ExistsError` if the first one had created the group in all partitions.
 
         Args:
             queue: Name of the queue.
@@ -924,9 +931,9 @@ class Client:
 
         Raises:
             OptionError: The name is not valid.
-            NotFoundError: There is no such queue.
+            NotFoundError: The queue does not exist.
             ExistsError: The group exists already.
-            QueueStateError: There is no such position.
+            QueueStateError: The queue has no such position.
         """
         validate_name("group", group)
         with self._calls:
@@ -941,24 +948,24 @@ class Client:
         partition: int | None = None,
         force: bool = False,
     ) -> int:
-        """Move a group to another position. For each partition three LWTs and some reads.
+        """Move a group to another position. Three LWTs and some reads per partition.
 
-        If the call breaks off, some partitions are moved: repeat it.
+        If the call breaks off, the group is moved in some partitions only: repeat the call.
 
         Args:
             queue: Name of the queue.
             group: Name of the group.
             to: Messages below this position count as settled, the others are delivered. A monoton
-                only if the queue has one partition, or with ``partition``.
-            partition: Move the group in this partition only; None: in all.
-            force: Move the group even if readers hold messages; they lose their leases.
+                is allowed only if the queue has one partition, or with ``partition``.
+            partition: Move the group in this partition only; None: in all partitions.
+            force: Move the group even if readers hold messages; the readers lose their leases.
 
         Returns:
-            The monoton of the position; the sum, if there are several partitions.
+            The monoton of the position; the sum, if the queue has several partitions.
 
         Raises:
-            NotFoundError: There is no such queue or group.
-            QueueStateError: There is no such position, or readers hold messages.
+            NotFoundError: The queue or the group does not exist.
+            QueueStateError: The queue has no such position, or readers hold messages.
         """
         validate_name("group", group)
         check_flag("force", force)
@@ -967,12 +974,12 @@ class Client:
             return seek_groups(ledgers, group, to, partition=partition, force=force)
 
     def stopped(self, queue: str, group: str) -> list[Stopped]:
-        """List the dead messages at which a group has stopped. A read, and three per partition.
+        """List the dead messages at which a group has stopped. One read, and three per partition.
 
-        There are none unless the queue was created with ``on_dead="stop"``.
+        Groups stop only if the queue was created with ``on_dead="stop"``.
 
         Raises:
-            QueueStateError: There is no such queue or group.
+            QueueStateError: The queue or the group does not exist.
         """
         validate_name("group", group)
         with self._calls:
@@ -981,22 +988,23 @@ class Client:
     def resume_group(
         self, queue: str, group: str, how: Resume | str, *, partition: int | None = None
     ) -> int:
-        """Let a group continue that has stopped at dead messages; see `stopped`.
+        """Let a group that has stopped at dead messages continue; see `stopped`.
 
         Args:
             queue: Name of the queue.
             group: Name of the group.
-            how: What happens to the dead messages: "retry", they are delivered again, and their
-                deliveries are counted from 0; "dead-letter", they go to the dead-letter queue; or
-                "drop", they count as settled.
-            partition: Resume the group in this partition only; None: in all.
+            how: What happens to the dead messages: with "retry", they are delivered again, and
+                their deliveries are counted from 0; with "dead-letter", they go to the dead-letter
+                queue; with "drop", they count as settled.
+            partition: Resume the group in this partition only; None: in all partitions.
 
         Returns:
-            How many messages were dead.
+            The number of dead messages.
 
         Raises:
-            OptionError: The queue does not stop at dead messages, or has no dead-letter queue.
-            QueueStateError: There is no such queue or group, or dead-lettering failed.
+            OptionError: Groups of the queue do not stop at dead messages, or the queue has no
+                dead-letter queue.
+            QueueStateError: The queue or the group does not exist, or dead-lettering failed.
         """
         validate_name("group", group)
         with self._calls:
@@ -1004,13 +1012,13 @@ class Client:
             return resume_group(self._store, found, group, how, partition=partition)
 
     def delete_group(self, queue: str, group: str, *, force: bool = False) -> bool:
-        """Delete a group; return whether there was such a group.
+        """Delete a group; return False if the group did not exist.
 
-        For each partition two LWTs and some reads. With ``force``, delete it even if readers hold
-        messages; they lose their leases.
+        Two LWTs and some reads per partition. With ``force``, delete the group even if readers
+        hold messages; the readers lose their leases.
 
         Raises:
-            NotFoundError: There is no such queue.
+            NotFoundError: The queue does not exist.
             QueueStateError: Readers hold messages.
         """
         validate_name("group", group)
@@ -1033,14 +1041,14 @@ class Client:
         Args:
             queue: A queue, for the dead letters that come from it; or a dead-letter queue, for
                 all dead letters in it.
-            group: Only those of this consumer group.
-            reason: Only those whose reason contains this text; upper and lower case are the same.
-            since: Only those that died at this instant or later.
-            until: Only those that died before this instant.
-            limit: Most of them; the first ones.
+            group: Only dead letters of this consumer group.
+            reason: Only dead letters whose reason contains this text, ignoring case.
+            since: Only messages that died at this instant or later.
+            until: Only messages that died before this instant.
+            limit: Most dead letters, the first ones.
 
         Raises:
-            NotFoundError: There is no such queue.
+            NotFoundError: The queue does not exist.
             QueueStateError: The queue has no dead-letter queue.
         """
         criteria = Filter(
@@ -1061,22 +1069,22 @@ class Client:
         across_accounts: bool = False,
         drop_columns: bool = False,
     ) -> RedriveReport:
-        """Publish dead letters again, each once, and settle them. Three LWTs for each thousand.
+        """Publish dead letters again, each once, and settle them. Three LWTs per thousand.
 
         Args:
             found: The dead letters, as `dead_letters` found them.
-            to: Name of the queue that all of them go to; None: each goes to where it came from.
-            force: Publish them even if the queue has other groups, which get them once more.
+            to: Name of the queue to which all of them go; None: each goes back to its source.
+            force: Publish them even if the target has other groups, which get them once more.
             across_accounts: Allow queues of another account of the gateway, whose names differ up
                 to the first colon.
             drop_columns: Leave out values of columns, and of fields, that the target lacks.
 
         Raises:
-            OptionError: ``to`` is the queue that they are in, or of another account.
+            OptionError: ``to`` is the queue that has the dead letters, or is of another account.
             QueueStateError: A queue does not exist, or has other groups.
-            MessageError: A value does not fit its column of the target; or, without
-                ``drop_columns``, has no column there. Its thousand, and those that follow, are
-                dead letters as before.
+            MessageError: A value does not fit its column in the target; or, without
+                ``drop_columns``, has no column there. The thousand with this letter, and all later
+                ones, stay dead letters.
         """
         _check_survey(found)
         if to is not None:
@@ -1103,12 +1111,12 @@ class Client:
     # -- the client itself ------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Refuse new calls, wait for those under way, and disconnect; `receive` stops waiting.
+        """Refuse new calls, wait for calls under way, and disconnect; `receive` stops waiting.
 
-        Within a call of the same thread, as in a signal handler, it does not wait: the client
+        Within a call of the same thread, as in a signal handler, `close` does not wait: the client
         disconnects when the last call has ended.
 
-        Close its producers before: what they have not published by then fails.
+        Close producers of the client first: messages that are not published by then fail.
         """
         self._calls.close()
 
@@ -1138,7 +1146,7 @@ class Client:
 def _unpickled(
     kind: type[Client], store: Store, options: ConnectionOptions | None, closes_store: bool
 ) -> Client:
-    """A client of another process, as it is here."""
+    """Rebuild a pickled client in this process."""
     client = kind.__new__(kind)
     client._begin(store, options, closes_store=closes_store)  # noqa: SLF001 (our own)
     return client
@@ -1148,7 +1156,7 @@ class ArrowRows(Protocol):
     """An object that offers its rows as an Arrow table."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """See Arrow's PyCapsule interface."""
+        """Export the rows as a stream, by Arrow's PyCapsule interface."""
 
 
 def _batches_of(

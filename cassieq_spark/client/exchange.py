@@ -32,7 +32,7 @@ from cassieq_spark.parallel import in_parallel
 from cassieq_spark.processes import StaysHere
 from cassieq_spark.queues import CACHED_FOR, read_queue
 
-#: What each of several receivers gets.
+#: The messages of each of several receivers.
 Shares = Sequence[Sequence[Message]]
 
 
@@ -43,13 +43,13 @@ class RoundResult:
     Attributes:
         messages: The messages that were leased.
         stale: The receipts that were stale.
-        queue: The queue as it was when the messages were read: they have its columns. If it is
-            strictly ordered, they are for one receiver.
-        shares: In a queue ordered by key, which of the messages each of the `LeaseRequest.takers`
-            gets; else nothing, and any may get any.
-        error: Why no more messages were leased, or could not be handed over; they are due again.
-        failed: Why receipts were not acked, at least not for certain: repeat these, which does no
-            harm.
+        queue: The queue as it was when the messages were read: the messages have its columns. If
+            the queue is strictly ordered, all messages are for one receiver.
+        shares: In a queue ordered by key, the messages for each of the `LeaseRequest.takers`; else
+            empty, and any taker may get any message.
+        error: Why no more messages were leased, or why leased messages could not be handed over
+            and are due again.
+        failed: Why receipts were not acked, at least not for certain; acking these again is safe.
     """
 
     messages: list[Message]
@@ -63,11 +63,11 @@ class RoundResult:
 class Exchange(StaysHere):
     """Acks messages and leases others for one group, again and again, from all partitions.
 
-    For a tenth of a second it uses the definition of the queue, and the state of the group, that
-    it has read, so a pause or another setting may take effect that much later. A message that a
-    newer version of the schema wrote has the columns of that version: if the definition is older,
-    it gives the lease back uncounted, reads the definition, and leases again. It prefetches
-    messages. As always, the LWT decides who leases a message. Made by `Client.exchange`. For one
+    The exchange uses the definition of the queue, and the state of the group, for a tenth of a
+    second after reading them, so a pause or another setting may take effect this much later. If a
+    message was written with a newer version of the schema than the definition has, the exchange
+    gives the lease back uncounted, reads the definition, and leases again. Messages are
+    prefetched. As always, the LWT decides who leases a message. Made by `Client.exchange`. For one
     thread at a time.
     """
 
@@ -80,35 +80,35 @@ class Exchange(StaysHere):
         # The queue as it was read last; None: to be read anew.
         self._queue: QueueDefinition | None = None
         self._until = 0.0
-        # One for each partition of that queue, in order.
+        # One per partition of this queue, in order.
         self._parts: dict[QueueId, PartExchange] = {}
         self._first = 0
 
     def round(
         self, receipts: Sequence[Receipt], request: LeaseRequest, *, only_news: bool = False
     ) -> RoundResult:
-        """Ack messages, and lease others. One LWT for each partition in which it acks or leases.
+        """Ack messages, and lease others. One LWT per partition with acked or leased messages.
 
         Messages are leased from the partitions whose messages are acked, and then from others
         until there are enough: first from the share (see `Presence`), and each time beginning with
-        another partition. In a tenth of a second it reads the definition once, and each partition
-        at which it looks thrice, and a few times more for some hundred messages.
+        another partition. Per tenth of a second, one read for the definition, three reads for each
+        partition in use, and a few more for some hundred messages.
 
-        If a partition fails, the receipts of the others are acked all the same, but no further
-        messages are leased. The result tells what has failed, unless all has.
+        If a partition fails, the receipts of the others are still acked, but no further messages
+        are leased. The result has the errors, unless everything has failed.
 
         Args:
             receipts: Receipts of this group, of any leases.
-            request: What to lease. In a queue with an order it matters for which receiver; see
+            request: What to lease. In a queue with an order, the receivers matter; see
                 `LeaseRequest.takers`.
-            only_news: Whether to lease nothing from partitions without news since the last round
-                (see `Receiver.news`), which takes one read instead of three.
+            only_news: True to lease nothing from partitions without news since the last round (see
+                `Receiver.news`), which costs one read instead of three.
 
         Raises:
-            NotFoundError: There is no such queue or group.
+            NotFoundError: The queue or the group does not exist.
             QueueStateError: The queue was purged or deleted, or the group deleted.
             StoreError: Cassandra failed: no message is leased, and no receipt is settled for
-                certain. It does no harm to repeat the acks.
+                certain. The acks are safe to repeat.
         """
         check_many("receipts", receipts, "receipts that were parsed")
         if not all(isinstance(each, Receipt) for each in receipts):
@@ -139,7 +139,7 @@ class Exchange(StaysHere):
         return told
 
     def _exchange_anew(self, told: RoundResult, request: LeaseRequest) -> RoundResult:
-        """Do the rest of a round: the queue may have been changed since it was read."""
+        """Do the rest of a round, because the queue may have changed since it was read."""
         kept = {each: why for each, why in told.failed.items() if not _is_outdated(why)}
         rest = [each for each in told.failed if each not in kept]
         is_to_lease = _is_outdated(told.error) and not told.messages
@@ -159,13 +159,13 @@ class Exchange(StaysHere):
         )
 
     def _known(self, receipts: Sequence[Receipt]) -> QueueDefinition | None:
-        """The queue as it was last read, if that was a moment ago and all receipts are of it."""
+        """The queue as it was last read, if it was read a moment ago and all receipts fit it."""
         is_fresh = monotonic() < self._until
         is_same = all(receipt.queue_id in self._parts for receipt in receipts)
         return self._queue if is_fresh and is_same else None
 
     def _read(self) -> QueueDefinition:
-        """Read the queue, and let all partitions read their state again. One read."""
+        """Read the queue, and make all partitions read their state again. One read."""
         queue = read_queue(self._member.store, self._member.queue)
         before = self._parts
         self._parts = {
@@ -221,7 +221,7 @@ class Exchange(StaysHere):
             shares = _joined(shares, told.shares)
             if told.error is not None:
                 error = error if left == 0 else told.error
-                # Each may wait as long for Cassandra: the others are acked at the same time.
+                # Each partition may wait long for Cassandra, so all are acked at the same time.
                 acks = [(each, of_part[each]) for each in in_order if each in of_part]
                 for rest in in_parallel(self._acked, acks):
                     stale |= rest.stale
@@ -237,9 +237,9 @@ class Exchange(StaysHere):
         One LWT and two reads per lease, and a read of the queue. For any thread.
 
         Raises:
-            MessageError: They are no messages that were received.
-            NotFoundError: There is no such queue or group.
-            StoreError: Cassandra failed. What was not given back is due when its lease ends.
+            MessageError: An argument is not a message that was received.
+            NotFoundError: The queue or the group does not exist.
+            StoreError: Cassandra failed. Messages not given back are due when their leases end.
         """
         check_many("messages", messages, "messages that were received")
         with self._calls:
@@ -251,7 +251,7 @@ class Exchange(StaysHere):
             )
 
     def rest(self) -> None:
-        """Forget what was read ahead, while nobody asks for messages. No read."""
+        """Drop messages that were read ahead, while nobody asks for messages. No read."""
         for part in self._parts.values():
             part.rest()
 
@@ -262,7 +262,7 @@ class Exchange(StaysHere):
 
 
 class PartExchange:
-    """The part of an exchange that is about one partition of one version of a queue."""
+    """The part of an exchange for one partition of one version of a queue."""
 
     def __init__(self, member: Member, queue: QueueDefinition, ahead: PrefetchBudget) -> None:
         self._member = member
@@ -276,18 +276,18 @@ class PartExchange:
         self._receiver = Receiver(self._member, queue, self._prefetch, self._idle, self._lanes)
 
     def rest(self) -> None:
-        """See `Exchange.rest`."""
+        """Drop messages of this partition that were read ahead; see `Exchange.rest`."""
         self._prefetch.forget()
         self._lanes.forget()
 
     def round(
         self, receipts: Sequence[Receipt], request: LeaseRequest, *, only_news: bool = False
     ) -> RoundResult:
-        """Ack messages, and lease others. One LWT; none if there is nothing to ack or lease.
+        """Ack messages, and lease others. One LWT; none if no message is to be acked or leased.
 
-        For each batch of a streaming query whose messages are acked, one LWT and three reads more.
-        With ``only_news``, one read if there is nothing to ack and no news. Errors of this
-        package are returned in the result.
+        One more LWT and three more reads per batch of a streaming query whose messages are acked.
+        With ``only_news``, one read if no message is to be acked and there is no news. Errors of
+        this package are returned in the result.
         """
         receiver, head = self._receiver, None
         queue = receiver.queue
@@ -320,9 +320,9 @@ class PartExchange:
     def _ack_of_batches(
         self, receipts: Sequence[Receipt]
     ) -> tuple[frozenset[Receipt], dict[Receipt, CassieqError]]:
-        """Ack messages of queries' batches; which receipts are stale, and which have failed.
+        """Ack messages of queries' batches; return stale receipts, and failed ones with errors.
 
-        One LWT and three reads for each batch, as the number of the delivery counts there.
+        One LWT and three reads per batch, because the number of the delivery matters there.
         """
         of_batch: defaultdict[tuple[UUID, int | None], list[Receipt]] = defaultdict(list)
         for receipt in receipts:
@@ -373,7 +373,7 @@ def _rest_of(queue: QueueDefinition, request: LeaseRequest, told: RoundResult) -
     if not told.messages:
         return request
     if not queue.has_lanes:
-        # A limit of bytes is that of one lease; in strict order one receiver gets all.
+        # A limit of bytes is for one lease; in strict order, one receiver gets all.
         is_over = request.max_bytes is not None or queue.is_ordered
         return replace(request, max_messages=0 if is_over else left)
     spent = sum(message.size for message in told.messages)

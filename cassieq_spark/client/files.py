@@ -1,4 +1,4 @@
-"""Queues into files and back: Parquet, Arrow streams, JSON lines."""
+"""Exports queues to files, and imports files: Parquet, Arrow streams and JSON lines."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from cassieq_spark.schemas.pandas_index import plain_batches, plain_schema
 from cassieq_spark.schemas.to_rows import to_json
 from cassieq_spark.store.protocol import Store
 
-#: Called with how many messages are done, and of how many; 0 if that is unknown.
+#: Called with the number of messages done, and the total; 0 if the total is unknown.
 Watch = Callable[[int, int], None]
 
-#: The number of rows, or 0 if that is unknown, and the rows.
+#: The number of rows, or 0 if it is unknown, and the rows.
 _Batches = tuple[int, Iterator[pa.RecordBatch]]
 _LINES = 1024
 
@@ -54,7 +54,7 @@ class _Writer(Protocol):
 
 
 def is_file(name: str) -> bool:
-    """True if this is the name of a file that `export_queue` writes."""
+    """True if `export_queue` can write a file of this name."""
     return Path(name).suffix in _FORMATS
 
 
@@ -63,9 +63,9 @@ def export_queue(
 ) -> int:
     """Write all stored messages of a queue to a file; return their number. Leases nothing.
 
-    The suffix names the format. The file is complete, or does not exist. It has the columns of the
-    queue, ``_key`` and ``_headers``; without a schema ``value``, ``key`` and ``headers``. Leased,
-    delayed and settled messages are included. With ``force``, a file is overwritten.
+    The suffix names the format. The file is either complete, or does not exist. Its columns are
+    the queue's, ``_key`` and ``_headers``; without a schema, ``value``, ``key`` and ``headers``.
+    Leased, delayed and settled messages are included. With ``force``, a file is overwritten.
 
     Raises:
         ExistsError: The file exists.
@@ -92,7 +92,7 @@ def export_queue(
 
 
 def _stored_in(store: Store, queue: QueueDefinition) -> tuple[Range, list[Piece]]:
-    """The messages that are stored in one partition, and where they are."""
+    """The monotons of the messages stored in one partition, and the pieces that hold them."""
     ledger = Ledger(store, queue.queue_id)
     head = ledger.read_head(serial=True)
     monotons = Range(head.finalised, head.next)
@@ -110,9 +110,9 @@ def import_file(  # noqa: PLR0913 (what to copy, and how, by name)
 ) -> int:
     """Publish the rows of a file under a name. One LWT per partition, and a read of the name.
 
-    The suffix names the format. All rows of a partition become visible together, or none. If some
-    partitions have published theirs and others not, a note of the error says under which name the
-    copy is completed.
+    The suffix names the format. All rows of a partition become visible together, or none does. If
+    only some partitions have published their rows, a note of the error has the name under which
+    the copy can be completed.
 
     Args:
         store: The store.
@@ -120,18 +120,18 @@ def import_file(  # noqa: PLR0913 (what to copy, and how, by name)
         path: The file.
         key: The column of the queue whose values become the keys of the messages, as text or
             bytes.
-        idempotency_key: The name, see `Client.put_many`; None: one that no other copy has.
-        watch: Is told how many rows are written.
+        idempotency_key: The name, see `Client.put_many`; None: a name that no other copy has.
+        watch: Called with the number of rows written.
 
     Returns:
-        How many rows were published; 0 if they were published before under that name.
+        The number of rows published; 0 if they were published before under this name.
 
     Raises:
-        BatchChangedError: Something else was published under the name.
-        SchemaError: The columns are not those of the queue.
+        BatchChangedError: Other rows were published under the name.
+        SchemaError: The columns differ from the columns of the queue.
         MessageError: A value does not fit, or a line is not a JSON object.
-        OptionError: The file cannot be read; the queue has no such column; the file has keys of
-            its own; or it delays messages, in a queue with an order.
+        OptionError: The file cannot be read; the queue has no column ``key``; the file has keys of
+            its own; or the file delays messages, and the queue has an order.
     """
     if key is not None:
         if queue.schema is None:
@@ -179,10 +179,10 @@ def schema_of_file(path: Path) -> pa.Schema:
 
 
 def check_key(key: str, columns: pa.Schema, whose: str) -> None:
-    """Check that a column can be the key; ``whose`` is what has the columns, for errors.
+    """Check that a column can be the key; ``whose`` names the owner of the columns in errors.
 
     Raises:
-        OptionError: There is no such column, or its values cannot be keys.
+        OptionError: The column does not exist, or its values cannot be keys.
     """
     if key not in columns.names:
         advice = did_you_mean(key, columns.names, f"it has {', '.join(columns.names)[:200]}")
@@ -234,7 +234,7 @@ def _keyed(batch: pa.RecordBatch, key: str, path: Path) -> pa.RecordBatch:
         if batch.column(own).null_count < batch.num_rows:
             raise OptionError(f"{path} has a column {own!r} with keys: leave out --key")
         batch = batch.drop_columns([own])
-    # A column that is missing is null.
+    # A missing column is null.
     values = pa.nulls(batch.num_rows)
     if key.lower() in found:
         values = without_dictionary(batch.column(found[key.lower()]), key)
@@ -249,7 +249,7 @@ def _keyed(batch: pa.RecordBatch, key: str, path: Path) -> pa.RecordBatch:
 
 
 def _as_put(batch: pa.RecordBatch, queue: QueueDefinition, path: Path) -> pa.RecordBatch:
-    """Rows of a file as a publisher takes them; it checks the columns of a schema itself."""
+    """Convert rows of a file for a publisher, which checks the columns of a schema itself."""
     if queue.schema is not None:
         return batch
     unknown = [name for name in batch.schema.names if name not in STORED.names]
@@ -315,7 +315,7 @@ def _rows_of_lines(lines: Iterator[bytes], schema: pa.Schema) -> Iterator[pa.Rec
         first += len(taken)
 
 
-#: How files are written and read, by their suffix.
+#: Writers and readers of files, by suffix.
 _FORMATS: dict[
     str,
     tuple[

@@ -1,4 +1,4 @@
-"""Receiving: messages are leased, found, fetched and handed over; and reading without a lease."""
+"""Receives messages: leases, finds, fetches and hands them over; reads without a lease, too."""
 
 from __future__ import annotations
 
@@ -57,28 +57,29 @@ logger = logging.getLogger(__name__)
 #: Messages were leased, but neither handed over nor released; they are due when the lease ends.
 GIVE_BACK_FAILED = "receive.give_back_failed"
 
-#: A partition failed, and the messages of others were handed over.
+#: A partition failed, and the messages of other partitions were handed over.
 PARTITION_FAILED = "receive.partition_failed"
 
-#: Messages whose read failed wait for this, and it counts as a delivery: so those that can never
-#: be read die and stop nobody, and no outage of seconds kills others.
+#: How long messages wait whose read failed. The failure counts as a delivery: so messages that can
+#: never be read die and stop nobody, and an outage of seconds kills no others.
 READ_AGAIN_AFTER = timedelta(minutes=1)
 
-#: Messages, as a program gets them: a list or a table.
+#: Messages in the form that a program gets: a list or a table.
 Handed = TypeVar("Handed", bound=Sized)
 
-#: For each group that a client has received for: whether fresh messages go first next time.
+#: For each group and partition that a client has received from, True if fresh messages go first
+#: next time.
 Turns = dict[tuple[QueueId, str], bool]
 #: Groups that a client has made, or found, in all partitions of a version of a queue.
 KnownGroups = set[tuple[QueueId, str]]
 
-#: A peek left out messages that are unreadable.
+#: A peek left out unreadable messages.
 UNSEEN = "peek.unreadable"
 
-#: Seconds between two looks at a queue that has nothing, at first and later.
+#: Seconds between two looks at a queue without messages, at first and later.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 0.75
-#: More partitions than these are looked at less often: ten reads a second for all together.
+#: More partitions than this are looked at less often: ten reads per second for all together.
 _MOST_AT_ONCE = 6
 
 
@@ -88,15 +89,14 @@ class Member:
 
     Attributes:
         store: The store.
-        turns: Whether fresh messages go first next time, for each group and partition.
+        turns: By group and partition, True if fresh messages go first next time.
         known: The groups that the client knows.
         presences: The presences of the client.
-        rounds: Shares LWTs among the threads of the client, and those of others.
+        rounds: Shares LWTs among the threads of this client and of other clients.
         lanes: The lanes of messages that the client has read.
         queue: Name of the queue.
         group: Name of the group.
-        make_group: Whether to create a group that does not exist; it begins at the earliest
-            message.
+        make_group: True to create the group, from the earliest message on, if it does not exist.
 
     Raises:
         OptionError: The name of the group is not valid, or ``make_group`` is not a flag.
@@ -117,10 +117,10 @@ class Member:
         check_flag("make_group", self.make_group)
 
     def ensure_group(self, queue: QueueDefinition) -> None:
-        """Before the first lease: create the group in all partitions; see `ensure_groups`.
+        """Create the group in all partitions before the first lease; see `ensure_groups`.
 
-        Once for each version of the queue: a group that is deleted must not come back by itself,
-        as it is owed every message.
+        This happens once per version of the queue: a deleted group must not come back by itself,
+        because a new group is owed every message.
         """
         key = (queue.queue_id, self.group)
         if key not in self.known:
@@ -133,7 +133,7 @@ class QueueReceiver(StaysHere):
     """Receives for one group, from all partitions of a queue. One read. For one thread at a time.
 
     Raises:
-        QueueStateError: There is no such queue.
+        QueueStateError: The queue does not exist.
     """
 
     _instead = "send the client, and make a receiver where it is used"
@@ -150,13 +150,13 @@ class QueueReceiver(StaysHere):
     def look(self, request: LeaseRequest) -> list[Message]:
         """Lease and fetch messages; see `Receiver.look`.
 
-        The first look of a client for a group takes two reads more for each partition, or creates
-        the group there. If there are several partitions, it leases from one after the other until
-        there are enough messages: first from its share (see `Presence`), and each time beginning
-        with another one. That takes an LWT for each partition that has messages. It leases nothing
-        from a partition without news since the last look; see `Receiver.news`. If a partition
-        fails, it returns what the others have, and logs the error. It raises the error if that is
-        nothing; after a second one fails, it looks no further.
+        The first look of a client for a group costs two more reads per partition, or creates the
+        group there. If the queue has several partitions, messages are leased from one after the
+        other until there are enough: first from the share (see `Presence`), and each time
+        beginning with another partition. This costs one LWT per partition that has messages.
+        Partitions without news since the last look are left out; see `Receiver.news`. If a
+        partition fails, the error is logged and the messages of the others are returned; the error
+        is raised if there are none. After a second failure, the look ends.
         """
         return [message for each in self._gather(request, Receiver.look) for message in each]
 
@@ -167,7 +167,7 @@ class QueueReceiver(StaysHere):
         return pa.concat_tables([nothing, *gathered])
 
     def pauses(self, wait: timedelta) -> Iterator[float]:
-        """Seconds to pause before each further look, longer each time, until ``wait`` is over."""
+        """The pauses before further looks in seconds, growing, until ``wait`` is over."""
         longest = longest_pause(self.queue.partitions)
         return pauses_within(wait, first=FIRST_PAUSE, longest=longest, shortest_part=1)
 
@@ -182,7 +182,7 @@ class QueueReceiver(StaysHere):
         try:
             return self._gather_as_known(request, look)
         except SchemaChangedError:
-            # While the program waited.
+            # The queue was changed while the program waited.
             self._use(read_queue(self._member.store, self._member.queue))
             return self._gather_as_known(request, look)
 
@@ -218,7 +218,7 @@ class QueueReceiver(StaysHere):
                 handed = look(receiver, replace(request, max_messages=left), head)
             except CassieqError as error:
                 if failed is not None:
-                    # It is not one partition only: the others would be waited for in vain.
+                    # More than one partition fails: waiting for the others would be in vain.
                     break
                 failed = receiver.queue.queue_id, error
                 continue
@@ -227,7 +227,7 @@ class QueueReceiver(StaysHere):
                 raise
             gathered.append(handed)
             left -= len(handed)
-            # A limit of bytes is that of one lease.
+            # A limit of bytes is for one lease.
             if left <= 0 or (len(handed) and request.max_bytes is not None):
                 break
         if failed is not None:
@@ -243,15 +243,15 @@ class QueueReceiver(StaysHere):
 class Receiver:
     """Receives for one group, from one partition of a queue. For one thread at a time.
 
-    The group is in all partitions before a message is leased; see `Member.ensure_group`.
+    The group exists in all partitions before a message is leased; see `Member.ensure_group`.
 
     Args:
         member: The client and its group.
-        queue: The queue, or the partition of it.
+        queue: The queue, or one of its partitions.
         prefetch: The prefetch of the queue, which follows ``queue``; None: messages are read after
             they are leased.
-        idle: What an earlier receiver knew about the partition; None: nothing.
-        lanes: Reads the lanes of messages; None: that of the client does.
+        idle: The knowledge of an earlier receiver about the partition; None: no knowledge.
+        lanes: The reader of the messages' lanes; None: the client's reader.
     """
 
     def __init__(
@@ -279,32 +279,32 @@ class Receiver:
             lanes=(lanes or member.lanes.of(queue, member.group)) if queue.has_lanes else None,
         )
         self._given: Lease | None = None
-        # The lease of an earlier receive of the same attempt, for the next look.
+        # The lease of an earlier receive of the same attempt; the next look hands it over.
         self._again: Lease | None = None
 
     def holds_again(self, request: LeaseRequest) -> bool:
-        """True if an earlier receive of this attempt has got messages: the next look has them."""
+        """True if an earlier receive of this attempt holds messages; the next look has them."""
         self._again = self._consumer.lease_again(request)
         return self._again is not None
 
     @property
     def was_misled(self) -> bool:
-        """True if the last lease went by a cached state of the group that was outdated."""
+        """True if the last lease used a cached state of the group that was outdated."""
         return self._consumer.was_misled
 
     def read_head(self) -> LedgerHead:
-        """See `Consumer.read_head`."""
+        """Read the head of the partition's ledger, as `Consumer.read_head` does."""
         return self._consumer.read_head()
 
     def news(self) -> LedgerHead | None:
-        """The head of the partition, if there may be something to lease. One read.
+        """The head of the partition if it may have messages to lease. One read.
 
-        If the queue has several partitions, there is nothing while the last lease found nothing,
-        nothing was published since, and nothing that it has seen has become due. What others have
-        given back since is found later, by `RECHECK` for each partition.
+        If the queue has several partitions, a partition counts as empty while its last lease found
+        no message, nothing was published since, and no message seen then has become due. Messages
+        that others have given back since are found later, by `RECHECK` for each partition.
 
         Returns:
-            None if there is nothing.
+            The head, or None if there is nothing to lease.
 
         Raises:
             QueueStateError: The queue was purged or deleted.
@@ -314,17 +314,17 @@ class Receiver:
         return head if is_worth else None
 
     def look(self, request: LeaseRequest, head: LedgerHead) -> list[Message]:
-        """Lease and fetch messages. Two reads; an LWT and some reads more if there are messages.
+        """Lease and fetch messages. Two reads; one LWT and some reads more if messages are found.
 
-        Messages that were delivered too often are dead-lettered. A queue that is paused has no
+        Messages that were delivered too often are dead-lettered. A paused queue returns no
         messages.
 
         Args:
             request: What to lease.
-            head: What `news` has returned.
+            head: The result of `news`.
 
         Raises:
-            QueueStateError: The queue was purged or deleted, or there is no such group.
+            QueueStateError: The queue was purged or deleted, or the group does not exist.
             StoreError: Cassandra failed. Messages that were leased are due again; see `fetch`.
         """
         return self.fetch(self._lease_anew(request, head))
@@ -333,7 +333,7 @@ class Receiver:
         """Ack messages and lease others; see `Consumer.poll`.
 
         Raises:
-            QueueStateError: The queue was purged or deleted, or there is no such group.
+            QueueStateError: The queue was purged or deleted, or the group does not exist.
         """
         turns, key = self._member.turns, (self.queue.queue_id, self._member.group)
         prefer_fresh = turns.get(key, False)
@@ -351,13 +351,13 @@ class Receiver:
         return self._hand_over(lease, partial(self._table, lease))
 
     def fetch(self, lease: Lease) -> list[Message]:
-        """Fetch messages that are leased, and dead-letter those that were leased too often.
+        """Fetch leased messages, and dead-letter those that were leased too often.
 
         Raises:
             StoreError: Cassandra failed. The messages are due again: in a minute, and count as
                 delivered, if they could not be read; otherwise at once if possible, uncounted.
-            SchemaChangedError: The definition of the queue is older than messages. They are due
-                again at once, uncounted.
+            SchemaChangedError: The definition of the queue is older than some messages. All
+                messages are due again at once, uncounted.
         """
         take: Callable[[Unreadable], list[Message]] = partial(self._messages, lease)
         return self._hand_over(lease, take)
@@ -376,7 +376,7 @@ class Receiver:
             self._consumer.return_unread(lease, _monotons_of(handed), unreadable.by_reason())
             self._consumer.dead_letter(lease.dead, known=lease.state.waiting)
         except BaseException as error:
-            # A definition that is older than the schema says nothing of the messages.
+            # If the definition is older than the schema, the messages may well be readable.
             is_old = isinstance(error, SchemaChangedError)
             is_broken = not is_read and isinstance(error, Exception) and not is_old
             self._give_back(lease, read_failed=is_broken)
@@ -387,7 +387,7 @@ class Receiver:
     def give_back(self, handed: Sized) -> None:
         """Give back the messages of the last look, which nobody got, uncounted. Never raises.
 
-        One LWT and two reads; nothing if there are no messages.
+        One LWT and two reads; no request without messages.
         """
         if len(handed) and self._given is not None:
             self._give_back(self._given)
@@ -413,7 +413,7 @@ class Receiver:
 
     def _messages(self, lease: Lease, unreadable: Unreadable) -> list[Message]:
         prefix = receipt_prefix(self.queue.queue_id, self._member.group, lease.token)
-        # The state was read before the LWT, from whose time the lease counts.
+        # The lease counts from the time of the LWT; the state was read before.
         until = lease.state.now + (lease.request.lease or self.queue.lease)
         leased = Ranges.union(each.monotons for each in lease.leased)
         if not leased:
@@ -458,7 +458,7 @@ class Receiver:
 
     def _give_back(self, lease: Lease, *, read_failed: bool = False) -> None:
         if not lease.leased or not lease.ops:
-            # There is nothing, or an earlier receive of the same attempt has handed it over.
+            # Nothing is held, or an earlier receive of the same attempt has handed it over.
             return
         monotons = Ranges.union(each.monotons for each in lease.leased)
         back = (
@@ -479,7 +479,7 @@ class Receiver:
 
 
 def _each_count(leased: Iterable[LeasedSlot]) -> Iterator[tuple[int, int]]:
-    """The monotons of these slots, each with how often it was delivered."""
+    """The monotons of these slots, each with its number of deliveries."""
     for each in leased:
         for part in each.monotons:
             yield from ((monoton, each.deliveries) for monoton in range(part.start, part.stop))
@@ -496,7 +496,7 @@ def _monotons_of(handed: Any) -> Ranges:
 
 
 def longest_pause(partitions: int) -> float:
-    """Longest time between two looks at a queue that has nothing, in seconds.
+    """The longest time between two looks at a queue without messages, in seconds.
 
     >>> longest_pause(1), longest_pause(16)
     (0.75, 2.0)
@@ -505,7 +505,7 @@ def longest_pause(partitions: int) -> float:
 
 
 def own_first(share: Collection[int], partitions: int, *, turn: int) -> list[int]:
-    """All partitions, those of a share first; another one begins at each turn.
+    """All partitions, those of a share first; each turn begins with another one.
 
     >>> own_first({1, 3}, 4, turn=2)
     [3, 1, 2, 0]
@@ -521,7 +521,7 @@ def lease_request(
     max_bytes: int | None = None,
     attempt: str | None = None,
 ) -> LeaseRequest:
-    """What `Client.receive` leases.
+    """The lease request for the arguments of `Client.receive`.
 
     Raises:
         OptionError: An argument of `Client.receive` has another type, or is out of range.
@@ -563,7 +563,7 @@ def peek_messages(
     start: StartingPosition,
     max_bytes: int | None = None,
 ) -> list[StoredMessage]:
-    """Read messages without leasing them, except those that are unreadable; see `Client.peek`."""
+    """Read messages without leasing them, except unreadable ones; see `Client.peek`."""
     check_count("max", limit)
     if max_bytes is not None:
         check_count("max_bytes", max_bytes)
@@ -652,14 +652,14 @@ def read_stored(
     *,
     whole: bool = False,
 ) -> Iterator[StoredMessage]:
-    """Read messages, in order. Two reads, and one for each bucket; more if they are far apart.
+    """Read messages, in order. Two reads, and one per bucket; more if messages are far apart.
 
-    Messages that are unreadable are left out, and reported to ``on_unreadable``. For ``whole``,
-    see `Decoder`.
+    Unreadable messages are left out, and reported to ``on_unreadable``. For ``whole``, see
+    `Decoder`.
 
     Raises:
         LeaseLostError: Messages are deleted.
-        InvariantError: The ledger has a hole there (I1).
+        InvariantError: The ledger has a hole at these monotons (I1).
     """
     pieces = find_pieces(Ledger(store, queue.queue_id), monotons, deliveries=None)
     batches = fetch(store, queue, pieces, on_unreadable=on_unreadable, whole=whole)

@@ -1,4 +1,4 @@
-"""Messages are settled by their receipts: one LWT per lease."""
+"""Settles messages by their receipts, with one LWT per lease."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What to do with messages.
+    """A way to settle messages, with its argument.
 
     Attributes:
-        kind: The name of a verb: ack, release, extend or reject them.
-        value: The delay of a release, the new duration of the lease, or why they are rejected.
+        kind: The name of a verb: ack, release, extend or reject.
+        value: The delay of a release, the new duration of the lease, or the reason of a rejection.
 
     Raises:
-        OptionError: There is no such kind, the duration is out of range, or the reason is empty.
+        OptionError: The kind is unknown, the duration is out of range, or the reason is empty.
     """
 
     kind: str
@@ -55,12 +55,12 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class SettleResult:
-    """What became of messages. Those whose receipts are neither stale nor failed are settled.
+    """The outcome of settling. Messages whose receipts are neither stale nor failed are settled.
 
     Attributes:
         stale: The receipts that were stale: settled before, or not under their lease any more.
-        failed: Why receipts were not settled, at least not for certain: repeat these, which does
-            no harm.
+        failed: Why receipts were not settled, at least not for certain; settling these again is
+            safe.
     """
 
     stale: list[str]
@@ -69,7 +69,7 @@ class SettleResult:
 
 @dataclass(frozen=True, slots=True)
 class LeaseKey:
-    """One lease of one group; of a query's batch, one delivery of it. See `Receipt`."""
+    """One lease of one group, or one delivery of a query's batch. See `Receipt`."""
 
     queue_id: QueueId
     group: str
@@ -96,7 +96,7 @@ def by_lease(items: Iterable[Message | str]) -> dict[LeaseKey, Ranges]:
     """Group messages, or their receipts, by lease.
 
     Raises:
-        MessageError: One of them is neither.
+        MessageError: An item is neither a message nor a receipt.
     """
     receipts = (Receipt.parse(_receipt_of(item), advice=_ADVICE) for item in items)
     return monotons_by(LeaseKey.of, receipts)
@@ -116,7 +116,7 @@ def settle_each(
     settle: Callable[[Consumer, LeaseKey, Ranges], Settled],
     rounds: Rounds | None = None,
 ) -> list[str]:
-    """Settle one lease after the other; if one fails, the others are settled all the same.
+    """Settle one lease after the other; if a lease fails, the others are still settled.
 
     Threads with the same ``rounds`` share LWTs.
 
@@ -124,10 +124,10 @@ def settle_each(
         The receipts that were stale: settled before, or not under their lease any more.
 
     Raises:
-        QueueStateError: A queue does not exist: nothing is settled. Or a group does not exist: the
-            others are settled.
-        StoreError: Cassandra failed for a lease, and the others are settled. It does no harm to
-            repeat the call.
+        QueueStateError: A queue does not exist, and nothing is settled; or a group does not exist,
+            and messages of other groups are settled.
+        StoreError: Cassandra failed for a lease, and the others are settled. The call is safe to
+            repeat.
     """
     outcome = settle_apart(store, leases, settle, rounds)
     errors = list(dict.fromkeys(outcome.failed.values()))
@@ -144,10 +144,10 @@ def settle_apart(
     settle: Callable[[Consumer, LeaseKey, Ranges], Settled],
     rounds: Rounds | None = None,
 ) -> SettleResult:
-    """Settle one lease after the other, as `settle_each`; tell of each what became of it.
+    """Settle one lease after the other, as `settle_each` does, but return the errors of leases.
 
     Raises:
-        CassieqError: A queue does not exist, or could not be read: nothing is settled.
+        CassieqError: A queue does not exist, or could not be read; nothing is settled.
     """
     queues = {name: read_queue(store, name) for name in sorted({key.queue for key in leases})}
     stale: list[str] = []
@@ -172,9 +172,9 @@ def settle_all(
     settlement_of: Callable[[Ranges], Settlement],
     rounds: Rounds | None = None,
 ) -> list[str]:
-    """Settle messages in the same way; see `settle_each`.
+    """Settle all messages in the same way; see `settle_each`.
 
-    A read for each queue, and per lease an LWT and two reads.
+    One read per queue, and one LWT and two reads per lease.
     """
     return settle_each(store, leases, settling(settlement_of), rounds)
 
@@ -182,7 +182,7 @@ def settle_all(
 def settling(
     settlement_of: Callable[[Ranges], Settlement],
 ) -> Callable[[Consumer, LeaseKey, Ranges], Settled]:
-    """Let `settle_each` or `settle_apart` settle all messages in the same way."""
+    """Make `settle_each` or `settle_apart` settle all messages in the same way."""
 
     def settle(consumer: Consumer, key: LeaseKey, monotons: Ranges) -> Settled:
         asked = settlement_of(monotons)

@@ -13,17 +13,17 @@ CALLER: ContextVar[str | None] = ContextVar("caller", default=None)
 
 
 class Shares:
-    """Limits the calls of each caller that are under way; the others begin in their order.
+    """Limits the calls of each caller that are under way; further calls begin in their order.
 
-    For one loop.
+    Bound to one event loop.
 
     Args:
-        most: Calls of one caller at a time.
+        most: Most calls of one caller at a time.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # By caller: what is free of its share, and how many of its calls wait or are under way.
+        # By caller: the free part of its share, and how many of its calls wait or are under way.
         self._callers: dict[str, tuple[asyncio.Semaphore, int]] = {}
 
     async def take(self, caller: str | None) -> None:
@@ -39,7 +39,7 @@ class Shares:
             raise
 
     def give(self, caller: str | None) -> None:
-        """Let the next call of a caller begin, as one has ended."""
+        """Let the next call of a caller begin, because one has ended."""
         if caller is not None:
             self._callers[caller][0].release()
             self._leave(caller)

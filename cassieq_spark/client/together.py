@@ -1,4 +1,4 @@
-"""What clients of one process share, so that their threads share LWTs and do not compete."""
+"""The state that clients of one process share, so that threads share LWTs and do not compete."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cassieq_spark.settings.connection import ConnectionOptions
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Together:
-    """The threads that publish to queues, and those that lease from groups and settle."""
+    """The threads that publish to queues, and the threads that lease from groups and settle."""
 
     commits: Commits = field(default_factory=Commits)
     rounds: Rounds = field(default_factory=Rounds)
 
     @classmethod
     def of(cls, options: ConnectionOptions) -> Together:
-        """That of all clients that connect in the same way, as the same user."""
+        """The shared state of all clients that connect in the same way, as the same user."""
         return _KNOWN.setdefault(options, cls())
 
 

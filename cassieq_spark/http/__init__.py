@@ -1,9 +1,9 @@
-"""Queues by HTTP: the gateway, its accounts, and a client for it."""
+"""Queues over HTTP: the gateway, its accounts, and a client for the gateway."""
 
 from __future__ import annotations
 
-#: The group of requests that name none; the only one that is created by its first request.
+#: The group of requests that name no group; the only group that its first request creates.
 DEFAULT_GROUP = "default"
 
-#: How bytes are encoded in JSON and URLs.
+#: The encodings of bytes in JSON and URLs.
 TEXT, BASE64 = "text", "base64"

@@ -1,20 +1,20 @@
-"""How many members JSON has, before it is parsed.
+"""Counts the members of JSON before it is parsed.
 
-Each becomes an object, and each unknown name an error, while nothing else runs: a parser in Rust
-holds the interpreter. What texts contain does not count.
+Each member becomes an object, and each unknown name an error, while nothing else runs: a parser
+in Rust holds the interpreter. The contents of strings do not count.
 """
 
 from __future__ import annotations
 
 import re
 
-#: One of them comes before each member or element.
+#: One of these characters comes before each member or element.
 _OF_MEMBERS = (b",", b"[", b"{")
 _JSON_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def may_have_members(text: bytes) -> int:
-    """How many members and elements JSON has at most."""
+    """An upper bound of the number of members and elements in JSON."""
     return sum(map(text.count, _OF_MEMBERS))
 
 
@@ -30,7 +30,7 @@ def has_more_members(text: bytes, most: int) -> bool:
     for texts, match in enumerate(_JSON_TEXT.finditer(text), 1):
         members += _members(text, end, match.start())
         end = match.end()
-        # Each member has two texts at the most.
+        # Each member has at most two strings.
         if texts > 2 * most or members > most:
             return True
     return members + _members(text, end, len(text)) > most

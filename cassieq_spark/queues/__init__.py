@@ -1,13 +1,13 @@
 """Queues: created, altered, paused, purged and deleted by name.
 
-Each name has one row, also when the queue is deleted: it has the version of the queue, so that no
-id, ``<name>@<version>``, is used twice (I10). Each version has a ledger of its own.
+Each name has one row, which stays when the queue is deleted: the row has the version of the queue,
+so that no id, ``<name>@<version>``, is used twice (I10). Each version has a ledger of its own.
 
     create -> active --purge--> purging (version + 1) -> active
                  '--delete--> deleting --repair--> deleted --create--> active (version + 1)
 
 A command first writes to the row what it is about to do, then changes ledger and groups, and then
-completes the row. So a command that breaks off is completed by repeating it, or by the next one.
+completes the row. So a command that broke off is completed by repeating it, or by the next one.
 
 | event | result |
 |---|---|

@@ -13,9 +13,10 @@ from cassieq_spark.queues.record import QueueRecord, active, change, read_active
 if TYPE_CHECKING:
     from cassieq_spark.store.protocol import Store, Values
 
-#: Characters of the name of an attribute.
+#: Most characters of the name of an attribute.
 LONGEST_NAME = 200
-#: Attributes of a queue, and the bytes of all of them together: each reader of the row reads them.
+#: Most attributes of a queue, and most bytes of all its attributes: whoever reads the row reads
+#: all of them.
 MOST_ATTRIBUTES, MOST_BYTES = 200, 64 << 10
 
 
@@ -31,8 +32,8 @@ def read_attributes(store: Store, name: str) -> dict[str, str]:
 def set_attributes(store: Store, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
     """Set some attributes of a queue, and remove some; the others stay.
 
-    One LWT and two serial reads; no LWT if nothing changes. Of two programs that set different
-    attributes at once, both succeed. A purge keeps attributes; a deletion does not.
+    One LWT and two serial reads; no LWT if nothing changes. Two programs that set different
+    attributes at once both succeed. A purge keeps attributes; a deletion does not.
 
     Args:
         changes: The new values by name; None removes an attribute.
@@ -41,7 +42,7 @@ def set_attributes(store: Store, name: str, changes: Mapping[str, str | None]) -
         All attributes of the queue, by name.
 
     Raises:
-        OptionError: A name or a value is not valid, or there would be too many.
+        OptionError: A name or a value is not valid, or the queue would have too many attributes.
         QueueStateError: There is no active queue of that name.
         ContentionError: Lost to others, or no answer, again and again.
     """
@@ -74,10 +75,10 @@ def attributes_of(record: QueueRecord) -> dict[str, str]:
 
 
 def check_changes(changes: object) -> None:
-    """Check what `set_attributes` is to set.
+    """Check the changes that `set_attributes` is to make.
 
     Raises:
-        OptionError: It is no mapping, or a name or a value in it is not valid.
+        OptionError: ``changes`` is no mapping, or a name or a value in it is not valid.
     """
     if not isinstance(changes, Mapping):
         raise OptionError(
@@ -100,7 +101,7 @@ def merged(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict
     {'page': 'no', 'team': 'payments'}
 
     Raises:
-        OptionError: There would be too many, or they would be too long.
+        OptionError: The queue would have too many attributes, or they would be too long.
     """
     all_of_them = {**before, **changes}
     after = {name: value for name, value in sorted(all_of_them.items()) if value is not None}

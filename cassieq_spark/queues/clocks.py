@@ -24,7 +24,7 @@ _LONGEST = timedelta(days=1)
 
 #: Rows that one compare-and-set changes.
 _ROWS_AT_ONCE = 200
-#: How often we ask for the time, until a server answers whose clock agrees with ours.
+#: How many times we read, until a server answers whose clock agrees with the clock here.
 _ASKED = 5
 
 _Read = TypeVar("_Read", bound=GroupState | Rows)
@@ -35,9 +35,9 @@ class ClockRepair:
     """The changes of `fix_clocks`.
 
     Attributes:
-        fence: The fence before and after; of several partitions, the one that was furthest ahead.
-            None: no fence was ahead.
-        due: How many messages were made due, by group with any.
+        fence: The fence (the publish horizon) before and after; of several partitions, the fence
+            that was furthest ahead. None: no fence was ahead.
+        due: The number of messages made due, by group; groups without any are left out.
     """
 
     fence: tuple[datetime, datetime] | None
@@ -49,27 +49,27 @@ def fix_clocks(
 ) -> ClockRepair:
     """Undo the effects on a queue of a server's clock that was ahead, and is right by now.
 
-    For each partition a read, and one LWT if the fence is ahead; four reads for each group, and an
-    LWT for each 200 rows that wait. Safe to repeat, to break off, and while the queue is in use.
+    Per partition one read, and one LWT if the fence is ahead; four reads per group, and one LWT
+    per 200 rows that wait. Safe to repeat, to break off, and while the queue is in use.
 
-    A fence that is ahead refuses puts until its time comes. It is lowered to `CLOCKS_APART` from
-    now, and no further (I10): under the old fence, a repair may have deleted unpublished blocks of
-    writers that are still running. These blocks were begun before now by the clocks of their
-    writers, which may be ahead by so much; they stay refused, and are written again. A running
-    repair deletes only blocks that it found before it read the fence; so these were begun before
-    the fence was lowered, or it uses the lowered fence.
+    A fence that is ahead refuses puts until its time comes. The fence is lowered to `CLOCKS_APART`
+    from now, and no further (I10): under the old fence, a repair may have deleted unpublished
+    blocks of writers that are still running. These blocks were begun before now by the clocks of
+    their writers, which may be ahead by `CLOCKS_APART`; the blocks stay refused, and are written
+    again. A running repair deletes only blocks that it found before it read the fence; so either
+    these blocks were begun before the fence was lowered, or the repair uses the lowered fence.
 
     Writers whose own clocks were further ahead begin blocks in the future. The head remembers the
-    old fence: blocks that were begun up to then are refused as long as they are from the future
-    (I3). A write that takes longer than its clock was ahead is not recognised, so stop these
-    writers before; they write again.
+    old fence: blocks that were begun before the old fence are refused as long as they are from the
+    future (I3). A write that takes longer than its clock was ahead is not recognised, so stop
+    these writers first; they write again.
 
     Args:
-        longest: The longest lease or delay of a release that anybody has asked for: messages that
+        longest: The longest lease or delay of a release that anybody has asked for. Messages that
             were handed out before and wait for longer become due, and longer leases last as long
             from now as their holders have asked for. A message that was never handed out keeps
-            its time. None: a day, or ten leases of the queue if that is longer.
-        dry_run: Change nothing, only tell what would change.
+            its time. None: one day, or ten leases of the queue if these are longer.
+        dry_run: Change nothing, only return what would change.
 
     Raises:
         OptionError: ``longest`` is not above 0.
@@ -124,14 +124,14 @@ def _lower_fence(ledger: Ledger, *, dry_run: bool) -> tuple[datetime, datetime] 
 
 @dataclass(frozen=True, slots=True)
 class DueNow:
-    """Carrying out ``ops`` makes ``count`` messages due in time; nothing, without ops."""
+    """A plan: applying ``ops`` makes ``count`` messages due in time; empty if none is to be."""
 
     count: int
     ops: tuple[Op, ...]
 
 
 def longest_wait(lease: timedelta) -> timedelta:
-    """How long messages may be leased or wait after they were handed out, unless somebody asks.
+    """The longest lease or wait of messages that were handed out, unless somebody states another.
 
     >>> str(longest_wait(timedelta(days=3)))
     '30 days, 0:00:00'
@@ -144,10 +144,10 @@ def make_due(
 ) -> int:
     """Make messages due whose lease or wait is longer than anybody can have asked for.
 
-    Those that wait are due at once. A lease lasts as long from now as it was to last, as its
-    holder may be alive; see `plan_due_now`.
+    Messages that wait are due at once. A lease lasts as long from now as it was to last, because
+    its holder may be alive; see `plan_due_now`.
 
-    Three reads, and an LWT and three reads for each 200 rows. A message that was never handed out
+    Three reads, and one LWT and three reads per 200 rows. A message that was never handed out
     keeps its time. Safe to repeat and to break off.
 
     Args:
@@ -156,10 +156,10 @@ def make_due(
         dry_run: Change nothing.
 
     Returns:
-        How many messages.
+        The number of messages made due.
 
     Raises:
-        ClockError: No server answers whose clock agrees with ours.
+        ClockError: No server answers whose clock agrees with that of this process.
         ContentionError: Lost to readers again and again.
         QueueStateError: There is no such group.
     """
@@ -189,11 +189,11 @@ def plan_due_now(
     *,
     at_once: int | None = _ROWS_AT_ONCE,
 ) -> DueNow:
-    """Plan which messages to make due, of ``at_once`` rows at the most.
+    """Plan which messages to make due, in at most ``at_once`` rows.
 
     The holder of a lease may be alive, and count the lease by a clock that is right. If the clock
-    that was ahead has granted the lease, it tells how long it was to last; if it has extended it,
-    the reader extends it again within a lease of the queue.
+    that was ahead granted the lease, its row shows how long the lease was to last; if that clock
+    extended the lease, the reader extends it again within the queue's lease time.
     """
     late = state.now + longest
     rows: list[Slot | Waiting] = [slot for slot in state.slots if slot.due_at > late]
@@ -219,7 +219,7 @@ def plan_due_now(
 
 
 def seems_ahead(state: GroupState, lease: timedelta) -> int:
-    """How many messages were handed out by a clock that was ahead of this one.
+    """Count the messages that were handed out by a clock that was ahead of this one.
 
     Args:
         lease: How long a lease lasts.

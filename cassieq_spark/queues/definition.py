@@ -11,9 +11,9 @@ from cassieq_spark.schemas.canonical import walk
 from cassieq_spark.schemas.ddl import parse_ddl, schema_of, to_ddl, to_stored
 from cassieq_spark.settings.queue import MOST_PARTITIONS, check_definition
 
-#: Versions that may wait to be retired: purges since the last repair run.
+#: Most versions that may wait to be retired: purges since the last repair run.
 _MOST_TO_RETIRE = 100_000
-#: Pairs of a version and how many partitions a queue has from there on; before the first, one.
+#: Pairs of a version and the number of partitions from this version on; earlier versions have one.
 Counts = tuple[tuple[int, int], ...]
 _HOW_ORDERED = {Order.KEY: "ordered by key", Order.STRICT: "strictly ordered"}
 
@@ -30,7 +30,7 @@ def validate(queue: QueueDefinition) -> QueueDefinition:
 
 
 def validate_settings(queue: QueueDefinition) -> None:
-    """Check a definition as `validate`, without its name."""
+    """Check everything that `validate` checks, except the name."""
     check_definition(queue)
     check_order(queue.order, queue.partitions)
     if queue.bucket_size % queue.chunk_size:
@@ -73,14 +73,14 @@ def check_order(order: Order, partitions: int) -> None:
 
 
 def next_versions(versions: Sequence[str], schema: str) -> tuple[str, ...]:
-    """The versions of a queue's schema with a new one; the same if the schema is the last one.
+    """Add a version to the versions of a queue's schema, unless it equals the last one.
 
     Args:
-        versions: See `QueueDefinition.schemas`; none for a new queue.
+        versions: See `QueueDefinition.schemas`; empty for a new queue.
         schema: The new schema in Spark's DDL.
 
     Raises:
-        OptionError: It is not a schema, or the queue has had too many.
+        OptionError: ``schema`` is not a schema, or the queue has had too many schemas.
         SchemaError: The change is not safe.
     """
     from cassieq_spark.schemas.evolution import check_change  # noqa: PLC0415 (a query begins without it)
@@ -100,7 +100,7 @@ def next_versions(versions: Sequence[str], schema: str) -> tuple[str, ...]:
 
 
 def count_of(counts: Counts, version: int) -> int:
-    """How many partitions a version of a queue has.
+    """The number of partitions that a version of a queue has.
 
     >>> [count_of(parse_counts("2:16,5:4"), version) for version in (1, 2, 4, 5)]
     [1, 16, 16, 4]
@@ -112,8 +112,8 @@ def parse_counts(text: str) -> Counts:
     """Read what `show_counts` writes.
 
     Raises:
-        OptionError: No queue can have that number of partitions.
-        ValueError: It is no such text.
+        OptionError: No queue can have this number of partitions.
+        ValueError: The text has another form.
     """
     pairs = (part.split(":") for part in text.split(",") if part)
     counts = tuple((int(since), int(count)) for since, count in pairs)
@@ -128,11 +128,11 @@ def show_counts(counts: Counts) -> str:
 
 
 def validate_versions(version: int, retired: int) -> None:
-    """Refuse versions that no queue has, as the repair reads each version that is not retired.
+    """Refuse impossible versions, because the repair reads each version that is not retired.
 
     Raises:
-        OptionError: The version is below 1, or far more versions wait to be retired than there can
-            be purges.
+        OptionError: The version is below 1, or more versions wait to be retired than purges can
+            leave.
     """
     if version < 1 or not 0 <= retired <= version <= retired + _MOST_TO_RETIRE:
         raise OptionError(f"version is {version}, and {retired} is the last one that is retired")

@@ -54,23 +54,23 @@ _FIRST_VERSION = 1
 def create_queue(
     store: Store, name: str, **settings: Unpack[StoredQueueSettings]
 ) -> QueueDefinition:
-    """Create a queue. An LWT, and one for each partition.
+    """Create a queue. One LWT, and one per partition.
 
-    And some reads if there was such a queue; more if the repair has not retired it.
+    If a queue of this name was deleted, some reads; more if the repair has not retired it.
 
     Args:
         name: See `validate_name`.
-        settings: See `StoredQueueSettings`. Those that are not given are those of
-            `QueueDefinition`, so there is no limit of deliveries. The dead-letter queue is created
+        settings: See `StoredQueueSettings`. Settings that are not given get the defaults of
+            `QueueDefinition`, so deliveries are not limited. The dead-letter queue is created
             without a limit if it does not exist, and widened to take messages of this schema.
 
     Raises:
         OptionError: A value is out of range, or contradicts another one, or the schema is not
-            valid; or queues that are left from before send their dead messages to this one, and it
-            has several partitions.
-        SchemaError: The messages do not fit the dead-letter queue; or those of such queues have a
-            schema where this one has none, or none where it has one.
-        ExistsError: There is a queue of that name.
+            valid; or older queues send their dead messages to this queue, and it has several
+            partitions.
+        SchemaError: The messages do not fit the dead-letter queue; or older queues that send their
+            dead messages to this queue have a schema and this queue has none, or the reverse.
+        ExistsError: A queue of this name exists.
         ContentionError: No answer, again and again.
     """
     given = check_settings(settings)
@@ -98,7 +98,7 @@ def create_queue(
             version, counts = found.version + 1, found.counts
         if wanted.partitions != count_of(counts, version):
             counts = (*counts, (version, wanted.partitions))
-        # The ledgers first: a program that finds the queue's row needs them.
+        # The ledgers come first: a program that finds the queue's row needs them.
         for ledger in ledgers_of(store, replace(wanted, version=version)):
             ledger.create()
         begun: Values = {
@@ -116,16 +116,16 @@ def create_queue(
 
 
 def make_dead_letter_queue(store: Store, name: str, source: QueueDefinition) -> None:
-    """Let a queue take the dead messages of another one. One read if it can already.
+    """Let a queue take the dead messages of another one. One read if the queue already does.
 
-    It is created if it does not exist, and widened to take messages of the other queue's schema.
+    The queue is created if it does not exist, and widened to take messages of the source's schema.
 
     Args:
         name: The dead-letter queue.
         source: The other queue, as it is about to be.
 
     Raises:
-        SchemaError: It can't take these messages.
+        SchemaError: The dead-letter queue can't take these messages.
         ContentionError: Lost to others, or no answer, again and again.
     """
     found = read_record(store, name)
@@ -159,7 +159,8 @@ def make_dead_letter_queue(store: Store, name: str, source: QueueDefinition) -> 
 def _check_taken(source: QueueDefinition, target: QueueDefinition) -> None:
     """Refuse a dead-letter queue that can't take messages of a queue.
 
-    It needs a schema if they have one, and one partition, so that dead letters are in order.
+    The dead-letter queue needs a schema if the messages have one, and a single partition, so that
+    dead letters are in order.
     """
     if target.partitions > 1:
         raise OptionError(
@@ -185,7 +186,7 @@ def _taking(versions: tuple[str, ...], source: QueueDefinition) -> str | None:
 
 
 def alter_queue(store: Store, name: str, **changes: Unpack[QueueChanges]) -> QueueDefinition:
-    """Alter a queue. One LWT and three reads; no LWT if all settings stay.
+    """Alter a queue. One LWT and three reads; no LWT if no setting changes.
 
     Running readers and writers keep their settings, and readers present later messages by their
     own schema. The repair uses the new times with its next run.
@@ -196,7 +197,7 @@ def alter_queue(store: Store, name: str, **changes: Unpack[QueueChanges]) -> Que
             widened, too.
 
     Raises:
-        OptionError: A value is out of range, or contradicts another one; or the setting can't be
+        OptionError: A value is out of range, or contradicts another one; or a setting can't be
             altered.
         SchemaError: The change is not safe, or messages do not fit the dead-letter queue.
         QueueStateError: There is no active queue of that name.
@@ -210,7 +211,7 @@ def alter_queue(store: Store, name: str, **changes: Unpack[QueueChanges]) -> Que
 
     wanted = altered(read_queue(store, name))
     if wanted.dead_letter_queue and ("dead_letter_queue" in given or schema is not None):
-        # First, so that it can take messages of the new schema.
+        # Widened first, so that it can take messages of the new schema.
         make_dead_letter_queue(store, wanted.dead_letter_queue, wanted)
 
     def alter(found: QueueRecord | None) -> Values | None:
@@ -233,13 +234,13 @@ def _altered_schemas(queue: QueueDefinition, schema: str | None) -> tuple[str, .
 
 
 def pause_queue(store: Store, name: str) -> bool:
-    """Let readers lease no messages from their next batch on. A read.
+    """Let readers lease no messages from their next batch on.
 
-    And for each partition an LWT and a read. Readers still ack their messages, and writers go on.
-    A purge keeps the pause; a deletion does not.
+    One read, and one LWT and one read per partition. Readers still ack their messages, and writers
+    go on. A purge keeps the pause; a deletion does not.
 
     Returns:
-        False: it was paused already.
+        True if the queue was paused; False if it already was.
 
     Raises:
         QueueStateError: There is no active queue of that name.
@@ -249,18 +250,18 @@ def pause_queue(store: Store, name: str) -> bool:
 
 
 def resume_queue(store: Store, name: str) -> bool:
-    """Let readers lease messages again; False: it was not paused. See `pause_queue`."""
+    """Let readers lease messages again; False if the queue was not paused. See `pause_queue`."""
     return _set_all_paused(store, name, paused=False)
 
 
 def _set_all_paused(store: Store, name: str, *, paused: bool) -> bool:
-    """Pause or resume every partition; whether any has changed."""
+    """Pause or resume every partition; return True if any of them changed."""
     changed = [set_paused(ledger, paused=paused) for ledger in open_ledgers(store, name)]
     return any(changed)
 
 
 def is_paused(store: Store, name: str) -> bool:
-    """True if any partition is paused. A read, and one for each partition.
+    """True if any partition is paused. One read, and one per partition.
 
     Raises:
         QueueStateError: There is no active queue of that name.
@@ -269,19 +270,19 @@ def is_paused(store: Store, name: str) -> bool:
 
 
 def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinition:
-    """Let a queue continue as a new version, without messages. Two LWTs.
+    """Let a queue continue as a new version, without messages.
 
-    And for each partition three, and one more for each group.
+    Two LWTs; per partition three more, and one more per group.
 
-    All messages that were published before this call are deleted, and none that is published
-    after it. Groups stay, and are owed the new messages; sinks stay, and publish no batch again.
-    During the purge, publishes fail. If it breaks off, the queue can't be used until the call is
+    The call deletes all messages that were published before it, and none that is published after
+    it. Groups stay, and are owed the new messages; sinks stay, and publish no batch again. During
+    the purge, publishes fail. If the call breaks off, the queue can't be used until the call is
     repeated.
 
     1. Row: the next version, purging. From now on readers and writers must wait.
     2. The version before: close the ledger, then the groups.
-    3. The next version: create a ledger with the sinks and groups of the version before. Those
-       can't change any more, so two purges at once write the same.
+    3. The next version: create a ledger with the sinks and groups of the version before. These
+       sinks and groups can't change any more, so two purges at once write the same.
     4. Row: active.
 
     Returns:
@@ -296,7 +297,7 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
         _refuse_leases(store, begun)
 
     def begin(found: QueueRecord | None) -> Values | None:
-        # A later version has no message from before this call.
+        # A later version has no message that is older than this call.
         if known(name, found).version != begun.version or begun.status is Status.PURGING:
             return None
         version = begun.version + 1
@@ -307,18 +308,19 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
 
 
 def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
-    """Delete a queue. An LWT, and for each partition one and one for each group.
+    """Delete a queue. One LWT; per partition one more, and one more per group.
 
-    The repair deletes its messages. A queue of that name can be created at once: it gets the next
+    The repair deletes its messages. A queue of this name can be created at once, and gets the next
     version. If the call breaks off, the queue is deleted, but its users get errors only after the
-    call is repeated, the repair has run, or the queue is created anew. Deletes a queue whose row
-    can't be read, too.
+    call is repeated, the repair has run, or the queue is created anew. A queue whose row can't be
+    read can be deleted, too.
 
     Args:
-        force: Also if readers hold messages, or other queues send their dead letters there.
+        force: Delete the queue even if readers hold messages, or if other queues send their dead
+            letters there.
 
     Raises:
-        QueueStateError: There is no such queue; readers or other queues use it; or others purged
+        QueueStateError: The queue does not exist; readers or other queues use it; or others purged
             it, or created it anew, at the same time.
         ContentionError: Lost to others, or no answer, again and again.
     """
@@ -336,7 +338,7 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
                 f"queue {name!r} has become version {found.version} at the same time: it was "
                 "purged, or deleted and created again; check it, and repeat the command"
             )
-        # All columns, so that the row can be read from now on.
+        # All columns are written, so that the row can be read from now on.
         versions: Values = {
             "version": found.version,
             "retired": found.retired,
@@ -350,9 +352,9 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
 
 
 def close_versions(store: Store, record: QueueRecord) -> None:
-    """Close the versions of a deleted queue. An LWT for each partition and group.
+    """Close the versions of a deleted queue. One LWT per partition and per group.
 
-    Reads only, if they are closed. Two may be open, as a purge may have broken off.
+    If the versions are closed already, reads only. Two may be open if a purge broke off.
     """
     if not record.is_gone:
         return
@@ -365,11 +367,11 @@ def close_versions(store: Store, record: QueueRecord) -> None:
 def mark_retired(store: Store, name: str, version: int) -> None:
     """Record that only the head of the ledger is left of a version. One LWT.
 
-    Steps to take before, in this order, each of them safe to repeat and at any time:
+    Steps to take before, in this order; each is safe to repeat, and safe at any time:
 
     1. `close_versions`, if the queue is deleted. Otherwise the version is closed already.
     2. Move ``finalised`` of its ledger up to ``next``; delete the buckets of all its blocks
-       (`LedgerHead.bucket_size` of the closed head), also of unpublished blocks that a scan has
+       (`LedgerHead.bucket_size` of the closed head), including unpublished blocks that a scan has
        found: no block can be published there any more.
     3. Delete the rows of its ledger except the head: without the head, a creation that is late
        could open the version again (I10). The states of its groups stay: one row each, and a
@@ -396,7 +398,7 @@ def mark_retired(store: Store, name: str, version: int) -> None:
 
 
 def _check_free(store: Store, found: QueueRecord | None, wanted: QueueDefinition) -> None:
-    """Refuse a queue that exists, or can't take the dead messages that others send there."""
+    """Refuse a queue that exists, or can't take the dead messages that others send to it."""
     if found is None:
         # A queue that is named as dead-letter queue has existed.
         return
@@ -408,7 +410,7 @@ def _check_free(store: Store, found: QueueRecord | None, wanted: QueueDefinition
 
 
 def _sources_of(store: Store, name: str) -> list[QueueDefinition]:
-    """The queues that send their dead messages to a queue, whether it exists or not."""
+    """The queues that send their dead messages to a queue, which need not exist."""
     return [
         each.definition
         for each in list_records(store)
@@ -437,7 +439,7 @@ def _finish(store: Store, record: QueueRecord) -> QueueDefinition:
 def _close(
     store: Store, record: QueueRecord, version: int, status: LedgerStatus
 ) -> list[tuple[Ledger, LedgerHead]]:
-    """Close each partition of a version; returns their ledgers and heads."""
+    """Close each partition of a version, and return their ledgers and heads."""
     closed = []
     for queue in record.of_version(version):
         ledger = Ledger(store, queue.queue_id)

@@ -1,4 +1,4 @@
-"""Reads and changes the row of a queue, which has its definition and its status."""
+"""Reads and changes the row of a queue, which has the queue's definition and status."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 #: The row of a queue can't be read; the other queues are listed without it.
 UNREADABLE = "queue.unreadable"
-#: How long a program uses what it has read of a queue.
+#: How long a program uses the row of a queue that it has read.
 CACHED_FOR = timedelta(milliseconds=100)
 
 
@@ -66,16 +66,16 @@ class Status(StrEnum):
     """The status of a queue."""
 
     ACTIVE = "active"
-    #: The version is new and not open yet; the one before may not be closed yet.
+    #: The version is new and not open yet; the version before may not be closed yet.
     PURGING = "purging"
     #: Deleted, but the repair has yet to delete its messages.
     DELETING = "deleting"
     DELETED = "deleted"
 
 
-#: Ends the column ``on_dead`` of a queue that earlier releases must not use: they refuse a value
-#: that they do not know. Otherwise, their readers would lease messages that they can't read, until
-#: the messages are dead.
+#: The end of the column ``on_dead`` of a queue that earlier releases must not use: they refuse a
+#: value that they do not know. Otherwise, their readers would lease messages that they can't read,
+#: until the messages are dead.
 _NOT_FOR_EARLIER = "+unique"
 _GONE = frozenset({Status.DELETING, Status.DELETED})
 
@@ -87,10 +87,10 @@ class QueueRecord:
     Attributes:
         definition: Its last definition.
         status: Its status.
-        retired: The versions up to this one are retired: only the heads of their ledgers are left.
+        retired: The last retired version; of it and all earlier ones, only ledger heads are left.
         change: Token of the last change; None if an earlier release made it.
-        counts: How many partitions each version has.
-        attributes: What `attributes_of` reads.
+        counts: The number of partitions of each version.
+        attributes: The column that `attributes_of` decodes.
     """
 
     definition: QueueDefinition
@@ -107,17 +107,17 @@ class QueueRecord:
 
     @property
     def version(self) -> int:
-        """Its version; while ``PURGING``, the next one."""
+        """Its version; while ``PURGING``, the next version."""
         return self.definition.version
 
     @property
     def is_gone(self) -> bool:
-        """True if the queue is deleted, so that a queue of that name can be created."""
+        """True if the queue is deleted, so that a queue of this name can be created."""
         return self.status in _GONE
 
     @property
     def obsolete(self) -> int:
-        """The last version that is not needed any more; 0 if there is none.
+        """The last version that is not needed any more; 0 if all are needed.
 
         A purge still reads the version before the new one.
         """
@@ -158,8 +158,8 @@ class QueueNames(NamedTuple):
     """Names of queues.
 
     Attributes:
-        used: Of queues that exist.
-        deleted: Of queues that were deleted. Their rows stay, so that no id is used twice.
+        used: Names of queues that exist.
+        deleted: Names of deleted queues. Their rows stay, so that no id is used twice.
     """
 
     used: frozenset[str]
@@ -167,7 +167,7 @@ class QueueNames(NamedTuple):
 
 
 def read_record(store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
-    """Read the row of a queue, deleted or not; None if there never was one. One read.
+    """Read the row of a queue, deleted or not; None if the queue never existed. One read.
 
     Raises:
         InvariantError: The row can't be read.
@@ -177,7 +177,7 @@ def read_record(store: Store, name: str, *, serial: bool = False) -> QueueRecord
 
 
 def read_queue(store: Store, name: str) -> QueueDefinition:
-    """Read a queue's definition. One read; if it seems that there is no such queue, another one.
+    """Read a queue's definition. One read; a second one if the queue seems not to be active.
 
     Raises:
         OptionError: The name is not valid.
@@ -191,7 +191,8 @@ def read_active(store: Store, name: str) -> QueueRecord:
     validate_name("queue", name)
     record = read_record(store, name)
     if record is None or record.is_gone:
-        # A program that lost the race to create it knows of it by now; a plain read may not.
+        # A program that lost the race to create the queue knows that it exists; a plain read may
+        # still miss it.
         record = read_record(store, name, serial=True)
     return active(name, record)
 
@@ -209,8 +210,8 @@ def ledgers_of(store: Store, queue: QueueDefinition) -> list[Ledger]:
 def list_queues(store: Store, prefix: str = "") -> list[QueueDefinition]:
     """List the active queues by name. Reads the whole table of queues.
 
-    Other queues than those whose names begin with ``prefix`` are not decoded: they may be of
-    others, and many, with large schemas.
+    Queues whose names do not begin with ``prefix`` are not decoded: they may belong to others, and
+    be many, with large schemas.
     """
     found = list_records(store, prefix)
     return [each.definition for each in found if each.status is Status.ACTIVE]
@@ -249,7 +250,7 @@ def read_records(store: Store, prefix: str = "") -> Records:
 def read_names(store: Store, prefix: str = "") -> QueueNames:
     """Read the names of all queues that begin with ``prefix``. Reads the whole table of queues.
 
-    No row is decoded. A row whose status can't be read counts as that of a queue that exists.
+    No row is decoded. A queue whose status can't be read counts as one that exists.
     """
     names: dict[bool, set[str]] = {True: set(), False: set()}
     for row in store.scan(Table.QUEUE):
@@ -280,11 +281,11 @@ def active(name: str, record: QueueRecord | None) -> QueueRecord:
 
 
 def read_mended(store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
-    """Read the row of a queue, and guess columns that can't be read, so that it can be deleted.
+    """Read the row of a queue, and guess unreadable columns, so that the queue can be deleted.
 
-    One read. If the row can't be read, another read and a scan of the heads of all ledgers: the
-    version is that of the last ledger. The size of buckets is that of the row if it is possible,
-    else the default; a repair run with a scan finds buckets that this misses.
+    One read; if the row can't be read, another read and a scan of the heads of all ledgers. The
+    version is then taken from the last ledger, and the bucket size from the row if its value is
+    possible, else it is the default; a repair run with a scan finds buckets that are missed so.
     """
     try:
         return read_record(store, name, serial=serial)
@@ -302,12 +303,13 @@ def change(
 ) -> QueueRecord | None:
     """Change the row of a queue. One LWT and two serial reads.
 
-    Each change writes a token of its own, conditioned on the token that was read. So a request
-    that arrives late is refused, and our token in the row resolves a lost answer.
+    Each change writes a new token, conditioned on the token that was read. So a request that
+    arrives late is refused, and the token in the row shows whether a change without an answer was
+    applied.
 
     Args:
-        decide: Returns the columns to write, given the row; None: none. It may take steps that
-            must come before, and may be called again.
+        decide: Returns the columns to write, given the row; None: none. ``decide`` may take steps
+            that must come before, and may be called again.
         read: Reads the row, as `read_record` does.
 
     Returns:
@@ -383,8 +385,8 @@ def settings_of(queue: QueueDefinition) -> Values:
 def order_of_version(queue: QueueDefinition, version: int) -> Values:
     """The column that says that a version of a queue is ordered by key.
 
-    Earlier releases take such a queue with one partition for a strictly ordered one, which keeps
-    the order of each key, too.
+    Earlier releases take a queue with this order and one partition for a strictly ordered one,
+    which keeps the order of each key, too.
     """
     return {"by_key": version if queue.order is Order.KEY else 0}
 
@@ -413,7 +415,7 @@ def _mended(store: Store, name: str, row: Any) -> QueueRecord:
 
 
 def _partitions_found(store: Store, name: str) -> dict[int, int]:
-    """The versions of a queue that have a ledger, and how many partitions each has."""
+    """The versions of a queue that have a ledger, and the number of partitions of each."""
     found: dict[int, int] = {}
     for row in store.scan(Table.LEDGER, ("head",)):
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Exact figures of a queue, computed from its state; there are no counters that could drift."""
+"""Exact figures of a queue, computed from its state and not from counters, which could drift."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cassieq_spark.queues.record import ledgers_of
 from cassieq_spark.settings.plain import Plain, PlainField, SqlType
 from cassieq_spark.store.protocol import Store
 
-#: Most blocks beyond the pointer that are examined, if there are delayed ones.
+#: Most blocks beyond the pointer that are examined if some of them are delayed.
 BLOCKS_EXAMINED = 10_000
 
 
@@ -35,8 +35,8 @@ class GroupFigure(PlainField):
     """A figure of a group; the object is its `GroupStats`.
 
     Attributes:
-        unit: What it counts, for the name of its metric; empty: nothing.
-        is_exported: False if it is no metric.
+        unit: The unit in the name of its metric; empty: none.
+        is_exported: True if the figure is a metric.
     """
 
     unit: str = "messages"
@@ -48,8 +48,8 @@ class GroupFigure(PlainField):
         return f"{self.plain_name}_{self.unit}" if self.unit else self.plain_name
 
 
-#: All figures of a group, in the order in which they are shown. Of several partitions, counts and
-#: monotons add up, and of ages the highest is that of the group.
+#: All figures of a group, in the order in which they are shown. Over several partitions, counts
+#: and monotons are summed, and the highest age is the age of the group.
 GROUP_FIGURES = (
     GroupFigure(
         "depth",
@@ -89,7 +89,7 @@ GROUP_FIGURES = (
         "floor",
         SqlType.BIGINT,
         "The lowest monoton that the group has not settled; of several partitions, the sum.",
-        # Its metric is how far the group is: ``settled_messages``.
+        # Its metric is the progress of the group: ``settled_messages``.
         is_exported=False,
     ),
     GroupFigure(
@@ -109,21 +109,21 @@ GROUP_FIGURES = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GroupStats(Displayed):
-    """The messages that a consumer group is owed, in one partition or in all.
+    """The messages that a consumer group is owed, in one queue partition or in all.
 
     Attributes:
         group: Name of the group.
-        depth: All of them: not offered yet, leased, due, waiting or dead.
+        depth: All messages owed: not offered yet, leased, due, waiting or dead.
         leased: Messages under a running lease.
         due: Messages to be offered again now: their lease ran out, or their wait is over.
         waiting: Messages to be offered later: released with a delay, or published with one.
-        dead: Messages to be dead-lettered by the next reader, or the repair; or at which the group
+        dead: Messages that the next reader or the repair will dead-letter, or at which the group
             has stopped.
-        oldest_age: How long the oldest of them has been visible; None if none is visible.
+        oldest_age: How long the oldest message owed has been visible; None if none is visible.
         pointer: First monoton never offered; the sum over several partitions.
         floor: Lowest monoton owed; the sum over several partitions.
-        unexamined: Messages beyond the first 10,000 blocks that were not offered yet, up to the
-            last delayed one: they count in ``depth``, but not in ``waiting`` and ``oldest_age``.
+        unexamined: Messages that were not offered yet, beyond the first 10,000 blocks and up to
+            the last delayed one: counted in ``depth``, but not in ``waiting`` or ``oldest_age``.
         stopped: Partitions in which the group has stopped at a dead message; see `OnDead`.
     """
 
@@ -148,14 +148,15 @@ class GroupStats(Displayed):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueueStats(Displayed):
-    """The messages of a queue, ``[finalised, next)``, and those that each group is owed.
+    """The messages of a queue, ``[finalised, next)``, and the messages that each group is owed.
 
     Attributes:
-        queue_id: Which version of which queue, or which partition of it.
-        finalised: How many messages are deleted.
-        next: How many messages were published.
+        queue_id: The id of the version of the queue, or of one of its partitions.
+        finalised: The number of deleted messages.
+        next: The number of published messages.
         groups: The groups, ordered by name.
-        partitions: The figures of each of several partitions, of which this is the sum; else none.
+        partitions: The figures of each partition if the queue has several, of which these are the
+            sum; else empty.
     """
 
     queue_id: QueueId
@@ -168,7 +169,8 @@ class QueueStats(Displayed):
     def settled(self) -> int:
         """Messages that every group has settled and that are still stored.
 
-        Groups can go back to them while the queue keeps them, or until the next repair run.
+        Groups can go back to these messages while the queue keeps them, or until the next repair
+        run.
         """
         if self.partitions:
             return sum(each.settled for each in self.partitions)
@@ -189,7 +191,7 @@ class QueueStats(Displayed):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The messages that a group is owed, of one partition; each is in one of these.
+    """The messages that a group is owed in one queue partition, each of them in one attribute.
 
     Attributes:
         leased: Under a lease that runs.
@@ -197,7 +199,7 @@ class Backlog:
         waiting: To be offered later.
         dead: To be dead-lettered.
         fresh: Not offered yet, and visible.
-        stop: The end of the messages that are published.
+        stop: The end of the published messages.
     """
 
     leased: Ranges
@@ -219,13 +221,13 @@ def http_figures(group: GroupStats) -> dict[str, Plain]:
 
 
 def group_from_http(found: Mapping[str, Any]) -> GroupStats:
-    """The figures that `http_figures` has written."""
+    """Decode the figures that `http_figures` wrote."""
     figures = {it.name: it.parsed(found[it.http_name]) for it in GROUP_FIGURES}
     return GroupStats(found["group"], **figures)
 
 
 def read_stats(store: Store, queue: QueueDefinition) -> QueueStats:
-    """Compute the figures of a queue. For each partition, reads as `queue_stats`.
+    """Compute the figures of a queue. Per partition, the same reads as `queue_stats`.
 
     Raises:
         QueueStateError: There is no such queue.
@@ -267,13 +269,13 @@ def _with_stopped(stats: QueueStats) -> QueueStats:
 
 
 def queue_stats(ledger: Ledger) -> QueueStats:
-    """Compute the figures of one partition, except `stopped`, which is `sum_of`'s.
+    """Compute the figures of one partition, except `stopped`, which `sum_of` adds.
 
-    Two reads, and five more for each group.
+    Two reads, and five more per group; two more, for up to 10,000 blocks, if messages beyond a
+    group's pointer are delayed.
 
-    Two more if there are delayed messages beyond a group's pointer, for up to 10,000 blocks. The
-    figures of one group are of one moment. Groups are read one after the other, before the
-    ledger's head, so the figures of several groups are not.
+    The figures of one group are a snapshot. Groups are read one after the other, before the
+    ledger's head, so the figures of several groups are no common snapshot.
 
     Raises:
         QueueStateError: There is no such queue.
@@ -285,7 +287,7 @@ def queue_stats(ledger: Ledger) -> QueueStats:
 def stats_of(ledger: Ledger, states: Mapping[str, GroupState], head: LedgerHead) -> QueueStats:
     """Compute the figures of a partition whose groups, and then its head, were just read.
 
-    One read for each group, and two if there are delayed messages; see `queue_stats`.
+    One read per group, and two more if messages are delayed; see `queue_stats`.
     """
     figures = tuple(_group_stats(ledger, name, state, head) for name, state in states.items())
     return QueueStats(ledger.queue_id, head.finalised, head.next, figures)
@@ -337,7 +339,7 @@ def _group_stats(ledger: Ledger, name: str, state: GroupState, head: LedgerHead)
 
 
 def _blocks_beyond(ledger: Ledger, state: GroupState, head: LedgerHead) -> list[LedgerBlock]:
-    """The first blocks beyond the pointer, if there are delayed ones among them."""
+    """The first blocks beyond the pointer, if some of them are delayed."""
     # Blocks that were settled and trimmed since the group was read are not missing.
     finalised = head.finalised
     while True:
@@ -372,5 +374,5 @@ def _first_visible(
 
 def _age(ledger: Ledger, state: GroupState, monoton: int | None) -> timedelta | None:
     block = None if monoton is None else ledger.read_block_of(monoton)
-    # None: its reader has settled it since, and the repair has trimmed it.
+    # None: a reader has settled the message since, and the repair has trimmed its block.
     return max(timedelta(0), state.now - block.visible_since) if block else None

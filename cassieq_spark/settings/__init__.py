@@ -1,8 +1,8 @@
 """Every setting, declared once: Spark options, flags, keys of the configuration file and help.
 
-Pure, but for `file` and `secret`, which read files. `declaration` says how a field becomes a
-setting, and `kinds` which values there are; `connection`, `writing`, `reading` and `gateway`
-declare the settings. ``python -m cassieq_spark.settings`` prints docs/options.md.
+Only `file` and `secret` read files. `declaration` turns fields into settings, and `kinds` has the
+kinds of values; `connection`, `writing`, `reading` and `gateway` declare the settings.
+``python -m cassieq_spark.settings`` prints docs/options.md.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from cassieq_spark.settings.queue import LARGEST, QUEUE_SETTINGS, QueueSetting
 
 
 def documentation() -> str:
-    """docs/options.md: a table for reaching Cassandra, and one per role."""
+    """The text of docs/options.md: a table for reaching Cassandra, and one table per role."""
     lines = [
         "# Options",
         "",

@@ -33,12 +33,12 @@ HIGHEST_PORT = 65_535
 
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _BRACKETED = re.compile(r"\[(?P<host>[^]]+)](?::(?P<port>\d+))?")
-#: What stands behind the last colon of an address of IPv6 is seldom such a number.
+#: A number that is likely to be a port; the last group of an IPv6 address seldom has this form.
 _LIKE_A_PORT = re.compile(r"[1-9][0-9]{3,4}")
-#: Characters that no host's name has: a text with one of them is a URL, or a part of one.
+#: Characters that no host name has: a text with one of them is a URL, or a part of a URL.
 _OF_URLS = re.compile(r"[/\\?#@\s]")
 
-#: It has an error text of its own, because it looks like the safest level.
+#: This level has an error text of its own, because it looks like the safest one.
 _EACH_QUORUM = "EACH_QUORUM"
 
 
@@ -48,29 +48,29 @@ class Consistency(StrEnum):
     All programs that use a keyspace must use the same level: compare-and-sets of two levels, or
     of two data centres, do not see each other.
 
-    The next serial read or compare-and-set completes a compare-and-set that broke off after it
-    was decided, at a quorum of its replicas: those of the local data centre for LOCAL_SERIAL, all
-    of them for SERIAL. A plain read must overlap that quorum, so plain reads use the level that
+    If a compare-and-set breaks off after it was decided, the next serial read or compare-and-set
+    completes it at a quorum of replicas: of the local data centre for LOCAL_SERIAL, of all data
+    centres for SERIAL. A plain read must overlap this quorum, so plain reads use the level that
     matches the serial one. EACH_QUORUM is refused, because its plain reads ask the local data
     centre only.
     """
 
     #: A quorum in the local data centre; all programs that use the queues must be there.
     LOCAL_QUORUM = "LOCAL_QUORUM"
-    #: A quorum of all replicas, wherever they are.
+    #: A quorum of all replicas, in whichever data centre.
     QUORUM = "QUORUM"
 
     @property
     def of_conditions(self) -> str:
-        """The driver's name of the serial level, that of compare-and-sets."""
+        """The driver's name of the serial level, which compare-and-sets use."""
         return "LOCAL_SERIAL" if self is Consistency.LOCAL_QUORUM else "SERIAL"
 
 
 def parse_consistency(text: str) -> Consistency:
-    """Read what a user writes, in any case of letters.
+    """Read a consistency level, in any case of letters.
 
     Raises:
-        OptionError: It is none of the levels, or one at which a read may miss a write.
+        OptionError: The text is not a level, or a level at which a read may miss a write.
     """
     level = text.strip().upper()
     if level == _EACH_QUORUM:
@@ -117,8 +117,8 @@ _FILE: Kind[str] = Kind("a path", TEXT.parse, metavar="FILE")
 class ConnectionOptions:
     """Where the cluster is, how to log in, how safely to read and write, and how long to wait.
 
-    docs/options.md describes the settings that Spark and commands have, too. Files are read on
-    every machine that connects.
+    docs/options.md describes the settings that Spark options and flags set, too. Files are read
+    on every machine that connects.
 
     Attributes:
         protocol_version: The version of Cassandra's native protocol, one of `PROTOCOL_VERSIONS`. 4
@@ -240,7 +240,7 @@ class ConnectionOptions:
         """Contact points as ``(host, port)``.
 
         Raises:
-            OptionError: One of them is malformed.
+            OptionError: A contact point is malformed.
         """
         return tuple(_endpoint(point.strip(), self.port) for point in self.contact_points)
 
@@ -317,10 +317,10 @@ class Connection(TypedDict, total=False):
 
 
 def connection_options(given: Connection) -> ConnectionOptions:
-    """Read the arguments of a client; contact points may be one text, with commas between them.
+    """Read the arguments of a client; contact points may be one text, separated by commas.
 
     Raises:
-        OptionError: One of them is malformed.
+        OptionError: An argument is malformed.
     """
     values: dict[str, Any] = {**given}
     points: Any = values.get("contact_points", ())
@@ -354,7 +354,7 @@ def _endpoint(point: str, default_port: int) -> tuple[str, int]:
 
 
 def _check_ipv6(point: str) -> None:
-    """Refuse what may be an address of IPv6 with a port: it needs brackets to be told apart."""
+    """Refuse an address that may be IPv6 with a port: only brackets show where the port begins."""
     before, _, last = point.rpartition(":")
     is_port = bool(_LIKE_A_PORT.fullmatch(last)) and _is_ipv6(before)
     if _is_ipv6(point) and not is_port:
@@ -367,7 +367,7 @@ def _check_ipv6(point: str) -> None:
 
 
 def _is_ipv6(text: str) -> bool:
-    # Behind a % is the network interface.
+    # The network interface follows a %.
     try:
         ip_address(text.partition("%")[0])
     except ValueError:

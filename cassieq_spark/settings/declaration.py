@@ -1,4 +1,4 @@
-"""How a field of a dataclass declares a setting, and how values are read by its declaration.
+"""Declares settings as fields of dataclasses, and reads values by these declarations.
 
 From one declaration follow the Spark option, the flag of ``cassieq`` and of the repair job, the
 key in a configuration file, the environment variable, their errors, and the pages docs/options.md
@@ -17,7 +17,7 @@ from cassieq_spark.settings.kinds import Kind
 
 _Value = TypeVar("_Value")
 _Default = TypeVar("_Default")
-#: An option or a flag that follows from the name of the field.
+#: Stands for an option or a flag that follows from the name of the field.
 _BY_NAME = ""
 
 
@@ -31,18 +31,18 @@ class Setting:
 
     Attributes:
         kind: The kind of its values.
-        meaning: What it does, in plain text.
-        option: The Spark option, by default the name of the field in camel case; None if Spark has
-            none.
+        meaning: What the setting does, in plain text.
+        option: The Spark option, by default the name of the field in camel case; None if there is
+            no Spark option.
         flag: The flag, without the dashes in front, and the key in a configuration file; by
             default the name of the field with dashes.
-        without: For the docs: what applies if it is left out and has no default.
-        see: A page of the docs that says more, with or without an anchor.
-        secret: Whether errors and reprs hide its value.
-        unless: Other options, each with a value; None for any value. If one of them has that
-            value, this setting may be left out; otherwise it is required.
-        only_for: To which of the uses of its class it applies; empty: to all.
-        of_lease: The field of a lease request that it sets; empty: none.
+        without: For the docs: what applies if the setting is left out and has no default.
+        see: A page of the docs with more details, with or without an anchor.
+        secret: True if errors and reprs hide its value.
+        unless: Other options, each with a value; None for any value. If one of these options has
+            its value, the setting is optional; otherwise it is required.
+        only_for: The uses of its class to which the setting applies; empty: all uses.
+        of_lease: The field of a lease request that the setting sets; empty: none.
         attribute: The name of the field.
         default: The default of the field; `MISSING` if there is none.
     """
@@ -79,7 +79,7 @@ def setting(  # noqa: PLR0913 (the parts of a declaration)
     only_for: tuple[str, ...] = (),
     of_lease: str = "",
 ) -> _Value | _Default:
-    """Declare a setting that may be left out; see `Setting`."""
+    """Declare an optional setting; see `Setting`."""
     declared = Setting(
         kind, meaning, option, flag, without, see, secret, only_for=only_for, of_lease=of_lease
     )
@@ -113,7 +113,7 @@ def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
 
 
 def camel_case(name: str) -> str:
-    """A name of Python as JSON and Spark have it.
+    """Convert a name from Python's form to the form of JSON and Spark.
 
     >>> camel_case("lease_seconds")
     'leaseSeconds'
@@ -135,7 +135,7 @@ def read_values(
 
     Args:
         known: The settings by option, as `settings_by_option` returns them.
-        given: Texts by option in lower case; others are left out.
+        given: Texts by option in lower case; unknown options are ignored.
         problems: Missing and malformed options are added to this list.
 
     Returns:
@@ -162,17 +162,17 @@ def read_values(
 
 
 def explain(kind: Kind[Any], shown: str, error: ValueError) -> str:
-    """Why a kind refused a value, in words that follow the name of the setting."""
+    """Explain why a kind refused a value, in words that follow the name of the setting."""
     if isinstance(error, OptionError):
         return f": {error}"
     return f" must be {kind.name}, not {shown}"
 
 
 def parse_value(name: str, kind: Kind[_Value], text: str, *, secret: bool = False) -> _Value:
-    """Read one value; the error does not show it if it is a secret.
+    """Read one value; the error does not show a secret value.
 
     Raises:
-        OptionError: Names the setting, and what was expected.
+        OptionError: The value is malformed; the error names the setting and what was expected.
     """
     try:
         return kind.parse(text)
@@ -182,10 +182,10 @@ def parse_value(name: str, kind: Kind[_Value], text: str, *, secret: bool = Fals
 
 
 def explain_unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """Name the nearest of the known names, or all of them if none is near.
+    """Report an unknown name, with the nearest known name, or all known names if none is near.
 
     Args:
-        what: What the name should be, such as ``option``.
+        what: What the name stands for, such as ``option``.
         name: The unknown name.
         known: The known names.
     """
@@ -195,7 +195,7 @@ def explain_unknown(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def explain_missing(option: str, *, unless: Unless = ()) -> str:
-    """How to give an option that has no default, or how to do without it."""
+    """Explain how to give an option that has no default, or how to do without it."""
     others = [
         f".option({other!r}, {'...' if value is None else repr(value)})" for other, value in unless
     ]

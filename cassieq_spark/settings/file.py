@@ -10,15 +10,15 @@ from typing import Any
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.declaration import explain_unknown
 
-#: The environment variable with the path of the file, if no argument has it.
+#: The environment variable with the path of the file, used if no argument gives the path.
 VARIABLE = "CASSIEQ_CONFIG"
 #: The tables of the file: how to reach Cassandra, the limits of the gateway, the repair job.
 CASSANDRA, GATEWAY, REPAIR = "cassandra", "gateway", "repair"
 
-#: What a setting may be.
+#: The types of settings in the file.
 Setting = str | int | bool
 
-#: In errors.
+#: The names of types in errors.
 _KINDS: dict[type, str] = {
     str: "text",
     int: "a number",
@@ -33,10 +33,10 @@ def read_settings(path: Path, known: Mapping[str, Collection[str]]) -> dict[str,
 
     Args:
         path: A TOML file.
-        known: For each table the names of its settings: flags without the dashes in front.
+        known: The names of settings by table: flags without the dashes in front.
 
     Returns:
-        For each table the settings in the file.
+        The settings in the file, by table.
 
     Raises:
         OptionError: The file can't be read, is not TOML, or has an unknown table or setting.
@@ -66,7 +66,7 @@ def read_settings(path: Path, known: Mapping[str, Collection[str]]) -> dict[str,
 
 
 def _kind(value: object) -> str:
-    """What a value of TOML is; not the value, which may be a password."""
+    """Name the type of a TOML value without showing the value, which may be a password."""
     return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 

@@ -26,12 +26,12 @@ def _limit(flag: str, kind: Kind[_T], default: _T, meaning: str) -> _T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a gateway accepts; it refuses more.
+    """The limits of a gateway; requests beyond them are refused.
 
-    No account gets the last of the requests, bytes or long polls that all accounts share: an
+    No account can take the last of the requests, bytes or long polls that all accounts share: an
     account that holds more of them than would be left gets no more, whatever its quota.
 
-    `threads` and `account_threads` are for the `AsyncClient` that the gateway gets: more calls to
+    `threads` and `account_threads` limit the `AsyncClient` of the gateway: further calls to
     Cassandra wait.
     """
 

@@ -1,6 +1,6 @@
-"""What the options of Spark's Kafka source and sink are called here.
+"""The counterparts of the options of Spark's Kafka source and sink.
 
-Errors for unknown options and a table of docs/migrating.md come from here.
+Errors for unknown options and a table of docs/migrating.md are made from this module.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KafkaOption:
-    """Options of Kafka with one meaning.
+    """Kafka options with one meaning.
 
     Attributes:
-        names: What Kafka calls them.
-        ours: The option that takes their place; None: none does.
+        names: Their names in Kafka.
+        ours: The option that takes their place; None: no option does.
         note: What differs; completes a sentence after a colon or a comma.
     """
 
@@ -90,19 +90,19 @@ OPTIONS = (
         "nothing here needs it",
     ),
 )
-#: All others of Kafka's clients begin so.
+#: The prefix of all other options of Kafka clients.
 _OF_CLIENTS = "kafka."
 _BY_NAME = {name.lower(): (name, each) for each in OPTIONS for name in each.names}
 
 
 def kafka_advice(key: str) -> str | None:
-    """What to do with an option that is Kafka's; None if it is none.
+    """Advise what to do with a Kafka option; None if the option is not Kafka's.
 
     >>> kafka_advice("maxoffsetspertrigger")
     "option 'maxOffsetsPerTrigger' is Kafka's: use 'maxMessagesPerTrigger', by default 1,000,000"
 
     Args:
-        key: Its name, in lower case.
+        key: The name of the option, in lower case.
     """
     if key in _BY_NAME:
         name, option = _BY_NAME[key]

@@ -1,4 +1,4 @@
-"""Kinds of values: how each kind is named, read and written."""
+"""Kinds of values: the name of each kind, and how its values are read and written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cassieq_spark.model import validate_name
 T = TypeVar("T")
 
 _UNLIMITED = MOST
-#: Seconds that a column of the type ``int`` holds.
+#: Most seconds that a column of the type ``int`` holds.
 _MOST_SECONDS = 2**31 - 1
 _SIZES = {"g": 1 << 30, "m": 1 << 20, "k": 1 << 10, "": 1}
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
@@ -28,10 +28,10 @@ class Kind(Generic[T]):
 
     Attributes:
         name: Completes "must be ..." in errors; the docs show it as the type.
-        parse: Reads a text. Raises ValueError, or an OptionError that says what was expected.
+        parse: Reads a text. Raises ValueError, or an OptionError that states what was expected.
         show: Writes a value as a user would.
         metavar: The word for the value in the help of a command.
-        bounds: For whole numbers: the smallest one, and the largest one or None.
+        bounds: For whole numbers: the smallest one, and the largest one or None for no limit.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Kind(Generic[T]):
 
 
 def whole_number(least: int, most: int = _UNLIMITED) -> Kind[int]:
-    """Whole numbers from ``least`` to ``most``, in digits only."""
+    """Whole numbers from ``least`` to ``most``, written in digits only."""
     name = f"a whole number of at least {least}"
     if most < _UNLIMITED:
         name = f"a whole number from {least} to {most}"
@@ -63,7 +63,7 @@ def whole_number(least: int, most: int = _UNLIMITED) -> Kind[int]:
 
 
 def size(most: int) -> Kind[int]:
-    """Bytes, from 1 to ``most``; units are powers of 1024.
+    """Sizes in bytes, from 1 to ``most``; units are powers of 1024.
 
     >>> size(1 << 20).parse("64k"), size(1 << 20).show(65536)
     (65536, '64k')
@@ -78,7 +78,7 @@ def size(most: int) -> Kind[int]:
 
 
 def duration(most: timedelta, *, zero: bool = False) -> Kind[timedelta]:
-    """Whole milliseconds, from 1 (or, with ``zero``, from 0) to ``most``.
+    """Durations in whole milliseconds, from 1 ms (or, with ``zero``, from 0) to ``most``.
 
     >>> kind = duration(timedelta(days=1))
     >>> kind.parse("90s"), kind.show(timedelta(hours=2))
@@ -115,7 +115,7 @@ def name_of(what: str) -> Kind[str]:
 
 
 def names_of(what: str) -> Kind[str]:
-    """The name of a queue, or several with commas between them; each is one, and none twice."""
+    """One name, or several distinct names separated by commas, of queues or consumer groups."""
     return Kind("a name, or names with commas between them", partial(_parse_several, what))
 
 
@@ -143,7 +143,7 @@ def _parse_pattern(text: str) -> str:
     return _parse_text(text)
 
 
-#: A name in a list of names: in backquotes, each backquote in it doubled, or up to a comma.
+#: A name in a list of names: in backquotes, with each inner backquote doubled, or up to a comma.
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`\s*(?=,|\Z)|([^`,\s][^,]*))")
 
 
@@ -166,7 +166,7 @@ def _parse_names(text: str) -> tuple[str, ...]:
 
 
 def _show_names(names: tuple[str, ...]) -> str:
-    """Write names as `_parse_names` reads them, in backquotes only where they are needed."""
+    """Write names as `_parse_names` reads them, with backquotes only where they are needed."""
     is_plain = re.compile(r"[^`,\s](?:[^,]*[^,\s])?").fullmatch
     return ",".join(n if is_plain(n) else "`" + n.replace("`", "``") + "`" for n in names)
 

@@ -1,4 +1,4 @@
-"""How an attribute is named and written outside of Python: in JSON, SQL and by HTTP."""
+"""The names and values of attributes outside of Python: in JSON, in SQL and over HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from cassieq_spark.settings.declaration import camel_case
 
-#: A value as JSON and SQL have it.
+#: A value as it is in JSON and SQL.
 Plain = int | float | str | None
 
 
@@ -27,12 +27,12 @@ class PlainField:
     """An attribute of an object, as surfaces other than Python show it.
 
     Attributes:
-        name: The attribute.
+        name: The name of the attribute.
         type: The type of its plain value.
-        meaning: A sentence, or two.
-        is_duration: True if the attribute is a `timedelta`; its plain value is in seconds, and
-            these are whole unless the type is DOUBLE.
-        by_http: Its name by HTTP; by default the plain name in camelCase.
+        meaning: One or two sentences of explanation.
+        is_duration: True if the attribute is a `timedelta`; its plain value is in seconds, which
+            are whole unless the type is DOUBLE.
+        by_http: Its name in HTTP; by default the plain name in camelCase.
     """
 
     name: str
@@ -48,20 +48,20 @@ class PlainField:
 
     @property
     def http_name(self) -> str:
-        """The name by HTTP: ``leaseSeconds``."""
+        """The name in HTTP: ``leaseSeconds``."""
         return self.by_http or camel_case(self.plain_name)
 
     def plain(self, of: object) -> Any:
-        """The `Plain` value of an object; None if it has none."""
+        """The `Plain` value of this attribute of an object; None if the object has none."""
         return self.plain_of(getattr(of, self.name))
 
     def plain_of(self, value: Any) -> Any:
-        """The `Plain` value of a value; None of None."""
+        """Convert a value of this attribute to its `Plain` value; None stays None."""
         if isinstance(value, timedelta):
             seconds = value.total_seconds()
             return seconds if self.type is SqlType.DOUBLE else int(seconds)
         return value.value if isinstance(value, StrEnum) else value
 
     def parsed(self, plain: Any) -> Any:
-        """The value that has this plain value; None has None."""
+        """Convert a plain value back to the value; None stays None."""
         return timedelta(seconds=plain) if self.is_duration and plain is not None else plain

@@ -1,4 +1,4 @@
-"""Where a consumer group or a batch read begins: a value, and its text."""
+"""The position at which a consumer group or a batch read begins, as a value and as text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cassieq_spark.arguments import MOST, check_count, check_instant, shown
 from cassieq_spark.errors import OptionError
 from cassieq_spark.settings.kinds import Kind
 
-#: The first message that still exists, the next one to be published, a monoton, or the first
+#: The first message that still exists, the next message to be published, a monoton, or the first
 #: message published at an (aware) instant or later.
 StartingPosition = Literal["earliest", "latest"] | int | datetime
 
-#: The limit is one lower, as reads stop at the number behind a monoton.
+#: The limit is one lower, because reads stop at the number after a monoton.
 _LARGEST_MONOTON = MOST - 1
 _WORDS: dict[str, Literal["earliest", "latest"]] = {"earliest": "earliest", "latest": "latest"}
 
@@ -28,8 +28,8 @@ def parse_position(text: str) -> StartingPosition:
     True
 
     Raises:
-        OptionError: It is an instant without a time zone, or one after the year 9998.
-        ValueError: It is no position.
+        OptionError: The position is an instant without a time zone, or after the year 9998.
+        ValueError: The text is no position.
     """
     text = text.strip()
     if word := _WORDS.get(text.lower()):
@@ -53,7 +53,7 @@ def check_position(given: object) -> StartingPosition:
     """Check a position that a program gives, and return it.
 
     Raises:
-        OptionError: It is no position.
+        OptionError: ``given`` is no position.
     """
     if isinstance(given, datetime):
         return check_instant("a position", given)

@@ -1,8 +1,8 @@
 """The settings of a queue, each declared once: its names, bounds, default and meaning.
 
-`QueueDefinition` has the values. From `QUEUE_SETTINGS` follow what `Client` and commands take, the
-gateway's requests and answers and its client, the console's forms, the columns of a queue's row,
-the view ``queues``, and docs/options.md.
+`QueueDefinition` has the values. From `QUEUE_SETTINGS` follow the arguments of `Client` and of
+commands, the requests and answers of the gateway and its client, the console's forms, the columns
+of a queue's row, the view ``queues``, and docs/options.md.
 
 >>> from datetime import timedelta
 >>> queue = QueueDefinition("orders", 1, expire_after=timedelta(days=1))
@@ -42,21 +42,22 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: Each partition has a ledger, which every reader and every repair run reads.
+#: Most partitions of a queue: each has a ledger, which every reader and every repair run reads.
 MOST_PARTITIONS = 256
 #: The largest number that a column of the type ``int`` holds.
 LARGEST = 2**31 - 1
 _SECOND = timedelta(seconds=1)
-#: In seconds, an ``int`` column holds it, and no sum with a date leaves the calendar.
+#: The longest duration of a setting: its seconds fit into an ``int`` column, and its sum with a
+#: date stays within the calendar.
 _LONGEST = timedelta(days=20_000)
-#: How settings that are durations are read and shown as text.
+#: The kind of settings that are durations.
 PERIOD: Kind[timedelta] = duration(_LONGEST, zero=True)
 
 
 class QueueChanges(TypedDict, total=False):
     """Settings of a queue that can be altered; docs/options.md has their meaning.
 
-    None stands for a setting that is not given; zero takes one away that a queue may be without.
+    None stands for a setting that is not given; zero removes an optional setting.
     """
 
     lease: timedelta | None
@@ -79,7 +80,7 @@ class QueueSettings(QueueChanges, total=False):
 
 
 class StoredQueueSettings(QueueSettings, total=False):
-    """The same, with those on which the keys of stored messages depend."""
+    """All settings of a new queue, including those on which the keys of stored messages depend."""
 
     bucket_size: int | None
     chunk_size: int | None
@@ -90,16 +91,16 @@ class QueueSetting(PlainField):
     """A setting of a queue; the object is its `QueueDefinition`.
 
     Attributes:
-        default: The value of a new queue; None: none, or what ``otherwise`` says.
-        otherwise: What a new queue has by default, where that depends on something.
-        without: What holds for a queue that is without the setting; empty: none is.
-        called: What people call it; by default its name.
-        fixed: Why it can't be altered, and what to do instead; empty: it can.
-        is_of_storage: True if the keys of all stored messages depend on it. Accounts of a gateway
-            do not choose it.
+        default: The value of a new queue; None: no value, or the one that ``otherwise`` describes.
+        otherwise: The default of a new queue, where it depends on something.
+        without: What holds for a queue without the setting; empty: every queue has the setting.
+        called: Its name for people; by default ``name``.
+        fixed: Why the setting can't be altered, and what to do instead; empty: it can be altered.
+        is_of_storage: True if the keys of all stored messages depend on the setting. Accounts of a
+            gateway do not choose it.
         least: The smallest whole number.
         most: The largest whole number.
-        choice: What it may be; None: it is not one of a few words.
+        choice: The enumeration of its values; None: the setting is not one of a few words.
     """
 
     default: Any = None
@@ -124,7 +125,7 @@ class QueueSetting(PlainField):
 
     @property
     def zero(self) -> Any:
-        """The value by which a program takes the setting away."""
+        """The value by which a program removes the setting."""
         if self.is_duration:
             return timedelta(0)
         return 0 if self.is_number else ""
@@ -138,8 +139,8 @@ class QueueSetting(PlainField):
         """The meaning of the setting, and what holds for a queue without the setting.
 
         Args:
-            empty: How somebody says that a queue is without it, as in ``0s``; None: as plain
-                values say it.
+            empty: How users write that a queue has no such setting, as in ``0s``; None: as plain
+                values do.
         """
         if empty is None:
             empty = "0" if self.is_number else "null"
@@ -153,14 +154,14 @@ class QueueSetting(PlainField):
         return PERIOD.show(value) if self.is_duration else str(self.plain_of(value))
 
     def parsed(self, plain: Any) -> Any:
-        """See `PlainField.parsed`."""
+        """Convert a plain value back, as `PlainField.parsed` does; words become enum members."""
         return PlainField.parsed(self, plain) if self.choice is None else self.choice(plain)
 
     def check(self, given: Any) -> Any:
-        """The value that a program gives, as `QueueDefinition` has it.
+        """Convert a value that a program gives to the type that `QueueDefinition` has.
 
         Raises:
-            OptionError: It is none, or out of range.
+            OptionError: The value is of a wrong type, or out of range.
         """
         if self.choice is not None:
             check_choice(self.name, given, self.choice)
@@ -172,7 +173,7 @@ class QueueSetting(PlainField):
         if self.name == "dead_letter_queue":
             is_taken_away = isinstance(given, str) and not given
             return None if is_taken_away else validate_name("queue", given)
-        # A schema may be one of Arrow: who takes it makes it the text.
+        # A schema may be an Arrow schema: the caller converts it to text.
         return given
 
     def _check_duration(self, given: object) -> timedelta | None:
@@ -195,7 +196,7 @@ _INT, _STRING = SqlType.INT, SqlType.STRING
 _COPY = "create another queue, and copy the remaining messages with a query"
 _OF_KEYS = f"the keys of all stored messages depend on it; {_COPY}"
 
-#: All of them, in the order in which they are shown.
+#: All settings, in the order in which they are shown.
 QUEUE_SETTINGS = (
     QueueSetting(
         "lease",
@@ -318,36 +319,36 @@ QUEUE_SETTINGS = (
     ),
 )
 _BY_NAME = {it.name: it for it in QUEUE_SETTINGS}
-#: How many deliveries a message of a new queue has, unless somebody says otherwise.
+#: The limit of deliveries of a message in a new queue, unless another one is given.
 DEFAULT_MAX_DELIVERIES: int = _BY_NAME["max_deliveries"].default
 
-#: Those that can be altered: of `QueueChanges`.
+#: The settings that can be altered: the keys of `QueueChanges`.
 ALTERABLE = tuple(it for it in QUEUE_SETTINGS if not it.fixed)
-#: Those that everybody chooses: of `QueueSettings`.
+#: The settings that every user can choose: the keys of `QueueSettings`.
 CHOSEN = tuple(it for it in QUEUE_SETTINGS if not it.is_of_storage)
 
-#: Those that `QueueDefinition` derives from other attributes: these have a form of their own
-#: where a queue is stored or made.
+#: The settings that `QueueDefinition` derives from other attributes, which have a form of their
+#: own where a queue is stored or made.
 _DERIVED = {"schema"}
-#: Those that `QueueDefinition` has as they are.
+#: The settings that are attributes of `QueueDefinition`.
 _DEFINED = tuple(it for it in QUEUE_SETTINGS if it.name not in _DERIVED)
-#: Those whose column in the row of a queue has the plain value; partitions and order are kept by
-#: version.
+#: The settings whose plain value is in a column of the queue's row; partitions and order are kept
+#: by version.
 _IN_COLUMNS = tuple(it for it in _DEFINED if it.name not in {"order", "partitions"})
-#: Those whose column every release has written.
+#: The settings whose column every release has written.
 _ALWAYS_THERE = {"bucket_size", "chunk_size", "lease"}
 
 
 def check_settings(given: Mapping[str, Any], *, alters: bool = False) -> dict[str, Any]:
-    """The settings that a program has given, by name: without those that are None.
+    """Check the settings that a program gives, and return those that are not None, by name.
 
     Args:
-        given: As `StoredQueueSettings`.
+        given: Settings by name, as in `StoredQueueSettings`.
         alters: True if the queue exists.
 
     Raises:
         OptionError: A value is out of range, or a setting can't be altered.
-        TypeError: There is no such setting.
+        TypeError: A name is not the name of a setting.
     """
     if unknown := given.keys() - _BY_NAME.keys():
         name = min(unknown)
@@ -361,14 +362,14 @@ def check_settings(given: Mapping[str, Any], *, alters: bool = False) -> dict[st
 
 
 def dead_letter_queue_of(given: Mapping[str, Any], *, drop_dead: bool) -> str | None:
-    """The dead-letter queue that somebody has named.
+    """The dead-letter queue that the given settings name.
 
     Args:
-        given: What else is given.
+        given: The given settings, by name.
         drop_dead: True if dead messages are to be dropped.
 
     Raises:
-        OptionError: It is not the name of a queue, or contradicts what else is given.
+        OptionError: The dead-letter queue is not a valid name, or contradicts another setting.
     """
     is_dropped = check_flag("drop_dead", drop_dead)
     target: str | None = given.get("dead_letter_queue")
@@ -399,8 +400,8 @@ def takes(settings: Iterable[QueueSetting], *, defaults: bool) -> Callable[[_Fun
     """Show, to ``help`` and `inspect`, which settings a function takes as ``**settings``.
 
     Args:
-        settings: These, each by name.
-        defaults: Show their defaults, and not that they may be left out.
+        settings: The settings, which are keyword arguments.
+        defaults: True to show their defaults; False to show only that they are optional.
     """
 
     def show(function: _Function) -> _Function:
@@ -423,7 +424,7 @@ def takes(settings: Iterable[QueueSetting], *, defaults: bool) -> Callable[[_Fun
 
 @cache
 def _annotations() -> dict[str, str]:
-    """The types of settings, as text."""
+    """The types of settings as text, by name."""
     found: dict[str, Any] = {}
     for each in (QueueChanges, QueueSettings, StoredQueueSettings):
         found |= each.__annotations__
@@ -431,12 +432,12 @@ def _annotations() -> dict[str, str]:
 
 
 def plain_settings(queue: QueueDefinition) -> dict[str, Plain]:
-    """All settings of a queue as plain values, by plain name; None where it is without one."""
+    """All settings of a queue as plain values, by plain name; None for one that is not set."""
     return {it.plain_name: it.plain(queue) for it in QUEUE_SETTINGS}
 
 
 def http_settings(queue: QueueDefinition) -> dict[str, Plain]:
-    """The same by their names in HTTP; the names of queues are full ones."""
+    """All settings of a queue as plain values, by HTTP name; names of queues are full names."""
     return {it.http_name: it.plain(queue) for it in QUEUE_SETTINGS}
 
 
@@ -445,7 +446,7 @@ def http_settings_given(given: Mapping[str, Any]) -> dict[str, Plain]:
 
     Raises:
         OptionError: A value is out of range.
-        TypeError: There is no such setting.
+        TypeError: A name is not the name of a setting.
     """
     found: dict[QueueSetting, Any] = {
         _BY_NAME[name]: it for name, it in check_settings(given).items()
@@ -457,7 +458,7 @@ def http_settings_given(given: Mapping[str, Any]) -> dict[str, Plain]:
 
 
 def settings_from_http(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of `QueueDefinition`, of what `http_settings` has made."""
+    """Convert the result of `http_settings` to arguments of `QueueDefinition`."""
     plain = {it: found[it.http_name] for it in QUEUE_SETTINGS}
     given = {it.name: it.parsed(value) for it, value in plain.items() if value is not None}
     schema = given.pop("schema", None)
@@ -465,18 +466,18 @@ def settings_from_http(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def columns_of_settings(queue: QueueDefinition) -> dict[str, int | str]:
-    """What the row of a queue has of its settings; 0 or no text where the queue is without one.
+    """The columns of a queue's row that have its settings; 0 or empty text if one is not set.
 
-    Not the partitions, the order and the schema, which have columns of another form.
+    Partitions, order and schema are left out, because their columns have another form.
     """
     empty: dict[SqlType, int | str] = {_INT: 0, _STRING: ""}
     return {it.plain_name: it.plain(queue) or empty[it.type] for it in _IN_COLUMNS}
 
 
 def settings_from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of `QueueDefinition`, of what `columns_of_settings` has made.
+    """Convert the result of `columns_of_settings` to arguments of `QueueDefinition`.
 
-    A column that an earlier release did not write counts as that of a queue without the setting.
+    If an earlier release did not write a column, the queue counts as one without the setting.
     """
     found = {it: row[it.plain_name] for it in _IN_COLUMNS}
     return {

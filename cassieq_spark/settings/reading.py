@@ -33,12 +33,12 @@ from cassieq_spark.settings.spark import RoleOptions, a_role
 
 _LARGEST_BATCH = 1 << 40
 
-#: The view that a stream reads, and a batch read by default.
+#: The view that a stream reads, and that a batch read reads by default.
 MESSAGES = "messages"
 #: The view of all queues; all others show one queue.
 QUEUES = "queues"
 
-#: What a read is. Some options apply to some kinds of reads only.
+#: The kinds of reads. Some options apply to one kind only.
 STREAM, BATCH = "a stream", "a batch read of messages"
 _LEASES = "the view leases"
 
@@ -50,7 +50,7 @@ class SourceOptions(RoleOptions):
 
     role: ClassVar[str] = "reading"
 
-    # A factory, as the queue may be left out for one view, and has no default for the others.
+    # A factory, because the queue is optional for one view, and has no default for the others.
     queue: str = field(
         default_factory=str,
         metadata=required(
@@ -245,11 +245,11 @@ class SourceOptions(RoleOptions):
         """Check that all given options apply to a read.
 
         Args:
-            reads: `STREAM`; or `BATCH`, also if a view is to be read.
-            given: The options, in any case of letters.
+            reads: `STREAM` or `BATCH`; `BATCH` also for a read of a view.
+            given: The names of the options, in any case of letters.
 
         Raises:
-            OptionError: Some options do not apply, in a line for each.
+            OptionError: Some options do not apply; the error has one line per option.
         """
         if reads == BATCH and self.view != MESSAGES:
             reads = f"the view {self.view}"
@@ -273,7 +273,7 @@ class SourceOptions(RoleOptions):
         """The group of a stream; a stream needs a group, and reads messages only.
 
         Raises:
-            OptionError: There is no group, or another view is to be read.
+            OptionError: No group is given, or another view is to be read.
         """
         if self.view != MESSAGES:
             raise OptionError(

@@ -1,6 +1,6 @@
 """Secrets by reference: settings carry ``env:NAME`` or ``file:PATH``, not the secret itself.
 
-The process that needs the secret reads it when it needs it.
+The process that needs a secret reads it at the moment of use.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check_secret(what: str, text: str) -> None:
-    """Refuse a text that begins like a reference but is not one. Pure; never shows the text.
+    """Refuse a text that begins like a reference but is not one. Errors never show the text.
 
     Raises:
-        OptionError: It names no possible variable or path.
+        OptionError: The reference names no possible variable or path.
     """
     if found := _REFERENCE.fullmatch(text):
         kind, name = found.groups()
@@ -38,7 +38,8 @@ def check_reference(what: str, text: str) -> None:
     """Refuse a text that is not a reference, where the secret itself is not allowed.
 
     Raises:
-        OptionError: It is not a reference. The text is not shown, as it may be the secret.
+        OptionError: The text is not a reference. The error does not show the text, which may be
+            the secret.
     """
     if not _REFERENCE.fullmatch(text):
         raise OptionError(
@@ -48,14 +49,14 @@ def check_reference(what: str, text: str) -> None:
 
 
 def reveal(what: str, text: str) -> str:
-    """Read the secret to which a text refers; a text that is no reference is the secret itself.
+    """Read the secret to which a text refers; a text that is not a reference is the secret.
 
     Args:
         what: The name of the secret in errors, such as ``password``.
-        text: A reference, or the secret itself. A newline at the end of a file is left out.
+        text: A reference, or the secret itself. A newline at the end of a file is dropped.
 
     Raises:
-        SetupError: This machine does not have the variable or file, or it is empty.
+        SetupError: This machine does not have the variable or file, or the secret is empty.
     """
     found = _REFERENCE.fullmatch(text)
     if not found:

@@ -1,4 +1,4 @@
-"""What the options of Spark's reader and writer share, and how both are read."""
+"""The options that Spark's reader and writer share, and how the options of both are parsed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cassieq_spark.settings.kinds import name_of
 
 #: Options that Spark sets itself, in lower case, as Spark passes them.
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
-#: What Spark adds if it asks for the columns of a table that CREATE TABLE makes.
+#: The option that Spark adds when it asks for the columns of a table that CREATE TABLE makes.
 _OF_TABLES = "provider"
 
 
@@ -29,7 +29,7 @@ _OF_TABLES = "provider"
 class RoleOptions:
     """The options that reading and writing share."""
 
-    #: What the options are for, in errors and headings: "reading" or "writing".
+    #: The purpose of the options in errors and headings: "reading" or "writing".
     role: ClassVar[str]
 
     queue: str = field(metadata=required(name_of("queue"), "The queue, which must exist."))
@@ -37,11 +37,11 @@ class RoleOptions:
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> Self:
-        """Read the options that a user gave; the case of letters in keys does not matter.
+        """Parse the options that a user gave; keys are case-insensitive.
 
         Raises:
-            OptionError: Options are unknown, missing or malformed, in a line for each; or else
-                they contradict each other.
+            OptionError: Options are unknown, missing or malformed, with one line per option; or
+                else the options contradict each other.
         """
         own, cluster = settings_by_option(cls), settings_by_option(ConnectionOptions)
         known = own | cluster
@@ -69,11 +69,11 @@ def a_role(cls: _Role) -> _Role:
 def options_from_session(spark: Any) -> dict[str, str]:
     """Copy the settings of a SparkSession for reaching Cassandra into options.
 
-    Sources and sinks cannot see the session's configuration, so pass it to them by
+    Sources and sinks cannot see the session's configuration, so pass these settings to them by
     ``.options(**options_from_session(spark))``.
 
     Raises:
-        OptionError: It is no SparkSession.
+        OptionError: ``spark`` is not a SparkSession.
     """
     conf: Any = getattr(spark, "conf", None)
     if not hasattr(conf, "get"):
@@ -84,7 +84,7 @@ def options_from_session(spark: Any) -> dict[str, str]:
 
 
 def _refuse_tables_and_paths(given: Mapping[str, str]) -> None:
-    """Refuse what would be a table of Spark's catalog, and what has a path."""
+    """Refuse options of a table in Spark's catalog, and options with a path."""
     if _OF_TABLES in given:
         raise OptionError(
             "a queue is no table of Spark's catalog, which keeps no options: for SQL use CREATE "

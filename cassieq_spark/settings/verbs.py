@@ -1,8 +1,8 @@
 """The verbs by which programs settle messages that they hold; each is declared once.
 
 From `VERBS` follow `client.Action`, the endpoints of the gateway and the requests of its client,
-the commands, and the operations of a write of receipts. What a verb does to a group is its part of
-a `Settlement`.
+the commands, and the operations of a write of receipts. The effect of a verb on a group is defined
+by the verb's field in a `Settlement`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from cassieq_spark.arguments import A_MOMENT, AT_ONCE, check_duration, check_text
 from cassieq_spark.errors import OptionError
 
-#: Characters of a text that are kept.
+#: Most characters of a text that are kept.
 LONGEST_TEXT = 1000
 
 
@@ -24,11 +24,11 @@ class VerbParameter:
 
     Attributes:
         name: The argument of the client's method, and the flag of the command.
-        meaning: A sentence.
+        meaning: One sentence of explanation.
         by_http: Its name in JSON.
-        column: The column of a write of receipts that has it, and the option for all rows.
-        is_duration: False if it is a text.
-        default: The value if it is left out; None: it must be given.
+        column: The column with its value in a write of receipts, and the option for all rows.
+        is_duration: True if the parameter is a duration; False if it is a text.
+        default: The value if the parameter is left out; None: it must be given.
         least: The shortest duration.
         example: A value, for help and descriptions.
     """
@@ -43,10 +43,10 @@ class VerbParameter:
     example: timedelta | str
 
     def check(self, given: Any) -> Any:
-        """The value, as a settlement has it; None stands for the default.
+        """Convert a given value to the type that a settlement has; None stands for the default.
 
         Raises:
-            OptionError: It is none, or out of range.
+            OptionError: The value is missing or of a wrong type, or out of range.
         """
         if given is None:
             given = self.default
@@ -57,7 +57,7 @@ class VerbParameter:
         return given[:LONGEST_TEXT]
 
     def plain(self, value: Any) -> Any:
-        """The value as JSON has it; a duration in seconds."""
+        """Convert a value to its form in JSON; a duration is in seconds."""
         return value.total_seconds() if self.is_duration else value
 
 
@@ -66,10 +66,11 @@ class Verb:
     """A way to settle messages.
 
     Attributes:
-        name: The word for it, everywhere.
-        done: What the messages are then: the field of a `Settlement`, and what commands say.
-        meaning: A sentence, for everybody who looks for it.
-        right: The letter of the right that it needs by HTTP.
+        name: The word for the verb on every surface.
+        done: The state of the messages afterwards: the field of a `Settlement`, and the word in
+            the output of commands.
+        meaning: One sentence of explanation, for all surfaces.
+        right: The letter of the right that the verb needs over HTTP.
         parameter: Its parameter; None: it has none.
     """
 
@@ -80,10 +81,11 @@ class Verb:
     parameter: VerbParameter | None = None
 
     def check(self, given: Any) -> Any:
-        """The value of its parameter; None if it has none.
+        """Check the value of the parameter, and return it; None if the verb has no parameter.
 
         Raises:
-            OptionError: It is no value of the parameter, or there is no parameter.
+            OptionError: The parameter refuses the value, or a value is given for a verb without a
+                parameter.
         """
         if self.parameter is not None:
             return self.parameter.check(given)

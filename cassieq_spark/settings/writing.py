@@ -25,10 +25,10 @@ from cassieq_spark.settings.verbs import VERBS
 
 LARGEST_MESSAGE = 8 << 20
 
-#: What a write does.
+#: The default operation of a write.
 PUBLISH = "publish"
 REPLACE = "replace"
-#: The column ``operation`` says what to do with each row.
+#: The operation of a write whose column ``operation`` has the operation of each row.
 EACH = "each"
 #: The columns that each way to settle messages takes.
 SETTLING = {
@@ -42,7 +42,7 @@ SETTLING[EACH] = tuple(dict.fromkeys(["receipt", "operation", *chain(*SETTLING.v
 #: When a write of receipts takes effect.
 WITH_BATCH, NOW = "batch", "now"
 
-#: What makes a batch write publish once: its name, or its micro-batch.
+#: The identity by which a batch write publishes once: its name, or its micro-batch.
 BY_NAME, BY_BATCH = "name", "batch"
 
 

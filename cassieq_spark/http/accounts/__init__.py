@@ -1,6 +1,6 @@
-"""Accounts of the HTTP gateway: keys, their rights, and what they sign.
+"""Accounts of the HTTP gateway, with their keys, rights and signatures.
 
-An account owns the queues whose names begin with its own and a colon: ``acme:orders``. Its keys
+An account owns the queues whose names begin with its name and a colon: ``acme:orders``. Its keys
 are derived from the secret of the gateways and a salt, and are not stored: somebody who reads the
 table can neither log in nor sign. Gateways that share the secret need not talk to each other.
 
@@ -8,9 +8,9 @@ table can neither log in nor sign. Gateways that share the secret need not talk 
 
 | event | result |
 |---|---|
-| a key is deleted, or expires | every gateway refuses it, some seconds later at the latest |
+| a key is deleted, or expires | every gateway refuses the key within some seconds |
 | somebody reads the table | they get salts, which are useless without the secret |
-| the secret leaks | put a new one before it, create new keys, remove the old one |
+| the secret leaks | put a new secret before it, create new keys, remove the old secret |
 | the deletion of an account breaks off | nobody can use the account; repeat the deletion |
 """
 

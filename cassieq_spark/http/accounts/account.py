@@ -14,15 +14,15 @@ from cassieq_spark.errors import OptionError
 #: Names of accounts and keys.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$"
 _NAME = re.compile(NAME_PATTERN)
-#: Names of queues within an account. Not dots alone: clients remove "." and ".." from the path of
-#: a URL.
+#: Names of queues within an account. Dots alone are refused: clients remove "." and ".." from the
+#: path of a URL.
 QUEUE_PATTERN = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 _QUEUE = re.compile(QUEUE_PATTERN)
 _LONGEST_QUEUE = 140
 
 
 class Right(Enum):
-    """A right, and the letter that stands for it; signed in this order."""
+    """A right, with the letter that stands for it; letters are signed in this order."""
 
     READ_MESSAGE = "r"
     PUT_MESSAGE = "p"
@@ -35,7 +35,7 @@ class Right(Enum):
 
     @property
     def title(self) -> str:
-        """Its name in JSON.
+        """The name of the right in JSON.
 
         >>> Right.GET_QUEUE_INFORMATION.title
         'GetQueueInformation'
@@ -57,7 +57,7 @@ def letters_of(rights: Iterable[Right]) -> str:
 
 
 def parse_letters(letters: str) -> frozenset[Right]:
-    """The rights that letters stand for; none if a letter is unknown.
+    """The rights that letters stand for; empty if a letter is unknown.
 
     >>> sorted(right.title for right in parse_letters("ap")), parse_letters("rx")
     (['AckMessage', 'PutMessage'], frozenset())
@@ -73,12 +73,12 @@ class AccountKey:
     """A key of an account.
 
     Attributes:
-        name: The name; it is unique in the account.
+        name: The name, unique in the account.
         key: The key itself; None if the secret that it was derived from is not known here.
-        rights: What it allows.
-        queue: The queue that it is limited to; None: all queues of the account.
-        expires_at: It is refused from then on; None: never.
-        created_at: When it was created.
+        rights: The rights that the key grants.
+        queue: The queue that the key is limited to; None: all queues of the account.
+        expires_at: When the key expires; None: never.
+        created_at: When the key was created.
     """
 
     name: str
@@ -95,12 +95,12 @@ class AccountKey:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The owner of the queues whose names begin with its own and a colon.
+    """The owner of the queues whose names begin with the account's name and a colon.
 
     Attributes:
         name: The name; see `check_account`.
         keys: The keys, by name.
-        is_active: False while it is being deleted.
+        is_active: False while the account is being deleted.
     """
 
     name: str
@@ -112,7 +112,7 @@ def check_account(name: str) -> str:
     """Return ``name`` if it is a valid name of an account or key.
 
     Raises:
-        OptionError: It is empty, too long, or has other characters.
+        OptionError: The name is empty, too long, or has a character that is not allowed.
     """
     if not is_account(check_text("account or key name", name)):
         raise OptionError(
@@ -123,12 +123,12 @@ def check_account(name: str) -> str:
 
 
 def is_account(name: str) -> bool:
-    """True if this is a valid name of an account."""
+    """True if ``name`` is a valid name of an account."""
     return _NAME.fullmatch(name) is not None
 
 
 def full_name(account: str, queue: str) -> str:
-    """The name of an account's queue, as Spark and the client know it.
+    """The full name of an account's queue, under which Spark and the client know it.
 
     >>> full_name("acme", "orders")
     'acme:orders'

@@ -1,9 +1,9 @@
-"""Accounts in the store: created, listed, read, changed and deleted.
+"""Creates, lists, reads, changes and deletes accounts in the store.
 
 An account is one row: its keys as text, a version that only grows, and a seal over both, made
-with the secret of the gateways. So somebody who writes to the table without the secret can neither
-create, change nor restore a key: an account that does not match its seal is refused. Rows are
-never deleted, so none comes back from a replica that missed the deletion.
+with the secret of the gateways. So somebody who writes to the table without the secret cannot
+create, change or restore a key: an account that does not match its seal is refused. Rows are
+never deleted, so no row comes back from a replica that missed a deletion.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from cassieq_spark.store.tables import Table
 
 logger = logging.getLogger(__name__)
 
-#: The row of an account does not match its seal, or is an older one: the account is refused.
+#: The row of an account does not match its seal, or is an older row: the account is refused.
 NOT_SEALED = "account.not_sealed"
 
 _ACTIVE, _DELETING, _DELETED = "active", "deleting", "deleted"
-#: The first keys of an account: clients use one while the other one is replaced.
+#: The first keys of an account: clients use one while the other is replaced.
 FIRST_KEYS = ("primary", "secondary")
 
 
@@ -63,8 +63,8 @@ class _Key:
 
     Attributes:
         name, rights, queue, expires_at, created_at: See `AccountKey`.
-        salt: The salt that the key is derived from.
-        secret: The fingerprint of the secret that it is derived from.
+        salt: The salt from which the key is derived.
+        secret: The fingerprint of the secret from which the key is derived.
     """
 
     name: str
@@ -84,8 +84,8 @@ class _Stored:
         status: Active, being deleted, or deleted.
         version: Grows with each change.
         keys: The keys; empty if their text is unreadable.
-        seal: The seal over the others.
-        is_sealed: Whether the seal matches, and no newer version was seen.
+        seal: The seal over the other columns.
+        is_sealed: True if the seal matches, and no newer version was seen.
     """
 
     status: str
@@ -95,15 +95,15 @@ class _Stored:
     is_sealed: bool = True
 
 
-#: Makes the new row from the old one; None: there is nothing to do.
+#: Makes the new row from the old one; returns None if nothing is to be done.
 _Plan = Callable[[_Stored | None], _Stored | None]
 
 
 class Accounts:
     """The accounts of a keyspace. Safe to use from many threads.
 
-    As long as this process lives, it remembers the newest version of each account that it has
-    seen, and refuses older rows.
+    The newest version of each account that this process has seen is remembered while the process
+    lives, and older rows are refused.
     """
 
     def __init__(self, store: Store, secrets: Secrets) -> None:
@@ -119,11 +119,11 @@ class Accounts:
 
     @property
     def admin_key(self) -> str:
-        """The key for administration by HTTP."""
+        """The key for administration over HTTP."""
         return self._secrets.admin_key
 
     def create(self, name: str) -> Account:
-        """Create an account with two keys. One LWT and a read.
+        """Create an account with two keys. One LWT and one read.
 
         Raises:
             OptionError: The name is not valid.
@@ -146,10 +146,10 @@ class Accounts:
         return self._account_of(name, self._change(name, plan))
 
     def read(self, name: str) -> Account:
-        """An account with its keys. One read.
+        """Read an account with its keys. One read.
 
         Raises:
-            NotFoundError: There is no such account.
+            NotFoundError: The account does not exist.
         """
         found = self.find(name)
         if found is None:
@@ -157,14 +157,14 @@ class Accounts:
         return found
 
     def find(self, name: str) -> Account | None:
-        """An account with its keys; None if it does not exist. One read."""
+        """Read an account with its keys; None if it does not exist. One read."""
         stored = self._read(name)
         if stored is None or stored.status == _DELETED:
             return None
         return self._account_of(name, stored)
 
     def list(self) -> list[Account]:
-        """All accounts, by name. Reads their whole table."""
+        """List all accounts, by name. Reads the whole table of accounts."""
         rows = {str(row["name"]): row for row in self._store.scan(Table.ACCOUNT)}
         found = ((name, self._opened(name, rows[name])) for name in sorted(rows))
         return [self._account_of(*each) for each in found if each[1].status != _DELETED]
@@ -178,17 +178,17 @@ class Accounts:
         queue: str | None = None,
         expires_at: datetime | None = None,
     ) -> AccountKey:
-        """Add a key to an account. One LWT and a read.
+        """Add a key to an account. One LWT and one read.
 
-        It allows ``rights``, for ``queue`` or, None, for all queues of the account, until
-        ``expires_at``, an aware instant before the year 9999, or for ever. If the seal of the row
-        does not match, the new key replaces all others.
+        The key grants ``rights`` for ``queue`` or, if None, for all queues of the account. The key
+        expires at ``expires_at``, an aware instant before the year 9999, or if None, never. If the
+        seal of the row does not match, the new key replaces all others.
 
         Raises:
-            OptionError: The name is not valid, there are no rights, or the instant is out of
+            OptionError: The name is not valid, no rights are given, or the instant is out of
                 range.
-            NotFoundError: There is no such account.
-            ExistsError: The account has a key of that name.
+            NotFoundError: The account does not exist.
+            ExistsError: The account has a key of this name.
             ContentionError: Each attempt lost to others, or got no answer.
         """
         check_account(key_name)
@@ -214,10 +214,10 @@ class Accounts:
         return self._key_of(name, key)
 
     def delete_key(self, name: str, key_name: str) -> None:
-        """Delete a key, if it exists. One LWT and a read.
+        """Delete a key, if it exists. One LWT and one read.
 
         Raises:
-            NotFoundError: There is no such account.
+            NotFoundError: The account does not exist.
             QueueStateError: The account does not match its seal.
             ContentionError: Each attempt lost to others, or got no answer.
         """
@@ -237,10 +237,10 @@ class Accounts:
         self._change(name, plan)
 
     def begin_deletion(self, name: str) -> None:
-        """Refuse an account from now on, before its queues are deleted. One LWT and a read.
+        """Refuse an account from now on, before its queues are deleted. One LWT and one read.
 
         Raises:
-            NotFoundError: There is no such account.
+            NotFoundError: The account does not exist.
             ContentionError: Each attempt lost to others, or got no answer.
         """
 
@@ -252,7 +252,7 @@ class Accounts:
         self._change(name, plan)
 
     def end_deletion(self, name: str) -> None:
-        """Mark an account, whose queues are deleted, as deleted. One LWT and a read.
+        """Mark an account as deleted after its queues were deleted. One LWT and one read.
 
         Raises:
             ContentionError: Each attempt lost to others, or got no answer.
@@ -265,10 +265,10 @@ class Accounts:
         self._change(name, plan)
 
     def _change(self, name: str, plan: _Plan) -> _Stored:
-        """Replace the row of an account; try again if it changed, or if the answer is lost.
+        """Replace the row of an account; try again if the row changed, or if the answer was lost.
 
-        A plan returns None once its change is made, so a retry finds an attempt whose answer was
-        lost.
+        A plan returns None once its change is made, so a retry recognises an attempt whose answer
+        was lost.
         """
         for _ in attempts():
             before = self._read(name, serial=True)
@@ -286,7 +286,7 @@ class Accounts:
         )
 
     def _next_version(self, name: str, before: _Stored | None) -> int:
-        """A version above all that were seen, even if somebody restored an older row."""
+        """A version above all versions seen, even if somebody restored an older row."""
         with self._guard:
             return max(before.version if before else 0, self._newest.get(name, 0)) + 1
 
@@ -323,7 +323,7 @@ class Accounts:
         return _Stored(status, version, read, seal, is_sealed)
 
     def _see(self, name: str, version: int) -> bool:
-        """Remember a sealed version; return whether no newer one was seen."""
+        """Remember a sealed version; return True if no newer version was seen."""
         with self._guard:
             newest = self._newest[name] = max(version, self._newest.get(name, version))
         return version == newest
@@ -350,7 +350,7 @@ class Accounts:
         keys = tuple(
             self._key_of(name, each)
             if stored.is_sealed
-            # Names only.
+            # Only names are kept.
             else AccountKey(str(each.name), None, frozenset())
             for each in stored.keys
         )

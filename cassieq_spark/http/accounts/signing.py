@@ -1,6 +1,6 @@
-"""The secret of the gateways, the keys derived from it, and what keys sign.
+"""The secret of the gateways, the keys derived from it, and the signatures of keys.
 
-Signed URLs are those of CassieQ.
+Signed URLs have the form that CassieQ defined.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.http.accounts.account import Right, letters_of, parse_letters
 
 REQUEST_TIME = "x-cassieq-request-time"
-#: Makes each signed request unique.
+#: The header whose random value makes each signed request unique.
 NONCE = "x-cassieq-nonce"
-#: SHA-256 of the body.
+#: The header with the SHA-256 of the body.
 BODY_DIGEST = "x-cassieq-content-sha256"
-#: Schemes of signed requests: ours, with query, headers and body; and that of CassieQ's clients.
+#: Schemes of signed requests: the gateway's, with query, headers and body; and CassieQ's.
 SIGNED, SIGNED_AS_CASSIEQ = "Signed2", "Signed"
 
 #: The parameters of a signed URL.
@@ -35,14 +35,14 @@ _SIGNED_BEGIN = b"x-cassieq-"
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What a signed URL allows.
+    """The permission that a signed URL grants.
 
     Attributes:
         account: The account.
         rights: The rights.
-        queue: The queue that it is limited to; None: all queues of the account.
-        start: It is valid after this; None: from the beginning.
-        end: It is valid before this; None: for ever.
+        queue: The queue that the URL is limited to; None: all queues of the account.
+        start: The URL is valid after this instant; None: at once.
+        end: The URL is valid before this instant; None: for ever.
     """
 
     account: str
@@ -68,7 +68,7 @@ class Permission:
         """Parse the query of a signed URL.
 
         Raises:
-            OptionError: One of its times is malformed.
+            OptionError: A time in the query is malformed.
         """
         start, end = query.get("st"), query.get("et")
         return cls(
@@ -85,10 +85,10 @@ class Permission:
 
 
 def sign_url(key: str, permission: Permission) -> str:
-    """The query of a signed URL, which allows what it says to everybody who has it.
+    """The query of a signed URL, which grants its permission to everybody who has the URL.
 
     Raises:
-        OptionError: The key is malformed, or there are no rights.
+        OptionError: The key is malformed, or the permission has no rights.
     """
     if not permission.rights:
         raise OptionError("a signed URL needs at least one right")
@@ -136,10 +136,10 @@ def request_text(
 ) -> bytes:
     """The text of a request that is signed.
 
-    A line each: the account, the method, the path without percent-encoding, and the query as it is
-    sent; then, sorted, as ``name:value`` with names in lower case, the headers ``content-type``,
-    ``idempotency-key`` and those that begin with ``x-cassieq-``, among them time, nonce and digest
-    of the body.
+    The text has one line each for the account, the method, the path without percent-encoding, and
+    the query as it is sent; then one line per signed header, sorted, as ``name:value`` with names
+    in lower case. Signed are ``content-type``, ``idempotency-key`` and all headers that begin with
+    ``x-cassieq-``, among them time, nonce and digest of the body.
     """
     named = ((name.lower(), value.strip(b" \t")) for name, value in headers)
     signed = sorted(
@@ -173,7 +173,7 @@ def signature(key: str, text: bytes) -> str:
 
 
 def is_signature(given: str, key: str, text: bytes) -> bool:
-    """True if a text was signed with a key; in constant time."""
+    """True if a text was signed with a key; compares in constant time."""
     return same(given, signature(key, text))
 
 
@@ -183,7 +183,7 @@ def is_recent(at: datetime, now: datetime, skew: timedelta) -> bool:
 
 
 def show_time(at: datetime) -> str:
-    """An instant as it is signed, in whole seconds.
+    """Write an instant as it is signed, in whole seconds.
 
     >>> show_time(datetime(2026, 11, 20, 12, tzinfo=UTC))
     '2026-11-20T12:00:00Z'
@@ -195,7 +195,7 @@ def parse_time(text: str) -> datetime:
     """Parse an instant.
 
     Raises:
-        OptionError: It is malformed, or has no time zone.
+        OptionError: The text is malformed, or has no time zone.
     """
     try:
         at = datetime.fromisoformat(text)
@@ -218,10 +218,10 @@ _RECEIPTS = ("receipts",)
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The secrets that keys are derived from; new keys are derived from the first.
+    """The secrets from which keys are derived; new keys are derived from the first secret.
 
     Attributes:
-        values: At least one; each at least 32 letters, digits, ``_`` or ``-``.
+        values: At least one secret, each with at least 32 letters, digits, ``_`` or ``-``.
     """
 
     values: tuple[str, ...] = field(repr=False)
@@ -245,18 +245,18 @@ class Secrets:
         """Parse secrets, one in each line; a line that begins with ``#`` is a comment.
 
         Raises:
-            OptionError: There is no secret, or a line is not one.
+            OptionError: No line is a secret, or a line is neither a secret nor a comment.
         """
         lines = (line.strip() for line in text.splitlines())
         return cls(tuple(line for line in lines if line and not line.startswith(_COMMENT)))
 
     @property
     def newest(self) -> str:
-        """Fingerprint of the first secret."""
+        """The fingerprint of the first secret."""
         return _fingerprint(self.values[0])
 
     def key(self, fingerprint: str, account: str, name: str, salt: str) -> str | None:
-        """The key of an account; None if its secret is not among these."""
+        """The key of an account; None if its secret is not one of these secrets."""
         for value in self.values:
             if _fingerprint(value) == fingerprint:
                 return _derive(value, ("key", account, name, salt))
@@ -265,8 +265,8 @@ class Secrets:
     def seal(self, fingerprint: str, parts: tuple[str, ...]) -> str | None:
         """A seal over texts, which nobody can make without the secret.
 
-        None if no secret has this fingerprint, or if a text has a line feed, as two tuples would
-        then have the same seal.
+        None if no secret has this fingerprint, or if a text has a line feed, because two tuples
+        would then have the same seal.
         """
         for value in self.values:
             if _fingerprint(value) == fingerprint and not any("\n" in each for each in parts):
@@ -275,9 +275,9 @@ class Secrets:
 
     @property
     def receipt_keys(self) -> tuple[bytes, ...]:
-        """The keys that sign receipts, one of each secret; receipts are made with the first.
+        """The keys that sign receipts, one per secret; new receipts are signed with the first.
 
-        Each has 32 bytes.
+        Each key has 32 bytes.
         """
         derived = (_derive(value, _RECEIPTS) for value in self.values)
         return tuple(hashlib.sha256(each.encode()).digest() for each in derived)
@@ -286,8 +286,8 @@ class Secrets:
     def admin_key(self) -> str:
         """The key for administration, derived from the first secret only.
 
-        So a secret that was replaced allows no administration, while keys of accounts that were
-        derived from it stay valid.
+        So a replaced secret allows no administration, while keys of accounts that were derived
+        from this secret stay valid.
         """
         return _derive(self.values[0], _ADMIN)
 
@@ -298,12 +298,12 @@ def new_secret() -> str:
 
 
 def new_salt() -> str:
-    """A new random salt, so that a key differs from earlier ones of the same name."""
+    """A new random salt, by which a key differs from earlier keys of the same name."""
     return secrets.token_urlsafe(24)
 
 
 def key_bytes(key: str) -> bytes | None:
-    """A key as bytes; None if it is malformed."""
+    """Decode a key to bytes; None if the key is malformed."""
     if not _KEY.fullmatch(key):
         return None
     try:
@@ -313,12 +313,12 @@ def key_bytes(key: str) -> bytes | None:
 
 
 def encoded(digest: bytes) -> str:
-    """URL-safe Base64 without padding, as keys and signatures are written."""
+    """Encode bytes as URL-safe Base64 without padding, the form of keys and signatures."""
     return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def same(one: str, other: str) -> bool:
-    """True if two secrets are equal; in constant time."""
+    """True if two secrets are equal; compares in constant time."""
     return hmac.compare_digest(one.encode(), other.encode())
 
 

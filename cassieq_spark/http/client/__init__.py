@@ -1,4 +1,4 @@
-"""A client of the HTTP gateway, for Python programs that cannot reach Cassandra; needs httpx."""
+"""A client of the HTTP gateway for Python programs that cannot reach Cassandra; needs httpx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateway answers, as the objects that `Client` returns."""
+"""Parses answers of the gateway into the objects that `Client` returns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cassieq_spark.settings.queue import settings_from_http
 
 T = TypeVar("T")
 
-#: The error of a call on a queue that was closed.
+#: The error text of a call on a closed queue.
 CLOSED = "this queue is closed: make another one"
 
 _MISSING, _CONFLICT = 404, 409
@@ -43,7 +43,7 @@ class HttpError(CassieqError):
     """The gateway refused a request, or failed.
 
     Attributes:
-        status: The status code; 0 if there was no answer. With 0 and 504 the outcome is unknown.
+        status: The status code; 0 without an answer. With 0 and 504 the outcome is unknown.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -60,8 +60,8 @@ class HttpSurvey(Displayed):
     """The dead letters of a queue, in groups.
 
     Attributes:
-        queue_id: The version of the dead-letter queue that they are in; empty if there are none.
-        groups: The dead letters that were asked for, by origin and reason.
+        queue_id: The id of the dead-letter queue's version; empty if there are no dead letters.
+        groups: The selected dead letters, by origin and reason.
     """
 
     queue_id: str
@@ -69,7 +69,7 @@ class HttpSurvey(Displayed):
 
     @property
     def monotons(self) -> Ranges:
-        """Their positions in the dead-letter queue."""
+        """The positions of the letters in the dead-letter queue."""
         return Ranges.union(group.monotons for group in self.groups)
 
     def _view(self) -> ObjectView:
@@ -78,11 +78,11 @@ class HttpSurvey(Displayed):
 
 
 def checked(answer: httpx.Response) -> httpx.Response:
-    """The answer, if it reports success.
+    """Return the answer if it reports success.
 
     Raises:
-        NotFoundError: There is no such queue, group or message.
-        HttpStateError: The queue or the group is not in the state that this needs.
+        NotFoundError: The queue, group or message does not exist.
+        HttpStateError: The queue or the group is not in the state that the request needs.
         HttpError: The gateway refused, or failed.
     """
     status = answer.status_code
@@ -99,7 +99,7 @@ def checked(answer: httpx.Response) -> httpx.Response:
 
 
 def from_gateway(read: Callable[[httpx.Response], T]) -> Callable[[httpx.Response], T]:
-    """Let a function that reads an answer raise `checked`'s errors, or `HttpError` if it fails."""
+    """Make a parser of answers raise errors of `checked`, and `HttpError` if it fails itself."""
 
     @wraps(read)
     def parse(answer: httpx.Response) -> T:
@@ -117,7 +117,7 @@ def from_gateway(read: Callable[[httpx.Response], T]) -> Callable[[httpx.Respons
 
 @from_gateway
 def nothing(_: httpx.Response) -> None:
-    """The answer has no result."""
+    """Check an answer that has no result."""
 
 
 @from_gateway
@@ -127,7 +127,7 @@ def is_created(answer: httpx.Response) -> bool:
 
 
 def is_deleted(answer: httpx.Response) -> bool:
-    """True if the group was deleted; False if there was none."""
+    """True if the group was deleted; False if it did not exist."""
     if answer.status_code == _MISSING and _told(answer).get("group"):
         return False
     checked(answer)
@@ -135,7 +135,7 @@ def is_deleted(answer: httpx.Response) -> bool:
 
 
 def replaced_of(answer: httpx.Response) -> list[str]:
-    """The receipt of a message that was to be replaced, if it is stale."""
+    """The receipt of a message that was to be replaced, if the receipt is stale; else empty."""
     if answer.status_code == _CONFLICT and (stale := _told(answer).get("stale")):
         return list(stale)
     checked(answer)
@@ -143,7 +143,7 @@ def replaced_of(answer: httpx.Response) -> list[str]:
 
 
 def field_of(name: str, kind: type[T]) -> Callable[[httpx.Response], T]:
-    """Read a field of an answer, which must have this type."""
+    """Make a parser of one field of an answer, which must have this type."""
 
     @from_gateway
     def read(answer: httpx.Response) -> T:
@@ -161,7 +161,7 @@ def position_of(answer: httpx.Response) -> Position | None:
     found = answer.json()
     if found["monoton"] is None:
         return None
-    # A gateway of an earlier release says the monoton only.
+    # A gateway of an earlier release sends the monoton only.
     return Position(
         found["monoton"],
         partition=found.get("partition", 0),
@@ -172,7 +172,7 @@ def position_of(answer: httpx.Response) -> Position | None:
 
 @from_gateway
 def positions_of(answer: httpx.Response) -> Range | Positions | None:
-    """The positions of messages that were put together; None if they were put before."""
+    """The positions of messages that were put together; None if the messages were put before."""
     found = answer.json()
     if "partitions" in found:
         parts = found["partitions"].items()
@@ -181,7 +181,7 @@ def positions_of(answer: httpx.Response) -> Range | Positions | None:
 
 
 def messages_of(queue: str, group: str) -> Callable[[httpx.Response], list[Message]]:
-    """Read the messages of an answer, which are leased for a group; each is a line of JSON."""
+    """Make a parser of messages that are leased for a group, each in a line of JSON."""
 
     @from_gateway
     def read(answer: httpx.Response) -> list[Message]:
@@ -193,12 +193,12 @@ def messages_of(queue: str, group: str) -> Callable[[httpx.Response], list[Messa
 
 
 def stored_of(queue: str) -> Callable[[httpx.Response], StoredMessage]:
-    """Read the message of an answer."""
+    """Make a parser of one stored message."""
     return from_gateway(lambda answer: _stored_of(queue, answer.json()))
 
 
 def all_stored_of(queue: str) -> Callable[[httpx.Response], list[StoredMessage]]:
-    """Read the messages of an answer."""
+    """Make a parser of several stored messages."""
     return from_gateway(lambda answer: Listing(_stored_of(queue, each) for each in answer.json()))
 
 
@@ -261,20 +261,20 @@ def survey_of(answer: httpx.Response) -> HttpSurvey:
 
 @from_gateway
 def redriven_of(answer: httpx.Response) -> RedriveReport:
-    """How many dead letters were redriven, by queue."""
+    """The number of redriven dead letters, by queue."""
     found = answer.json()
     return RedriveReport(found["queues"], found["missed"], is_stopped=False)
 
 
 @from_gateway
 def purged_of(answer: httpx.Response) -> PurgeReport:
-    """How many dead letters were purged."""
+    """The number of purged dead letters."""
     found = answer.json()
     return PurgeReport(found["purged"], found["missed"], is_stopped=False)
 
 
 def _told(answer: httpx.Response) -> Mapping[str, Any]:
-    """The body of an error; empty if no gateway has sent it."""
+    """The body of an error; empty if the error does not come from a gateway."""
     try:
         told = answer.json()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The same queue for asyncio: `HttpQueue` with coroutines for methods."""
+"""`HttpQueue` for asyncio, with coroutines as methods."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Requests(HttpQueue):
 def _awaited(
     method: Callable[Concatenate[HttpQueue, P], T],
 ) -> Callable[Concatenate[AsyncHttpQueue, P], Coroutine[Any, Any, T]]:
-    """Make a coroutine of a method: same name, parameters, result and docstring."""
+    """Make a coroutine from a method, with the same name, parameters, result and docstring."""
 
     async def call(self: AsyncHttpQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: Any = method(self._requests, *args, **kwargs)
@@ -69,9 +69,9 @@ def _awaited(
 
 
 class AsyncHttpQueue:
-    """`HttpQueue` for asyncio: every method is a coroutine that takes and returns the same.
+    """`HttpQueue` for asyncio: each method is a coroutine with the same parameters and result.
 
-    For one loop, and for ``async with``. A call that is cancelled may have happened all the same.
+    Bound to one event loop; to be used by ``async with``. A cancelled call may still take effect.
 
     Args:
         url: The gateway's URL.

@@ -1,4 +1,4 @@
-"""What the HTTP client sends of messages: JSON, headers, receipts; checked before it is sent."""
+"""Encodes messages, headers and receipts for the HTTP client, and checks them before."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from cassieq_spark.schemas.to_rows import json_text
 
 
 def delay_sent(delay: timedelta | None, visible_at: datetime | None) -> dict[str, Any]:
-    """When messages are delivered, at the earliest, as parameters of a request.
+    """The earliest delivery of messages, as parameters of a request.
 
     Raises:
-        OptionError: Both are given, or one is out of range.
+        OptionError: Both arguments are given, or one is out of range.
     """
     if delay is not None and visible_at is not None:
         raise OptionError("give either delay or visible_at")
@@ -43,7 +43,7 @@ def body_sent(value: Value, what: str) -> bytes:
     """The body of a message: bytes, text as UTF-8, or a dict of columns as JSON.
 
     Raises:
-        MessageError: It is something else, or a value of a column has no form in JSON.
+        MessageError: The value is of another type, or a column's value has no form in JSON.
     """
     if not isinstance(value, Mapping):
         return bytes_of(value, what)
@@ -57,7 +57,7 @@ def new_message_sent(message: Value | NewMessage, what: str = "the message") -> 
     """A message as fields of JSON.
 
     Raises:
-        MessageError: It is not a message, or has a delay of its own.
+        MessageError: The argument is not a message, or has a delay of its own.
     """
     new = message if isinstance(message, NewMessage) else NewMessage(message)
     if new.delay is not None or new.visible_at is not None:
@@ -80,7 +80,7 @@ def lines_sent(messages: Iterable[Value | NewMessage]) -> bytes:
     """The messages of a batch, each a line of JSON.
 
     Raises:
-        MessageError: They are not messages, or one of them is not.
+        MessageError: The argument is not an iterable of messages, or an item is not a message.
     """
     if isinstance(messages, NewMessage | Mapping):
         raise MessageError(
@@ -92,10 +92,10 @@ def lines_sent(messages: Iterable[Value | NewMessage]) -> bytes:
 
 
 def encoded(data: Value, what: str) -> tuple[str, str]:
-    """Bytes or text as text for JSON, and its encoding.
+    """Encode bytes or text as text for JSON; return the text and its encoding.
 
     Raises:
-        MessageError: It is neither bytes nor text that UTF-8 can hold.
+        MessageError: The data are neither bytes nor text that UTF-8 can encode.
     """
     plain = body_sent(data, what)
     if isinstance(data, bytes):
@@ -106,17 +106,18 @@ def encoded(data: Value, what: str) -> tuple[str, str]:
 def headers_sent(headers: Headers | None) -> dict[str, str]:
     """The headers of a message as one header of a request: JSON, which is ASCII.
 
-    As headers of their own they would lose capitals in names, and spaces around values.
+    If each had a request header of its own, names would lose capitals, and values the spaces
+    around them.
 
     Raises:
-        MessageError: They are not headers.
+        MessageError: The argument has not the form of headers.
     """
     pairs = () if headers is None else header_pairs(headers, "the message")
     return {"X-Cassieq-Headers": json.dumps(dict(pairs))} if pairs else {}
 
 
 def idempotency_sent(key: str | None) -> dict[str, bytes | str]:
-    """An idempotency key as a header of a request; none if it is None.
+    """An idempotency key as a header of a request; empty if the key is None.
 
     Raises:
         OptionError: HTTP would change the key.
@@ -133,10 +134,10 @@ def idempotency_sent(key: str | None) -> dict[str, bytes | str]:
 
 
 def receipt_of(item: Message | str) -> str:
-    """The receipt of a message, or the receipt itself.
+    """The receipt of a message, or the receipt itself if one is given.
 
     Raises:
-        MessageError: It is neither.
+        MessageError: The argument is neither a message nor a receipt.
     """
     given: object = item.receipt if isinstance(item, Message) else item
     if isinstance(given, str) and given.isascii():
@@ -148,10 +149,10 @@ def receipt_of(item: Message | str) -> str:
 
 
 def json_of(given: Mapping[str, object]) -> bytes:
-    """The body of a request.
+    """Encode the body of a request as JSON.
 
     Raises:
-        OptionError: A value cannot be JSON.
+        OptionError: A value has no form in JSON.
     """
     try:
         return json.dumps(given, allow_nan=False).encode()

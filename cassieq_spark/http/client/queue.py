@@ -1,4 +1,4 @@
-"""One queue of an account, by HTTP."""
+"""A client of one queue of an account, over HTTP."""
 
 from __future__ import annotations
 
@@ -67,16 +67,17 @@ _TIMEOUT = timedelta(seconds=40)
 _BUSY = {429, 503}
 _LINES = "application/x-ndjson"
 _LONGEST_SELECTION = 1 << 20
-# Above a limit httpcore closes idle connections, one of which another thread may just have picked.
+# Above a limit, httpcore closes idle connections, even one that another thread has just picked.
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
 
 class HttpQueue:
     """One queue of an account. Safe to use from many threads, and across a fork.
 
-    Its methods have the names and results of those of `Client`, without the name of the queue. A
-    value is bytes in any case: of a queue with a schema, a JSON object. Pickled, as in a closure
-    that Spark sends to its tasks, it is its settings, with the key, and connects where it is used.
+    The methods have the names and results of the methods of `Client`, without the name of the
+    queue. Values are always bytes: a JSON object if the queue has a schema. Pickling, as in a
+    closure that Spark sends to its tasks, keeps the settings and the key; the copy connects where
+    it is used.
 
     Example::
 
@@ -88,7 +89,7 @@ class HttpQueue:
     Every method raises:
 
     - `OptionError` or `MessageError`, before anything is sent: an argument is not valid.
-    - `NotFoundError`: there is no such queue, or group.
+    - `NotFoundError`: the queue or the group does not exist.
     - `HttpStateError`: the queue or the group is not in the state that the method needs.
     - `HttpError`: the gateway refused, failed, or did not answer.
 
@@ -98,9 +99,10 @@ class HttpQueue:
         queue: Name of its queue.
         key: A key of the account.
         signed_url: Instead of a key, the query of a signed URL.
-        sign: Sign path, query, headers and body of each request with the key, and do not send it.
+        sign: Sign path, query, headers and body of each request with the key, instead of sending
+            the key.
         patience: How long a call retries while the gateway answers 429 or 503.
-        ca_file: PEM file of the CAs of the gateway's certificate; None: those that the machine
+        ca_file: PEM file of the CAs of the gateway's certificate; None: the CAs that the machine
             trusts.
 
     Raises:
@@ -144,7 +146,7 @@ class HttpQueue:
         self._query = dict(httpx.QueryParams(signed_url)) if signed_url else {}
         self._path = f"/api/v1/accounts/{account}/queues/{queue}"
         self._patience = patience.total_seconds()
-        # Without TLS, do not read all the CAs of the machine: that takes a while.
+        # Without TLS, the CAs of the machine are not read, which would take a while.
         self._url, encrypted = url, _checked_url(url).startswith("https:")
         try:
             self._verify = ssl.create_default_context(cafile=ca_file) if encrypted else False
@@ -153,25 +155,25 @@ class HttpQueue:
                 f"ca_file {ca_file!r} has no certificates of CAs: {error}"
             ) from error
         self._closed = False
-        # By process: connections that a fork has copied are the parent's.
+        # Kept by process: connections that a fork has copied are the parent's.
         self._by_process: dict[int, httpx.Client] = {}
 
     def __reduce__(self) -> tuple[Callable[[], HttpQueue], tuple[()]]:
-        """Pickle the settings, with the key or signed URL; it connects where it is used."""
+        """Pickle the settings, with the key or signed URL; the copy connects where it is used."""
         return self._again, ()
 
     @takes(CHOSEN, defaults=False)
     def create(self, *, drop_dead: bool | None = None, **settings: Unpack[QueueSettings]) -> bool:
         """Create the queue, and its dead-letter queue; see `Client.create_queue`.
 
-        A setting that is not given has the default of `Client.create_queue`. If the queue exists,
-        only the other ones are compared.
+        A setting that is not given gets the default of `Client.create_queue`. If the queue exists,
+        only the given settings are compared.
 
         Returns:
-            Whether it was created; False if it exists with these settings.
+            True if the queue was created; False if it exists with these settings.
 
         Raises:
-            HttpStateError: It exists with other settings, which the error names.
+            HttpStateError: The queue exists with other settings, which the error names.
         """
         sent = _settings_sent(settings)
         if drop_dead is not None:
@@ -201,11 +203,11 @@ class HttpQueue:
         return self._ask("PATCH", "/attributes", parse, content=sent)
 
     def pause(self) -> bool:
-        """Let nobody receive messages; False: it was paused. See `Client.pause_queue`."""
+        """Let nobody receive messages; False if already paused. See `Client.pause_queue`."""
         return self._ask("POST", "/pause", answers.field_of("changed", bool))
 
     def resume(self) -> bool:
-        """Let everybody receive messages again; False: it was not paused."""
+        """Let everybody receive messages again; False if the queue was not paused."""
         return self._ask("POST", "/resume", answers.field_of("changed", bool))
 
     def definition(self) -> QueueDefinition:
@@ -219,7 +221,8 @@ class HttpQueue:
     def delete(self, *, force: bool = False) -> None:
         """Delete the queue and its messages; see `Client.delete_queue`.
 
-        With ``force``, also if readers hold messages, or other queues send dead letters to it.
+        With ``force``, the queue is deleted even if readers hold messages, or if other queues send
+        dead letters to it.
 
         Raises:
             HttpError: The gateway refused. With status 504 the queue may be deleted: a repeated
@@ -230,7 +233,7 @@ class HttpQueue:
     def purge(self, *, force: bool = False) -> QueueDefinition:
         """Delete all messages of the queue; return its definition, with its next version.
 
-        See `Client.purge_queue`. With ``force``, also if readers hold messages.
+        See `Client.purge_queue`. With ``force``, messages are deleted even if readers hold some.
         """
         return self._ask("POST", "/purge", answers.definition_of, query=_force(force))
 
@@ -248,20 +251,20 @@ class HttpQueue:
         """Put a message. Puts of many programs share an LWT.
 
         Args:
-            value: The body. If the queue has a schema, a dict of its columns, or a JSON object. Or
-                a `NewMessage`, without other arguments.
+            value: The body; if the queue has a schema, a dict of its columns, or a JSON object.
+                Alternatively a `NewMessage`, without other arguments.
             key: The key of the message.
             headers: The headers of the message.
-            delay: How long after it is published it is delivered, at the earliest.
-            visible_at: When it is delivered, at the earliest; aware.
+            delay: The shortest time from publication to delivery.
+            visible_at: The earliest time of delivery; aware.
             unique_id: See `Client.put`.
-            idempotency_key: Calls under the same key publish the message once; it then takes an
-                LWT of its own.
+            idempotency_key: Calls under the same key publish the message once; each such message
+                takes an LWT of its own.
 
         Returns:
-            Where the message is, a number, its monoton in its partition: it is published and
-            durable. If a message of its unique id was there, where that one is. None if it was put
-            before under its idempotency key.
+            The position of the message, a number: its monoton in its partition. The message is
+            then published and durable. If a message with its unique id existed, the position of
+            the existing message. None if the message was put before under its idempotency key.
 
         Raises:
             HttpError: The gateway refused. With status 504, or without an answer (status 0), the
@@ -296,18 +299,19 @@ class HttpQueue:
         visible_at: datetime | None = None,
         idempotency_key: str | None = None,
     ) -> Range | Positions | None:
-        """Put messages that become visible together, or never. One LWT.
+        """Put several messages atomically: all become visible together, or none does. One LWT.
 
         Args:
             messages: Values, or messages with keys and headers.
-            delay: How long after they are published they are delivered, at the earliest.
-            visible_at: When they are delivered, at the earliest; aware.
+            delay: The shortest time from publication to delivery.
+            visible_at: The earliest time of delivery; aware.
             idempotency_key: Calls under the same key publish the messages once.
 
         Returns:
-            Their monotons, in order; of a queue with several partitions, by partition, each of
-            which becomes visible by itself. None if they were put before under their idempotency
-            key. If an earlier attempt has put some, only the others.
+            The monotons of the messages, in order; if the queue has several partitions, by
+            partition, and then each partition's messages become visible separately. None if all
+            messages were put before under their idempotency key. If an earlier attempt has put
+            some of them, only the monotons of the others.
 
         Raises:
             HttpError: See `put`.
@@ -339,12 +343,12 @@ class HttpQueue:
             group: Name of the consumer group; only the group ``default`` need not be created.
             max: Most messages.
             wait: How long to wait for the first message.
-            lease: How long they are leased; None: as long as the queue says.
-            attempt: A name for this receive: repeated under it, as its answer was lost, it gets
-                the messages that the first one holds. Takes an LWT of its own.
+            lease: How long messages are leased; None: for the queue's lease time.
+            attempt: A name for this receive: a repetition under the same name, after a lost
+                answer, gets the messages that the first attempt holds. Costs an LWT of its own.
 
         Returns:
-            Messages in the order of their monotons; none if none came in time.
+            Messages in the order of their monotons; empty if none came in time.
         """
         check_count("max", max)
         validate_name("group", group)
@@ -367,12 +371,12 @@ class HttpQueue:
         max: int = 10,  # noqa: A002 (the word that a user looks for)
         start: StartingPosition = "earliest",
     ) -> list[StoredMessage]:
-        """Read messages without leasing them; see `Client.peek`. At most 100."""
+        """Read at most 100 messages without leasing them; see `Client.peek`."""
         query = {"max": check_count("max", max), "start": _position(start)}
         return self._ask("GET", "/messages", answers.all_stored_of(self._queue), query=query)
 
     def message(self, monoton: int, *, partition: int | None = None) -> StoredMessage:
-        """Read one message by its position, whether it is leased or settled; see `Client.message`.
+        """Read one message by its position, even if leased or settled; see `Client.message`.
 
         Raises:
             NotYetError: No message has this position yet.
@@ -385,17 +389,17 @@ class HttpQueue:
         """Ack messages of this queue; return the stale receipts, of messages that were not acked.
 
         Raises:
-            HttpError: The gateway refused; it does no harm to repeat the call. After status 504 a
-                repeated call reports what it had settled itself as stale.
+            HttpError: The gateway refused; the call is safe to repeat. After status 504, a
+                repeated call reports receipts that the first call settled as stale.
         """
         return self._settle("ack", messages)
 
     def release(self, *messages: Message | str, delay: timedelta = AT_ONCE) -> list[str]:
-        """Release messages: they are delivered again, after ``delay``; see `ack`."""
+        """Release messages, which are delivered again after ``delay``; see `ack`."""
         return self._settle("release", messages, delay)
 
     def extend(self, *messages: Message | str, by: timedelta) -> list[str]:
-        """Extend leases: they end ``by`` from now; see `ack`."""
+        """Extend leases, which then end ``by`` from now; see `ack`."""
         return self._settle("extend", messages, by)
 
     def reject(self, *messages: Message | str, reason: str) -> list[str]:
@@ -414,7 +418,7 @@ class HttpQueue:
         """Put another message, at the end of the queue, and ack this one; see `Client.replace`.
 
         Returns:
-            The receipt, if it is stale: nothing was put.
+            The receipt, if it is stale, and then nothing was put; else empty.
         """
         check_duration("delay", delay)
         new = new_message_sent(NewMessage(value, key, headers))
@@ -431,7 +435,7 @@ class HttpQueue:
 
         Raises:
             HttpError: The gateway refused. With status 504 the group may be created: a repeated
-                call may raise `HttpStateError`, as it exists.
+                call may raise `HttpStateError`, because the group exists.
         """
         body = json_of({"start": _position(start)})
         return self._ask("PUT", _group(group), answers.nothing, content=body)
@@ -451,18 +455,18 @@ class HttpQueue:
         )
 
     def stopped(self, group: str) -> list[Stopped]:
-        """At which dead messages a group has stopped; see `Client.stopped`."""
+        """Show the dead messages at which a group has stopped; see `Client.stopped`."""
         return self._ask("GET", _group(group) + "/stopped", answers.stopped_of)
 
     def resume_group(self, group: str, how: Resume | str, *, partition: int | None = None) -> int:
-        """Let a group continue that has stopped at dead messages; return how many were dead.
+        """Let a group that has stopped at dead messages continue; return how many were dead.
 
-        See `Client.resume_group`. ``how`` is "retry" or "dead-letter"; to drop messages takes a
+        See `Client.resume_group`. ``how`` is "retry" or "dead-letter"; dropping messages needs a
         `Client`.
 
         Raises:
-            HttpError: The gateway refused. With status 504 it may be resumed, in all partitions or
-                in some: repeat the call, which counts the rest.
+            HttpError: The gateway refused. With status 504 the group may be resumed, in some or
+                all partitions: repeat the call, which counts the rest.
         """
         body = json_of({"how": how, **_partition(partition)})
         return self._ask(
@@ -470,7 +474,7 @@ class HttpQueue:
         )
 
     def delete_group(self, group: str, *, force: bool = False) -> bool:
-        """Delete a group; return whether there was such a group. See `Client.delete_group`."""
+        """Delete a group; return False if it did not exist. See `Client.delete_group`."""
         return self._ask("DELETE", _group(group), answers.is_deleted, query=_force(force))
 
     def dead_letters(
@@ -503,11 +507,11 @@ class HttpQueue:
     ) -> RedriveReport:
         """Publish dead letters again, each once, and settle them; see `Client.redrive`.
 
-        They are those that `dead_letters` found. ``to`` is a queue of the same account.
+        ``found`` is a result of `dead_letters`. ``to`` is a queue of the same account.
 
         Raises:
             HttpError: The gateway refused. With status 504 some may be redriven: find the dead
-                letters again, and redrive those.
+                letters again, and redrive the rest.
         """
         query = _force(force)
         query["dropColumns"] = "true" if check_flag("drop_columns", drop_columns) else "false"
@@ -519,11 +523,11 @@ class HttpQueue:
         return self._ask("POST", "/dead/redrive", answers.redriven_of, query=query, content=body)
 
     def purge_dead_letters(self, found: HttpSurvey) -> PurgeReport:
-        """Settle dead letters, as `dead_letters` found them, for good.
+        """Settle for good the dead letters that `dead_letters` found.
 
         Raises:
             HttpError: The gateway refused. With status 504 some may be settled: find the dead
-                letters again, and purge those.
+                letters again, and purge the rest.
         """
         body = _selection(found)
         if not found.groups:
@@ -546,7 +550,7 @@ class HttpQueue:
         """The connections of this process; made with its first request."""
         pid = os.getpid()
         if (found := self._by_process.get(pid)) is None:
-            # It imports what it needs.
+            # httpx imports modules when a client is made.
             with importing:
                 made = httpx.Client(base_url=self._url, verify=self._verify, limits=LIMITS)
             found = self._by_process.setdefault(pid, made)
@@ -570,9 +574,9 @@ class HttpQueue:
     ) -> T:
         """Send a request, and read the answer with ``parse``; ``more`` are parts of the request.
 
-        Retry while the gateway says that this is safe (429, 503). ``rest`` is the path below
-        that of the queue; None: the path of all queues. Methods return what this returns, which is
-        a coroutine if `AsyncHttpQueue` calls them.
+        Retry while the gateway's answers allow it (429, 503). ``rest`` is the path below the
+        queue's path; None: the path of all queues. Methods return the result of this method, which
+        is a coroutine if `AsyncHttpQueue` calls them.
         """
         end = time.monotonic() + self._patience
         if self._closed:
@@ -599,7 +603,7 @@ class HttpQueue:
         content: bytes | None = None,
         wait: float = 0.0,
     ) -> httpx.Request:
-        """Build a request; each attempt is signed anew, as a signature is accepted once."""
+        """Build a request; each attempt is signed anew, because a signature is accepted once."""
         path = self._path.rpartition("/")[0] if rest is None else self._path + rest
         try:
             request = http.build_request(
@@ -648,7 +652,7 @@ def no_answer(error: httpx.HTTPError) -> HttpError:
 
 
 def pause_after(answer: httpx.Response, end: float) -> float | None:
-    """Seconds until the next attempt, which begins before ``end``; None: there is none."""
+    """Seconds until the next attempt, if it can begin before ``end``; None: no further attempt."""
     if answer.status_code not in _BUSY:
         return None
     seconds = answer.headers.get("Retry-After", "")
@@ -668,7 +672,7 @@ def _force(force: object) -> dict[str, Any]:
 
 
 def _settings_sent(given: QueueChanges) -> dict[str, Any]:
-    """The settings of a queue that a program has given, as a body has them."""
+    """Convert settings that a program gives to the form of a request's body."""
     target, schema = given.get("dead_letter_queue"), given.get("schema")
     if target is not None:
         validate_name("queue", target)

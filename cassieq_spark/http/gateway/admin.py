@@ -1,4 +1,4 @@
-"""Accounts, their keys and signed URLs; every request takes the admin key."""
+"""Accounts, their keys and signed URLs; every request needs the admin key."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def get_account(call: Call) -> Response:
 async def delete_account(call: Call) -> Response:
     """Delete an account and its queues.
 
-    Its keys are refused from the start, so nobody creates a queue in between.
+    The keys of the account are refused from the start, so nobody creates a queue in between.
     """
     accounts, client, name = call.gateway.accounts, call.gateway.client, call.account
     await _read(call, name)
@@ -129,7 +129,7 @@ async def create_key(call: Call) -> Response:
     answers={204: "The key is deleted, or did not exist"},
 )
 async def delete_key(call: Call) -> Response:
-    """Delete a key; every URL that it signed ends, too."""
+    """Delete a key; every URL that the key signed becomes invalid, too."""
     name = call.account
     await asyncio.to_thread(call.gateway.accounts.delete_key, name, call.names["key"])
     call.gateway.authorizer.forget(name)

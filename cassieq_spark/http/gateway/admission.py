@@ -1,4 +1,4 @@
-"""Admission control: limits of what requests hold at a time, and of what accounts store.
+"""Admission control: limits what requests hold at a time, and what accounts store.
 
 | class | limits |
 |---|---|
@@ -29,35 +29,35 @@ logger = logging.getLogger(__name__)
 #: The messages of an account could not be counted.
 NOT_COUNTED = "gateway.not_counted"
 
-#: Peeks that are read and encoded at a time, as their size is known only then. Each may hold its
-#: messages and their encoding, about four times `Limits.answer_bytes`.
+#: Most peeks that are read and encoded at a time: the size of a peek is known only then. Each may
+#: hold its messages and their encoding, about four times `Limits.answer_bytes`.
 _PEEKS = 2
-#: Batches that are decoded at a time. More would not be faster: decoding holds the interpreter.
+#: Most batches decoded at a time. More would not be faster: decoding holds the interpreter.
 _DECODERS = 2
-#: Requests about queues that an account has under way at a time, and all accounts together: they
-#: may take hundreds of reads each, where those about messages take a few.
+#: Most requests about queues under way at a time, of one account and of all accounts together: a
+#: request about queues may take hundreds of reads, a request about messages takes a few.
 _ABOUT_QUEUES, _ABOUT_QUEUES_IN_ALL = 2, 8
 #: An account gets at most a quarter of the bytes for answers.
 _SHARES = 4
 #: Bodies that arrive before their signature can be checked have half as many bytes as all others.
 _UNSIGNED_SHARE = 2
-#: How long a list and a count are valid.
+#: How long a list of queues is valid, and a count of messages.
 _QUEUES_KEPT_SECONDS = 5.0
 _MESSAGES_KEPT = timedelta(seconds=30)
 _MOST_ACCOUNTS = 10_000
-#: Names of an account, those of deleted queues too, for each queue that it may have: their rows
-#: stay, and every list of queues reads them.
+#: Most names of an account, including deleted queues, per queue that it may have: the rows of
+#: deleted queues stay, and every list of queues reads them.
 _NAMES_FOR_EACH_QUEUE = 10
 
 
 class Admission:
-    """What all requests hold now. For one loop.
+    """What all requests hold now. Bound to one event loop.
 
     Attributes:
         requests: Requests under way.
         held: Bytes of their bodies.
-        unsigned: Bytes of bodies of SQS that arrive, and whose signature is checked then: so
-            strangers keep no other bodies out.
+        unsigned: Bytes of arriving SQS bodies whose signature is checked afterwards. They are
+            counted apart, so that strangers keep no other bodies out.
         polls: Requests that wait for messages.
         answers: Bytes of large answers that are being sent, by account.
         decoders: Limits how many batches are decoded at a time: until a batch is decoded, only the
@@ -90,10 +90,10 @@ class Admission:
         self._own_about_queues = Shares(_ABOUT_QUEUES)
 
     def check_answers(self, account: str) -> None:
-        """Refuse another answer while an account does not read those that it has.
+        """Refuse another answer while an account does not read its earlier answers.
 
         Raises:
-            RefusedError: 429; too many bytes are still being sent, to it or to all.
+            RefusedError: 429; too many bytes are still being sent, to the account or to all.
         """
         mine, every = self.answers[account], self.answers.total()
         if mine > self._limits.held_bytes // _SHARES or every > self._limits.held_bytes:
@@ -107,7 +107,7 @@ class Admission:
 
     @asynccontextmanager
     async def peek(self, account: str) -> AsyncIterator[None]:
-        """Wait until another peek may begin; see `check_answers` for what it raises."""
+        """Wait until another peek may begin; see `check_answers` for errors."""
         async with self._own_peeks.held(account), self._peeks:
             self.check_answers(account)
             yield
@@ -136,11 +136,11 @@ class _Usage:
     """What an account stores, as far as it is known.
 
     Attributes:
-        queues: Its queues when they were listed, and those created here since.
-        deleted: The names of queues that it had deleted by then.
+        queues: Its queues when they were listed, and queues created here since.
+        deleted: The names of queues that were deleted when queues were listed.
         queues_until: The time until which the list is valid.
-        messages: Its stored messages when they were counted, and those put here since.
-        bytes: Their bytes; those put here since as they came.
+        messages: Its stored messages when they were counted, and messages put here since.
+        bytes: The bytes of these messages; messages put here since count with the size put.
         messages_until: The time until which the count is valid.
         count: The task that counts.
     """
@@ -155,11 +155,11 @@ class _Usage:
 
 
 class StorageQuotas:
-    """Keeps what accounts store within their quotas. For one loop.
+    """Keeps what accounts store within their quotas. Bound to one event loop.
 
-    A put costs neither a read nor an LWT for this. Messages are counted in the background, every
-    30 seconds while the account puts: a scan of the table of queues, a read for each of its
-    queues, and two for each partition. So an account may exceed its quota: by messages that other
+    The quotas cost a put neither a read nor an LWT. Messages are counted in the background, every
+    30 seconds while the account puts: a scan of the table of queues, a read per queue of the
+    account, and two per partition. So an account may exceed its quota by messages that other
     gateways and programs put between two counts, and by batches under way. Puts before the first
     count are not refused.
     """
@@ -170,13 +170,13 @@ class StorageQuotas:
         self._accounts: dict[str, _Usage] = {}
 
     async def check_queues(self, account: str, names: Iterable[str]) -> None:
-        """Refuse new queues beyond the quota. A scan of the table of queues each 5 seconds.
+        """Refuse new queues beyond the quota. One scan of the table of queues per 5 seconds.
 
-        ``names`` are full names; queues that exist do not count twice.
+        ``names`` are full names; existing queues do not count twice.
 
         Raises:
-            RefusedError: 429; the account would have too many queues. 409; it would have used too
-                many names.
+            RefusedError: 429; the account would have too many queues. 409; the account would have
+                used too many names.
         """
         usage = self._usage(account)
         if usage.queues_until < time.monotonic():
@@ -186,7 +186,7 @@ class StorageQuotas:
         new, limit = set(names) - usage.queues, self._limits.account_queues
         known, most = usage.queues | usage.deleted, limit * _NAMES_FOR_EACH_QUEUE
         if new - known and len(known | new) > most:
-            # Waiting does not help, so this is no 429.
+            # Waiting does not help, so the status is not 429.
             raise RefusedError(
                 f"account {account!r} has used {len(known)} names for queues, deleted ones "
                 f"included, and would use {len(new - known)} more; the limit is {most}: use the "

@@ -45,7 +45,7 @@ _QUEUE_PATH = re.compile(
     QUEUE.format(account="(?P<account>[^/]+)", queue="(?P<queue>[^/]+)") + "(?P<rest>/.*)"
 )
 _Handler = Callable[[Request], Awaitable[Response]]
-#: Encoded once: it is large, and any stranger may ask for it.
+#: Encoded once: the description is large, and any stranger may ask for it.
 _DESCRIPTION = json.dumps(openapi.description(ENDPOINTS), separators=(",", ":")).encode()
 _REASONS = {404: "not found", 405: "method not allowed"}
 
@@ -56,11 +56,11 @@ def make_app(
     origins: Sequence[str] = (),
     console: ASGIApp | None = None,
 ) -> ASGIApp:
-    """The application.
+    """Make the application.
 
     Args:
         gateway: Returns the gateway; called at each request.
-        lifespan: Makes the gateway when the loop runs, and closes it at the end.
+        lifespan: Makes the gateway when the loop runs, and closes the gateway at the end.
         origins: Origins of pages that may send requests from a browser; ``*`` for any.
         console: Serves the paths below ``/console``, and checks the admin key itself.
     """
@@ -74,12 +74,12 @@ def make_app(
     serving = _Serving(gateway)
     app = Starlette(
         routes=[
-            # Administration comes last, as routes are tried in this order.
+            # Administration comes last, because routes are tried in this order.
             *(
                 _route(each.method, each.path, serving.of(each))
                 for each in sorted(ENDPOINTS, key=lambda each: each.right is None)
             ),
-            # Also by HEAD, as some balancers ask.
+            # HEAD is allowed, because some load balancers send it.
             Route("/health", _health, methods=["GET"]),
             Route("/ready", serving.ready, methods=["GET"]),
             _route("GET", "/metrics", serving.metrics),
@@ -92,7 +92,7 @@ def make_app(
         exception_handlers={HTTPException: _no_route},
         lifespan=lifespan,
     )
-    # It would redirect to the host that the request names, before any check.
+    # A redirect would go to the host that the request names, before any check.
     app.router.redirect_slashes = False
     # CORS adds headers to every answer, so it needs the whole stack.
     return app if origins else _Shortcut(app, serving)
@@ -122,7 +122,7 @@ class _Shortcut:
 
 def _route(method: str, path: str, serve: _Handler) -> Route:
     route = Route(path, serve, methods=[method])
-    # Without HEAD, which Starlette adds to GET: a HEAD of /messages/next would lease.
+    # Starlette adds HEAD to GET, and is undone here: a HEAD of /messages/next would lease.
     route.methods = {method}
     return route
 
@@ -134,7 +134,7 @@ class _Serving:
         self._gateway = gateway
 
     def of(self, endpoint: Endpoint) -> _Handler:
-        """A function that serves the requests of an endpoint."""
+        """Make a function that serves the requests of an endpoint."""
 
         async def serve(request: Request) -> Response:
             began = time.perf_counter()
@@ -171,7 +171,7 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, request: Request) -> Res
         sender = ADMIN
     else:
         account, queue = names["account"], names.get("queue")
-        # Before the request is admitted: at most one for each connection.
+        # This comes before the request is admitted: at most one check per connection.
         grant = await gateway.authorizer.check(request, account, queue, endpoint.right)
         sender = Sender(account, grant.key)
         CALLER.set(account)
@@ -203,7 +203,7 @@ async def _handle(endpoint: Endpoint, call: Call) -> Response:
 
 
 def _names(path: Mapping[str, str]) -> dict[str, str]:
-    """Account and queue, by the names that CassieQ's errors had."""
+    """Account and queue, under the names that they have in CassieQ's errors."""
     cassieq = {"account": "account", "queue": "queueName"}
     return {name: path[ours] for ours, name in cassieq.items() if ours in path}
 
@@ -213,7 +213,7 @@ async def _health(_: Request) -> Response:
 
 
 async def _console(_: Request) -> Response:
-    """To its first page, relative to what the request names."""
+    """Redirect to the console's first page, by a path relative to the request's."""
     return Response(status_code=307, headers={"Location": "console/"})
 
 

@@ -30,19 +30,19 @@ from cassieq_spark.http.accounts.signing import (
 )
 from cassieq_spark.http.serving.errors import RefusedError, too_busy
 
-#: Where a request's scope has the name of its key, for the access log.
+#: The name under which the scope of a request has the name of its key, for the access log.
 KEY = "cassieq.key"
 #: The scope of keys and URLs that may do everything with an account. They need no scopes of their
-#: own, as a purge, which they may do, forgets all idempotency keys.
+#: own, because a purge, which they may do, forgets all idempotency keys.
 ACCOUNT = "account"
-#: How long a gateway uses what it has read of an account.
+#: How long a gateway uses the row of an account that it has read.
 KEPT_SECONDS = 5.0
-#: Shorter, as another gateway may create the account.
+#: The absence of an account is kept for less time, because another gateway may create the account.
 _ABSENCE_KEPT_SECONDS = 1.0
 _MOST_KEPT = 10_000
-#: Signatures that are remembered; more than a gateway serves while they are valid.
+#: Most signatures that are remembered: more than a gateway serves while they are valid.
 _MOST_SIGNATURES = 1_000_000
-#: Bytes of a body whose digest is computed in a thread.
+#: Bytes from which on the digest of a body is computed in a thread.
 _LARGE = 1 << 18
 _CHALLENGE = {"WWW-Authenticate": "Key"}
 
@@ -50,9 +50,9 @@ _CHALLENGE = {"WWW-Authenticate": "Key"}
 def scope_of(key: AccountKey, permission: Permission | None = None) -> str:
     """The scope of a sender's idempotency keys; equal keys in two scopes are different keys.
 
-    The owner's keys share one scope, so that a put can be repeated with either of them while one
-    is being replaced; and so do URLs of equal text that they signed. Any other key has a scope of
-    its own, by its name, and any other URL, by its text.
+    The owner's keys share one scope, so that a put can be repeated with any of these keys while
+    one is being replaced. URLs of equal text that the owner's keys signed share one scope, too.
+    Any other key has a scope of its own, by its name, and any other URL, by its text.
     """
     owner = key.queue is None and Right.DELETE_QUEUE in key.rights
     if permission is None:
@@ -66,13 +66,13 @@ def scope_of(key: AccountKey, permission: Permission | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a request may do: what its key allows and, with a signed URL, what the URL allows, too.
+    """The rights of a request: those of its key, limited by the signed URL if there is one.
 
     Attributes:
         key: The name of the key.
         rights: The rights.
         queues: The queues that key and URL are limited to; if two differ, no queue is allowed.
-        body_digest: SHA-256 of the body that was signed; None if no body was.
+        body_digest: SHA-256 of the body that was signed; None if no body was signed.
         scope: The scope of its idempotency keys; see `scope_of`.
     """
 
@@ -84,7 +84,7 @@ class Grant:
 
     @classmethod
     def of(cls, key: AccountKey, permission: Permission | None = None) -> Grant:
-        """What a key allows, or a URL that the key has signed."""
+        """The grant of a key, or of a URL that the key has signed."""
         rights = key.rights if permission is None else key.rights & permission.rights
         queues = (key.queue, permission.queue if permission else None)
         limited = tuple(queue for queue in queues if queue is not None)
@@ -101,13 +101,13 @@ class Grant:
 
 
 async def digest_of_body(body: bytes) -> str:
-    """SHA-256 of a body in hexadecimal digits; that of a large one is computed in a thread."""
+    """SHA-256 of a body in hexadecimal digits; a large body is hashed in a thread."""
     is_large = len(body) > _LARGE
     return await asyncio.to_thread(digest_of, body) if is_large else digest_of(body)
 
 
 async def check_body(body: bytes, digest: str | None) -> None:
-    """Refuse a body that is not the one whose digest was signed; see `Grant.body_digest`.
+    """Refuse a body whose digest is not the signed one; see `Grant.body_digest`.
 
     Raises:
         RefusedError: 401; another body was signed.
@@ -121,9 +121,9 @@ async def check_body(body: bytes, digest: str | None) -> None:
 class Replays:
     """Remembers signatures while they are valid, so that no request is carried out twice.
 
-    For one loop. It knows the requests of this process only: another gateway accepts a signature
-    again, and so does this one after a restart. ``skew`` is how far the time of a signature may be
-    from ours, and ``most`` the number of signatures that it remembers.
+    Bound to one event loop. Only requests of this process are known: another gateway accepts a
+    signature again, and so does this one after a restart. ``skew`` is how far the time of a
+    signature may be from the time here, and ``most`` is the most signatures to remember.
     """
 
     def __init__(self, skew: timedelta, most: int = _MOST_SIGNATURES) -> None:
@@ -158,13 +158,15 @@ class Replays:
 
 
 class Authorizer:
-    """Decides what requests may do. It reads an account once in five seconds. For one loop.
+    """Decides what requests may do. Bound to one event loop.
+
+    An account is read at most once in five seconds.
 
     Args:
         accounts: The accounts.
-        skew: By how much the clock of a signer may differ from ours.
+        skew: By how much the clock of a signer may differ from the clock here.
         as_cassieq: Accept requests that are signed as CassieQ's clients do.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(
@@ -189,7 +191,7 @@ class Authorizer:
         """Authorize a request for a right, and return all that its sender may do.
 
         Raises:
-            RefusedError: 401; it has no valid key or signature. 403; it lacks the right.
+            RefusedError: 401; the request has no valid key or signature. 403; it lacks the right.
         """
         grant = self._grant(request, account, await self.keys_of(account), self._clock())
         if grant is None or not grant.covers(queue):
@@ -205,7 +207,7 @@ class Authorizer:
         return grant
 
     async def keys_of(self, account: str) -> list[AccountKey]:
-        """The keys of an account that have not expired; none if there is no such account."""
+        """The keys of an account that have not expired; empty if the account does not exist."""
         found = await self._look_up(account)
         now = self._clock()
         return [each for each in found.keys if each.runs(now)] if found else []
@@ -214,7 +216,7 @@ class Authorizer:
         """Authorize an administrator's request.
 
         Raises:
-            RefusedError: 401; it does not have the admin key.
+            RefusedError: 401; the request does not have the admin key.
         """
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind != "Key" or not same(given, self._admin_key):
@@ -224,7 +226,7 @@ class Authorizer:
         request.scope[KEY] = "admin"
 
     def forget(self, account: str) -> None:
-        """Read an account again at its next request, as it was changed here."""
+        """Read an account again at its next request, because it was changed here."""
         self._kept.pop(account, None)
 
     async def _look_up(self, name: str) -> Account | None:
@@ -238,7 +240,7 @@ class Authorizer:
             kept = (now + KEPT_SECONDS, asyncio.create_task(self._read(name)))
             self._kept[name] = kept
         task = kept[1]
-        # Shielded, as other requests wait for the same task.
+        # Shielded, because other requests wait for the same task.
         return task.result() if task.done() else await asyncio.shield(task)
 
     async def _read(self, name: str) -> Account | None:
@@ -274,7 +276,8 @@ class Authorizer:
             at = parse_time(request.headers.get(REQUEST_TIME, ""))
         except OptionError:
             return None
-        # Not that of request.url, which some releases of starlette take from the header Host.
+        # The path of request.url is not used: some releases of starlette make that URL from the
+        # header Host.
         path: str = request.scope["path"]
         if not is_recent(at, now, self._skew) or not path.isprintable():
             return None
@@ -309,7 +312,7 @@ def _of_signed_url(
 def _first(
     keys: list[AccountKey], fits: Callable[[str], bool], permission: Permission | None = None
 ) -> Grant | None:
-    # All keys are tried, so that the time tells nothing about them.
+    # All keys are tried, so that the time reveals nothing about them.
     found = [key for key in keys if key.key is not None and fits(key.key)]
     if not found:
         return None

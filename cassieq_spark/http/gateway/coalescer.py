@@ -33,20 +33,21 @@ from cassieq_spark.model import Order, QueueDefinition
 
 logger = logging.getLogger(__name__)
 
-#: Messages that were leased, and that no request got, could not be given back.
+#: Messages that were leased but that no request got could not be given back.
 NOT_RETURNED = "gateway.not_returned"
 
 #: Groups whose next messages are prefetched.
 _MOST_GROUPS = 1_000
 
-#: Seconds after which a group for which nobody asks keeps nothing that was read ahead: it may be
-#: megabytes for each partition, and a key may ask for a thousand groups.
+#: Seconds without a request after which a group drops what it has read ahead: this may be
+#: megabytes per partition, and a key may ask for a thousand groups.
 RESTS_AFTER = 5.0
 
-#: Bytes of messages that are read ahead for all accounts together; an account has a quarter.
+#: Most bytes of messages read ahead for all accounts together; an account has a quarter.
 AHEAD_BYTES = 4 * DEFAULT_BUDGET
 
-#: So few messages, of 8 MiB at most, do not exceed the bytes of a round; a check costs reads.
+#: Up to this many messages, of at most 8 MiB each, fit into the bytes of a round unchecked: a
+#: check costs reads.
 _FEW = 4
 
 
@@ -54,9 +55,9 @@ class Received(list[Message]):
     """Messages that were leased for a request.
 
     Attributes:
-        queue: The queue as it was when they were read, so with their columns; None if there are
-            no messages.
-        receiver: The receiver that has leased them, under a name; None: a round has.
+        queue: The queue as it was when the messages were read, so with their columns; None if
+            there are no messages.
+        receiver: The receiver that has leased the messages under a name; None: a round has.
     """
 
     def __init__(
@@ -75,14 +76,14 @@ def _new_future() -> asyncio.Future[Received]:
 
 @dataclass(slots=True, eq=False)
 class _Receive:
-    """A request for messages; its future gets them.
+    """A request for messages; its future gets the messages.
 
     Attributes:
         most: Most messages.
-        lease: How long they are leased; None: as long as the queue says.
-        longest: The longest lease if the queue says.
-        deadline: Until when it waits for messages, by the loop's clock; then it gets none.
-        looked: Whether a round has looked for messages for it since the last backoff.
+        lease: How long messages are leased; None: for the queue's lease time.
+        longest: The upper limit of the queue's lease time, if ``lease`` is None.
+        deadline: The end of its wait by the loop's clock; then the request gets no messages.
+        looked: True if a round has looked for messages for the request since the last backoff.
     """
 
     most: int
@@ -95,7 +96,7 @@ class _Receive:
 
 @dataclass(slots=True, eq=False)
 class _Ack:
-    """A request that acks; its future gets, for each receipt, whether it was still good."""
+    """A request that acks; its future gets, per receipt, True if the receipt was still good."""
 
     receipts: Sequence[Receipt]
     future: asyncio.Future[list[bool]]
@@ -123,21 +124,21 @@ class _Rounds:
         self._receives: list[_Receive] = []
         self._acks: list[_Ack] = []
         self._woken = asyncio.Event()
-        # Whether the queue had an order in the last round, and whether by key.
+        # The order of the queue in the last round: any at all, and by key.
         self._is_ordered = self._has_lanes = False
-        # How long it waits at most before it looks again, by the partitions of the last round.
+        # The longest wait before the next look, by the number of partitions in the last round.
         self._longest_pause = longest_pause(1)
         # How many requests the last round answered, when, and how many have arrived since then.
-        # One that arrived during the round is not counted: else clients would split into two
+        # Requests that arrived during the round are not counted: else clients would split into two
         # halves that take turns, at twice the LWTs.
         self._expected = self._arrived = 0
         self._complete = asyncio.Event()
         self._answered_at = 0.0
-        # Whether to look for messages at once; else, when to.
+        # True if a look for messages is due at once; else `_look_at` has its time.
         self._looks = False
         self._look_at = 0.0
         self._backoff = FIRST_PAUSE
-        #: The task that serves; None while no request waits.
+        #: The task that serves the requests; None while no request waits.
         self.task: asyncio.Task[None] | None = None
         self._rests: asyncio.TimerHandle | None = None
 
@@ -184,7 +185,7 @@ class _Rounds:
                 self._rests = self._loop.call_later(RESTS_AFTER, self._rest)
 
     def _rest(self) -> None:
-        """Let go what was read ahead for a group for which nobody has asked for a while."""
+        """Drop what was read ahead for the group, unless there were requests lately."""
         is_busy = self.task is not None or self._loop.time() < self._answered_at + RESTS_AFTER
         self._rests = self._loop.call_later(RESTS_AFTER, self._rest) if is_busy else None
         if not is_busy:
@@ -193,20 +194,20 @@ class _Rounds:
     async def _round(self) -> None:
         """Ack for all requests, and lease for all that ask for the same duration as the first.
 
-        In a strictly ordered queue, only the first gets messages: the next request may have none
-        before those are settled. In order by key, each gets keys of its own.
+        In a strictly ordered queue, only the first request gets messages: the next one may have
+        none before these are settled. In order by key, each request gets keys of its own.
         """
         self._receives = [each for each in self._receives if not each.future.done()]
         if not (self._receives or self._acks):
-            # All were cancelled.
+            # All requests were cancelled.
             return
         acks, self._acks = self._acks, []
         served: list[_Receive] = []
         only_news = False
-        # In order, an ack makes the next message available.
+        # In an ordered queue, an ack makes the next message available.
         frees = bool(acks) and self._is_ordered
         if self._receives and (frees or self._looks or self._look_at <= self._loop.time()):
-            # A new request is told of what others have given back, too.
+            # A new request may also get messages that others have given back.
             only_news = not self._looks
             self._looks = False
             first = self._receives[0]
@@ -252,17 +253,17 @@ class _Rounds:
         return replace(request, lease=lease, longest_lease=longest, takers=takers)
 
     def _requeue(self, served: Sequence[_Receive]) -> None:
-        """Drop requests that are answered; requests with another lease come first."""
+        """Drop answered requests; requests with another lease time come first."""
         left = [each for each in self._receives if not each.future.done()]
         just = set(served)
         self._receives = [each for each in left if each not in just]
         self._receives += [each for each in left if each in just]
 
     def _plan_look(self, now: float, *, found: int) -> None:
-        """Look again for the requests that are left: at once if there were messages, or later.
+        """Plan the next look for the remaining requests: at once if messages were found, or later.
 
-        In order no more messages are available before those of this round are settled, unless the
-        round was full.
+        In an ordered queue, no more messages are available before the messages of this round are
+        settled, unless the round was full.
         """
         if found:
             self._backoff = FIRST_PAUSE
@@ -284,7 +285,7 @@ class _Rounds:
 
 
 def request_of(most: int, most_bytes: int) -> LeaseRequest:
-    """A request for messages of about ``most_bytes`` bytes, but for one message at least."""
+    """A request for messages of about ``most_bytes`` bytes, but for at least one message."""
     return LeaseRequest(
         max_messages=most,
         max_bytes=most_bytes if most > _FEW else None,
@@ -313,7 +314,7 @@ def _hand_out(served: Sequence[_Receive], result: RoundResult) -> list[Message]:
 
 
 def _confirm(acks: Sequence[_Ack], result: RoundResult) -> None:
-    """Tell each request which of its receipts were good, or the error if one could not be acked.
+    """Answer each request: which of its receipts were good, or the error if an ack failed.
 
     A receipt is good once.
     """
@@ -335,10 +336,11 @@ def _confirm(acks: Sequence[_Ack], result: RoundResult) -> None:
 
 
 def _error_of(errors: Sequence[Exception], *, partly: bool) -> Exception:
-    """The error of a request: of several, an unknown outcome is told first.
+    """Choose the error of a request: among several, an unknown outcome comes first.
 
-    If a part of the request is done, Cassandra's error makes its outcome unknown: a client that
-    took it for not done, and repeated it, would take the receipts of that part for stale.
+    If a part of the request is done, Cassandra's error makes the outcome unknown: a client that
+    took the request for not done, and repeated it, would take the receipts of the done part for
+    stale.
     """
     unknown = [each for each in errors if isinstance(each, OutcomeUnknownError)]
     first = (unknown or errors)[0]
@@ -358,12 +360,12 @@ def _fail(requests: Sequence[_Receive | _Ack], error: Exception) -> None:
 class Coalescer:
     """Leases and acks for requests: those that arrive during a round share the next one.
 
-    For one loop. A round is one LWT, however many requests it serves; none if it acks nothing and
-    no message is available. It waits until as many requests have arrived since the last round as
-    that one answered, as those clients are likely to ask again at once, but not longer than
-    ``linger``. It has at most ``most`` messages of about ``most_bytes`` bytes, but at least one
-    message. In a strictly ordered queue it leases for one request; in order by key, each request
-    of a round gets keys of its own.
+    Bound to one event loop. A round costs one LWT, however many requests it serves, and none if
+    the round acks nothing and no message is available. A round waits until as many requests have
+    arrived as the last round answered, because the same clients are likely to ask again at once,
+    but no longer than ``linger``. A round has at most ``most`` messages of about ``most_bytes``
+    bytes, but at least one message. In a strictly ordered queue, a round leases for one request;
+    in order by key, each request of a round gets keys of its own.
     """
 
     def __init__(
@@ -374,7 +376,7 @@ class Coalescer:
         self._linger = linger.total_seconds()
         self._groups: defaultdict[str, dict[str, _Rounds]] = defaultdict(dict)
         self._ahead = PrefetchBudget(AHEAD_BYTES)
-        # By account, while its groups are kept.
+        # The budgets of accounts, while their groups are kept.
         self._own_ahead: WeakValueDictionary[str, PrefetchBudget] = WeakValueDictionary()
         self._returns: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
@@ -392,9 +394,9 @@ class Coalescer:
     ) -> Received:
         """Lease messages, at least one unless none comes in time; see `AsyncClient.receive`.
 
-        Messages that were leased for a call that is cancelled are given back, uncounted. If
-        ``lease`` is None, the queue says how long they are leased, but not longer than
-        ``longest``. A call with an ``attempt`` shares no round, so it takes an LWT of its own.
+        If a call is cancelled, messages that were leased for it are given back, uncounted. If
+        ``lease`` is None, messages are leased for the queue's lease time, but for ``longest`` at
+        most. A call with an ``attempt`` shares no round, so it costs an LWT of its own.
         """
         if attempt is not None:
             request = replace(
@@ -429,10 +431,10 @@ class Coalescer:
                 await asyncio.wait_for(self._stopped.wait(), pause)
 
     async def ack(self, queue: str, group: str, receipts: Sequence[Receipt]) -> list[bool]:
-        """Ack messages; return for each whether its receipt was good, so that it is settled now.
+        """Ack messages; return True per receipt that was good, so that its message is settled now.
 
         Raises:
-            CassieqError: See `Exchange.round`; it does no harm to repeat the call.
+            CassieqError: See `Exchange.round`; the call is safe to repeat.
         """
         mine = _Ack(receipts, asyncio.get_running_loop().create_future())
         self._rounds(queue, group).ack(mine)
@@ -464,7 +466,7 @@ class Coalescer:
         if group is None:
             if len(self._every_group()) >= _MOST_GROUPS:
                 self._forget_idle()
-            # The right to read does not create groups: each would be owed every message.
+            # The right to read creates no groups: each new group would be owed every message.
             exchange = self._client.exchange(
                 queue, name, make_group=name == DEFAULT_GROUP, ahead=self._ahead_of(queue)
             )
@@ -474,7 +476,7 @@ class Coalescer:
         return group
 
     def _ahead_of(self, queue: str) -> PrefetchBudget:
-        """The budget of the account of a queue; the name of the queue begins with the account."""
+        """The budget of a queue's account, with which the name of the queue begins."""
         account = queue.partition(":")[0]
         budget = self._own_ahead.get(account)
         if budget is None:
@@ -492,7 +494,7 @@ class Coalescer:
     def give_back(self, messages: Sequence[Message]) -> None:
         """Give back messages that left in no answer, in the background; see `Exchange.give_back`.
 
-        They are of one group.
+        All messages are of one group.
         """
         if messages:
             task = asyncio.create_task(self._give_back_now(messages))
@@ -522,11 +524,11 @@ _Waiting = list[tuple[Receipt, asyncio.Future[bool]]]
 
 
 class Settlements:
-    """Settles messages for requests. For one loop.
+    """Settles messages for requests. Bound to one event loop.
 
     Acks go with the next round of their group. Requests for any other action wait while a call of
-    the same group and action is under way, and share the next one: an LWT per lease. Each
-    request is told what became of its own receipts.
+    the same group and action is under way, and share the next call: one LWT per lease. Each
+    request gets the result of its own receipts.
     """
 
     def __init__(self, client: AsyncClient, coalescer: Coalescer) -> None:
@@ -537,7 +539,7 @@ class Settlements:
     async def ack(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Ack messages of one queue; see `settle`.
 
-        If one of several groups fails, those after it are not tried.
+        If one of several groups fails, later groups are not tried.
         """
         by_group: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for index, receipt in enumerate(receipts):
@@ -556,11 +558,11 @@ class Settlements:
         return done
 
     async def settle(self, receipts: Sequence[Receipt], action: Action) -> list[bool]:
-        """Settle messages; return for each whether its receipt was good, so it is settled now.
+        """Settle messages; return True per receipt that was good, so that its message is settled.
 
         Raises:
-            OutcomeUnknownError: Cassandra failed, and some of them may be settled.
-            CassieqError: See `AsyncClient.settle`; if it is a `StoreError`, none is settled.
+            OutcomeUnknownError: Cassandra failed, and some of the messages may be settled.
+            CassieqError: See `AsyncClient.settle`; after a `StoreError`, no message is settled.
         """
         loop = asyncio.get_running_loop()
         futures = []
@@ -597,7 +599,7 @@ class Settlements:
         except Exception as error:  # noqa: BLE001 (the requests get it, whatever it is)
             failed = dict.fromkeys(texts, error)
         if action.kind in {"release", "reject"}:
-            # In order, a message that is rejected makes the next ones available.
+            # In an ordered queue, rejecting a message makes the next ones available.
             self._coalescer.wake(waiting[0][0].queue)
         for text, (_, future) in zip(texts, waiting, strict=True):
             if future.done():
@@ -607,5 +609,5 @@ class Settlements:
             else:
                 future.set_result(text not in stale)
             if action.kind != "extend":
-                # Good once.
+                # A receipt is good once.
                 stale.add(text)

@@ -52,11 +52,11 @@ _TYPES = "value, key and uniqueId must be binary or string, headers a map of str
 _VIEWS = {pa.binary_view(), pa.string_view()}
 #: A view is four 32-bit words; the first is its length.
 _WORDS_OF_VIEW = 4
-#: Bytes as which a value counts: the stream may have a bit of it, or nothing.
+#: The bytes that count for a value: in the stream, a value may take one bit, or nothing.
 _BYTES_PER_VALUE = 4
-#: Headers that a batch in Arrow may have, for each message of the largest batch.
+#: Most headers of a batch in Arrow, per message of the largest batch.
 _HEADERS_PER_MESSAGE = 20
-#: Lines per message that a batch may have: some may be empty.
+#: Most lines of a batch, per message: some lines may be empty.
 _LINES_PER_MESSAGE = 2
 
 
@@ -64,9 +64,10 @@ def read_lines(body: bytes, most: int) -> list[NewMessage]:
     """Read messages, one in each line that is not empty.
 
     Raises:
-        RefusedError: 400; a line is not JSON, or not a message; or there are more than ``most``.
+        RefusedError: 400; a line is not JSON, or not a message; or the body has more than ``most``
+            messages.
     """
-    # Before the body is split, as a line takes more memory than its bytes.
+    # Checked before the body is split, because a line takes more memory than its bytes.
     if body.count(b"\n") > _LINES_PER_MESSAGE * most:
         raise RefusedError(f"a batch has 1 to {most} messages, each in a line")
     lines = [line for line in io.BytesIO(body) if line.strip()]
@@ -85,11 +86,11 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
     computed before they are decoded, from what the stream declares and from lengths.
 
     Returns:
-        The messages, and about how many bytes they have.
+        The messages, and their approximate size in bytes.
 
     Raises:
-        RefusedError: 400; it is not such a stream, it has other columns, or more than ``most``
-            messages. 413; decoded, it has more than ``most_bytes``.
+        RefusedError: 400; the body is no such stream, or has other columns, or more than ``most``
+            messages. 413; the decoded body has more than ``most_bytes``.
     """
     table, size = open_table(body, most, most_bytes, _check_columns)
     names = table.column_names
@@ -119,9 +120,9 @@ def read_arrow(body: bytes, most: int, most_bytes: int) -> tuple[list[NewMessage
 def open_table(
     body: bytes, most: int, most_bytes: int, check: Callable[[pa.Schema], None]
 ) -> tuple[pa.Table, int]:
-    """Decode an Arrow IPC stream of strangers, after its size was computed; see `read_arrow`.
+    """Decode an untrusted Arrow IPC stream, after its size was computed; see `read_arrow`.
 
-    ``check`` must refuse columns whose values may be shared in a way that is not computed: only a
+    ``check`` must refuse columns that share values in a way that the computed size ignores: only a
     column itself may be a dictionary or a view of texts or bytes.
     """
     try:
@@ -141,14 +142,14 @@ def open_table(
 
 
 def check_headers(column: pa.ChunkedArray, most: int) -> None:
-    """Refuse more headers than a program needs: each becomes objects of Python, also an empty one.
+    """Refuse more headers than a program needs: even an empty header becomes Python objects.
 
     Args:
         column: The headers of each row.
         most: How many messages a batch may have.
 
     Raises:
-        RefusedError: 400; there are too many in a row, or in all rows.
+        RefusedError: 400; a row, or all rows together, have too many headers.
     """
     total = 0
     for chunk in column.chunks:
@@ -165,7 +166,7 @@ def check_headers(column: pa.ChunkedArray, most: int) -> None:
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """True if values of a type are texts or bytes, also of dictionaries and views."""
+    """True if values of a type are texts or bytes; dictionaries and views are included."""
     if pa.types.is_dictionary(kind):
         return is_bytes(kind.value_type)
     return kind in TEXTS or kind in _VIEWS
@@ -188,7 +189,7 @@ def write_arrow(messages: Sequence[Message], receipts: PopReceipts) -> bytes:
 
 
 def metadata_of(message: Message, receipts: PopReceipts) -> dict[str, Any]:
-    """A message except its value; see `METADATA_FIELDS`."""
+    """The fields of a message except its value; see `METADATA_FIELDS`."""
     return {
         "popReceipt": receipts.of(message.receipt),
         "deliveryCount": message.delivery_count,
@@ -249,7 +250,7 @@ def _check_declared(stream: Declared, most: int, most_bytes: int) -> None:
 
 
 def _expanded_bytes(column: pa.ChunkedArray) -> int:
-    """Bytes of a column whose rows share values, if each row had its own; else 0."""
+    """Bytes that a column with shared values would take without sharing; 0 for other columns."""
     if pa.types.is_dictionary(column.type):
         return sum(_of_dictionary(chunk) for chunk in column.chunks)
     if column.type in _VIEWS:
@@ -258,7 +259,7 @@ def _expanded_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _of_dictionary(chunk: pa.DictionaryArray) -> int:
-    """Bytes of a dictionary's entries, as plain values, and of the rows that refer to them."""
+    """Bytes of a dictionary's entries as plain values, and of the rows that refer to entries."""
     entries = chunk.dictionary
     if not is_bytes(entries.type):
         width = int(entries.type.bit_width) // 8 + 1
@@ -273,7 +274,7 @@ def _of_views(chunk: pa.Array) -> int:
 
 
 def _lengths(values: pa.Array) -> pa.Int64Array:
-    """The length of each text; views may share their bytes."""
+    """The length of each text; texts of a view may share bytes."""
     if values.type not in _VIEWS:
         return pc.fill_null(pc.binary_length(values), 0).cast(pa.int64())
     _, views, *_ = values.buffers()

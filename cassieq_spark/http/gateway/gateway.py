@@ -1,4 +1,4 @@
-"""What the requests of a server share, and its metrics for Prometheus."""
+"""The parts of a server that its requests share, and its metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from cassieq_spark.http.serving.errors import Quota
 from cassieq_spark.settings.gateway import Limits
 
 _READY_SECONDS = 5.0
-#: No account can have this name, and looking for it takes one read.
+#: A name that no account can have; looking for it costs one read.
 _NO_ACCOUNT = "-"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Gateway:
-    """The parts of a server that requests share; its client is connected. For one loop."""
+    """The parts of a server that requests share; its client is connected.
+
+    Bound to one event loop.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class Gateway:
         self.coalescer.stop()
 
     async def close(self) -> None:
-        """Publish what is left, release what no request got, and wait for calls under way."""
+        """Publish pending puts, release messages that no request got, and wait for calls."""
         self.stop()
         await self.producers.close()
         await self.coalescer.close()
@@ -63,7 +66,7 @@ class Gateway:
         await self.storage.close()
 
     async def why_not_ready(self) -> str | None:
-        """Why it is not ready to serve; None if it is ready. A read for all that ask at once."""
+        """Why the gateway is not ready; None if it is. One read for all that ask at once."""
         if self._stopping:
             return "the gateway is shutting down"
         if self._look is None or self._look.done():
@@ -101,7 +104,7 @@ class Metrics:
             buckets=_BUCKETS,
             registry=registry,
         )
-        # Finding them by their labels takes as long as counting.
+        # Cached, because finding a metric by its labels takes as long as counting.
         self._requests_of = cache(
             lambda operation, status: requests.labels(operation, str(status))
         )

@@ -194,7 +194,7 @@ async def ack(call: Call) -> Response:
     is_batch=True,
 )
 async def put_many(call: Call) -> Response:
-    """Put messages that become visible together, or never."""
+    """Put several messages atomically: all become visible together, or none does."""
     gateway, queue, query = call.gateway, call.queue, call.query
     if query.key is not None or call.message_headers() is not None:
         raise RefusedError(
@@ -205,7 +205,7 @@ async def put_many(call: Call) -> Response:
     kind = _media_type(call.request.headers.get("content-type", LINES))
     limits = gateway.limits
     with ExitStack() as held:
-        # In a thread, as a large batch would block the loop.
+        # Decoded in a thread, because a large batch would block the loop.
         if kind == LINES:
             async with gateway.admission.decoders:
                 messages = await asyncio.to_thread(read_lines, call.body, limits.batch_count)
@@ -260,7 +260,7 @@ async def receive_many(call: Call) -> Response:
 
 
 def _settle_by(verb: Verb) -> None:
-    """Declare the endpoint by which messages are settled with a verb."""
+    """Declare the endpoint that settles messages with a verb."""
     body, parameter = SETTLING[verb.name], verb.parameter
 
     async def settle(call: Call) -> Response:
@@ -300,7 +300,7 @@ for _verb in VERBS.values():
     examples={200: [STORED_EXAMPLE]},
 )
 async def peek(call: Call) -> Response:
-    """Show stored messages, leased and settled ones included; leases nothing."""
+    """Show stored messages, including leased and settled ones; no message is leased."""
     start, gateway = position(call.query.start), call.gateway
     async with gateway.admission.peek(call.account):
         found = await gateway.client.peek(
@@ -322,7 +322,7 @@ async def peek(call: Call) -> Response:
     other_examples={_BYTES: "hello"},
 )
 async def get_message(call: Call) -> Response:
-    """Show one stored message by its position, leased or settled; leases nothing."""
+    """Show one stored message by its position, even if it is leased or settled; leases nothing."""
     text, gateway = call.names["monoton"], call.gateway
     if not _MONOTON.fullmatch(text):
         raise RefusedError(
@@ -352,9 +352,9 @@ async def _handed_over(
     encode: Callable[[Sequence[Message], PopReceipts], bytes],
     kind: str = _JSON,
 ) -> Response:
-    """The answer with messages that were leased; 204 if there are none, or the client has gone.
+    """Answer with leased messages; with 204 if there are none, or if the client has gone.
 
-    A delivery counts if the answer may have left, and only then (I8): if it fails, or the client
+    A delivery counts only if the answer may have left (I8): if the encoding fails, or the client
     has disconnected meanwhile, the messages are given back.
     """
     if not messages:
@@ -371,7 +371,7 @@ async def _handed_over(
 
 
 async def _columns(call: Call) -> pa.Schema | None:
-    """The schema of the queue; None if it has none. One read."""
+    """The schema of the queue; None if the queue has no schema. One read."""
     return _columns_of(await call.gateway.client.queue(call.queue))
 
 
@@ -380,7 +380,7 @@ def _columns_of(queue: QueueDefinition) -> pa.Schema | None:
 
 
 async def _leased(call: Call, most: int) -> Received:
-    """Lease messages; if the client disconnects while it waits, they are given back, uncounted."""
+    """Lease messages; if the client disconnects meanwhile, they are given back, uncounted."""
     query, gateway = call.query, call.gateway
     gateway.admission.check_answers(call.account)
     lease, longest, given = None, None, query.invisibility_time_seconds
@@ -414,7 +414,7 @@ async def polled(
     request: Request,
     receive: Callable[[], Coroutine[Any, Any, Received]],
 ) -> Received:
-    """Receive for a request that waits for messages; none if its client disconnects meanwhile.
+    """Receive messages for a waiting request; empty if its client disconnects meanwhile.
 
     Raises:
         RefusedError: 429; too many requests wait.
@@ -428,7 +428,7 @@ async def polled(
 
 
 async def _settle(call: Call, given: Receipts, action: Action | None) -> Response:
-    """Settle messages of one queue; acks if there is no action."""
+    """Settle messages of one queue; without an action, ack them."""
     most = call.gateway.limits.batch_count
     if len(given.pop_receipts) > most:
         raise RefusedError(f"{len(given.pop_receipts)} receipts: the limit is {most}")
@@ -441,15 +441,15 @@ async def _settle(call: Call, given: Receipts, action: Action | None) -> Respons
 
 
 def seconds(count: float) -> timedelta:
-    """A number of seconds as a duration, to the millisecond."""
+    """Convert a number of seconds to a duration in whole milliseconds."""
     return timedelta(milliseconds=round(count * 1000))
 
 
 def held_for(call: Call, count: float) -> timedelta:
-    """A number of seconds for which messages are withheld from others, if that is allowed.
+    """Check for how many seconds messages are withheld from others; return the duration.
 
     Raises:
-        RefusedError: 400: too long for anybody. 403: too long without the right UpdateMessage.
+        RefusedError: 400; too long for any sender. 403; too long without the right UpdateMessage.
     """
     limits, time = call.gateway.limits, seconds(count)
     if time > limits.lease:
@@ -471,7 +471,7 @@ def _longest_lease(call: Call) -> timedelta:
 
 
 def position(text: str) -> StartingPosition:
-    """A position in a queue.
+    """Parse a position in a queue.
 
     Raises:
         RefusedError: 400; the text is not a position.

@@ -28,7 +28,7 @@ _NAMES: dict[str, str | int] = {
     "key": "primary",
     "monoton": 0,
 }
-#: Tags, in the order of the page; an endpoint has the last one whose first word is in its path.
+#: Tags in the order of the page; an endpoint gets the last tag whose first word is in its path.
 _TAGS = ("queues", "messages", "groups", "dead letters", "admin")
 #: Answers of every endpoint.
 _ALWAYS = {
@@ -165,7 +165,7 @@ def _content(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _command(endpoint: Endpoint, parameters: Sequence[Mapping[str, Any]]) -> str:
-    """The operation's example as a command of curl."""
+    """The example of an operation as a curl command."""
     examples = {each["name"]: each.get("example") for each in parameters if each["required"]}
     path = endpoint.path.format(**examples)
     query = urlencode(
@@ -216,7 +216,7 @@ def _responses(endpoint: Endpoint) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def _meanings(endpoint: Endpoint) -> dict[int, str]:
-    """The status codes that an endpoint answers with."""
+    """The status codes of an endpoint's answers, with their meanings."""
     meanings = dict(_ALWAYS)
     if endpoint.right is None:
         del meanings[403]
@@ -248,7 +248,7 @@ _SAFE = {
 }
 _KEPT = {"Cache-Control": "public, max-age=3600"}
 
-# By relative paths, as a proxy may have it below one.
+# The page uses relative paths, because a proxy may serve it below another path.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -266,7 +266,7 @@ _PAGE = """<!doctype html>
 
 
 def routes() -> list[Route]:
-    """The page, and what it loads."""
+    """The routes of the page and of the files that it loads."""
     return [
         Route("/", _page, methods=["GET"]),
         *(Route(f"/viewer/{name}", _file(name), methods=["GET"]) for name in _KINDS),

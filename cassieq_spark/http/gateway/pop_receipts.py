@@ -1,11 +1,12 @@
 """Pop receipts: receipts with a signature, as text for a URL.
 
 A pop receipt is URL-safe Base64 of a receipt and its MAC, with a key that is derived from the
-secret of the gateways. So nobody can invent one, or make one message's into another's, and one
-that was invented costs no read. Each gateway with the same secret takes those of the others.
+secret of the gateways. So nobody can forge a pop receipt, or turn the receipt of one message into
+another's, and refusing a forged one costs no read. Gateways with the same secret accept each
+other's pop receipts.
 
-The MAC is that of keyed BLAKE2b (RFC 7693). An HMAC takes more than twice as long, and an answer
-may have ten thousand receipts.
+The MAC is keyed BLAKE2b (RFC 7693). An HMAC takes more than twice as long, and an answer may have
+ten thousand receipts.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.http.accounts import Secrets
 from cassieq_spark.http.serving.errors import RefusedError
 
-#: Bytes of the MAC, which nobody guesses while a lease lasts.
+#: Bytes of the MAC: enough that nobody guesses it while a lease lasts.
 _LENGTH = 16
 
 
 class PopReceipts:
-    """Makes pop receipts by the first secret, and takes those of all secrets."""
+    """Makes pop receipts with the first secret, and accepts pop receipts of all secrets."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._keys = secrets.receipt_keys
@@ -37,8 +38,8 @@ class PopReceipts:
         """Parse a pop receipt of a queue. No read.
 
         Raises:
-            RefusedError: 400; no gateway with one of these secrets made it, or it is of another
-                queue.
+            RefusedError: 400; no gateway with one of these secrets made the pop receipt, or it is
+                of another queue.
         """
         try:
             sealed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -56,7 +57,7 @@ class PopReceipts:
         return receipt
 
     def _made(self, plain: bytes, seal: bytes) -> bool:
-        """True if a gateway with one of the secrets made it."""
+        """True if a gateway with one of the secrets made this seal of a receipt."""
         for key in self._keys:  # noqa: SIM110 (any() costs as much as the MAC)
             if hmac.compare_digest(seal, _seal(key, plain)):
                 return True

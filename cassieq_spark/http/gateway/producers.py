@@ -1,4 +1,4 @@
-"""A producer for each queue that is put to: it batches the puts of all requests."""
+"""One producer per queue that is put to, which batches the puts of all requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_PRODUCERS = 500
 class _Shared:
     """The producer of a queue, which may still be connecting, and the number of puts using it.
 
-    ``renewing`` is held by puts that are repeated, one after the other and so in their order.
+    Repeated puts hold ``renewing`` one after the other, and so in their order.
     """
 
     producer: asyncio.Task[AsyncProducer]
@@ -30,7 +30,9 @@ class _Shared:
 
 
 class ProducerPool:
-    """Publishes the puts of requests: all that arrive within ``linger`` by one LWT. For one loop.
+    """Publishes the puts of requests: one LWT for all puts that arrive within ``linger``.
+
+    Bound to one event loop.
 
     Args:
         client: The client of the queues.
@@ -44,7 +46,7 @@ class ProducerPool:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def put(self, queue: str, message: NewMessage) -> Position:
-        """Publish a message, and return where it is.
+        """Publish a message, and return its position.
 
         Raises:
             RefusedError: 429; a full batch waits while another one is published.
@@ -54,12 +56,12 @@ class ProducerPool:
         shared.users += 1
         try:
             task = shared.producer
-            # Shielded, as other puts wait for the same task.
+            # Shielded, because other puts wait for the same task.
             producer = task.result() if task.done() else await asyncio.shield(task)
             try:
                 future = producer.try_put(message)
             except CassieqError:
-                # The queue may have changed since the last batch: `put` looks, in a thread.
+                # The queue may have changed since the last batch: `put` checks it, in a thread.
                 return await producer.put(message)
             if future is None:
                 raise too_busy(f"queue {queue!r} gets more messages than can be published")
@@ -68,7 +70,8 @@ class ProducerPool:
             except NotFoundError:
                 raise
             except QueueStateError:
-                # It was made anew since the last batch, with another schema: nothing is published.
+                # The queue was created anew since the last batch, with another schema: nothing is
+                # published.
                 async with shared.renewing:
                     return await producer.put(message)
         finally:
@@ -76,7 +79,7 @@ class ProducerPool:
             self._drop_if_failed(queue, shared)
 
     async def close(self) -> None:
-        """Publish what is left. No put may follow."""
+        """Publish all pending messages. No put may follow."""
         for queue in list(self._shared):
             self._close(queue)
         await asyncio.gather(*self._closing, return_exceptions=True)

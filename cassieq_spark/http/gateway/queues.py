@@ -72,7 +72,7 @@ _NO_DEAD_LETTERS = {409: "The queue has no dead-letter queue"}
 _NO_GROUP = {409: "There is no such group"}
 _NO_OTHERS: Mapping[int, str] = {}
 
-#: Columns and fields of a schema: a put checks them while other requests wait, in about 2 ms.
+#: Most columns and fields of a schema: a put checks them while other requests wait, in about 2 ms.
 _MOST_COLUMNS = 200
 
 
@@ -83,7 +83,7 @@ def _showing(
     query: type[Payload] = Nothing,
     answers: Mapping[int, str] = _NO_OTHERS,
 ) -> Endpoint:
-    """An endpoint that shows something of queues."""
+    """Declare an endpoint that shows facts about queues."""
     return Endpoint(
         "GET",
         path,
@@ -100,7 +100,7 @@ async def list_queues(call: Call) -> Response:
     admission = call.gateway.admission
     admission.check_answers(call.account)
     found = await call.gateway.client.queues(f"{call.account}:")
-    # In a thread, as they may be a thousand with large schemas.
+    # Encoded in a thread, because a thousand queues may have large schemas.
     body = await asyncio.to_thread(json_array, map(queue_json, found))
     return answer_of(body, "application/json", admission=admission, account=call.account)
 
@@ -125,12 +125,12 @@ async def create_queue(call: Call) -> Response:
     settings = _settings_of(call, given)
     dead = settings.get("dead_letter_queue")
     if dead is None and settings.get("max_deliveries") != 0 and not given.drop_dead:
-        # Its name must fit, too, or nobody could reach it here.
+        # The name of the dead-letter queue must fit, too, or nobody could reach the queue here.
         dead = call.queue_named(f"{given.queue_name}.dead", 422)
     name = call.queue_named(given.queue_name, 422)
     await call.gateway.storage.check_queues(call.account, [name, dead] if dead else [name])
     try:
-        # Without errorIfExists, a call that is repeated completes what broke off.
+        # Without errorIfExists, a repeated call completes one that broke off.
         with _in_steps() if call.query.error_if_exists else nullcontext():
             await call.gateway.client.create_queue(name, drop_dead=given.drop_dead, **settings)
     except ExistsError:
@@ -143,13 +143,13 @@ async def create_queue(call: Call) -> Response:
 
 @_showing(QUEUE, "The definition", QUEUE_EXAMPLE)
 async def get_queue(call: Call) -> Response:
-    """Show how a queue is defined."""
+    """Show the definition of a queue."""
     return JSONResponse(queue_json(await call.gateway.client.queue(call.queue)))
 
 
 @_showing(QUEUE + "/attributes", "All attributes", _ATTRIBUTES)
 async def get_attributes(call: Call) -> Response:
-    """Show the attributes of a queue, which programs have set."""
+    """Show the attributes that programs have set on a queue."""
     return JSONResponse({"attributes": await call.gateway.client.attributes(call.queue)})
 
 
@@ -186,12 +186,12 @@ async def stats(call: Call) -> Response:
     example={"leaseSeconds": 120, "maxDeliveryCount": 3},
 )
 async def alter_queue(call: Call) -> Response:
-    """Alter settings of a queue; those that are left out stay."""
+    """Alter settings of a queue; settings that are left out stay."""
     given = call.json(QueueChanges)
     changes = _settings_of(call, given)
     if (dead := changes.get("dead_letter_queue")) is not None:
         if not (call.may(Right.CREATE_QUEUE) and call.covers(own_name(dead))):
-            # Dead messages are put there, and it is created if it does not exist.
+            # Dead messages are put into that queue, which is created if it does not exist.
             raise RefusedError(
                 "dlqName needs a key for all queues with the right CreateQueue, too", 403
             )
@@ -241,7 +241,7 @@ async def resume_queue(call: Call) -> Response:
 )
 async def delete_queue(call: Call) -> Response:
     """Delete a queue and its messages."""
-    # A queue that is deleted already is 404.
+    # If the queue is deleted already, the answer is 404.
     await call.gateway.client.queue(call.queue)
     with _in_steps():
         await call.gateway.client.delete_queue(call.queue, force=call.query.force)
@@ -329,7 +329,7 @@ async def stopped(call: Call) -> Response:
     example={"how": "retry"},
 )
 async def resume_group(call: Call) -> Response:
-    """Let a consumer group continue that has stopped at a dead message."""
+    """Let a consumer group continue after it has stopped at a dead message."""
     given = call.json(GroupResume)
     # While Cassandra does not answer at all, nothing is resumed.
     await call.gateway.client.queue(call.queue)
@@ -368,7 +368,7 @@ async def dead_letters(call: Call) -> Response:
     admission, most = call.gateway.admission, call.gateway.limits.answer_bytes
     admission.check_answers(call.account)
     found = await _survey(call)
-    # In a thread, as each letter may have a reason of its own.
+    # Encoded in a thread, because each letter may have a reason of its own.
     body = await asyncio.to_thread(dead_letters_json, found)
     if len(body) > most:
         raise RefusedError(
@@ -438,10 +438,10 @@ async def purge_dead_letters(call: Call) -> Response:
 
 @contextmanager
 def _in_steps() -> Iterator[None]:
-    """Let Cassandra's error in a call of several steps be an unknown outcome.
+    """Turn Cassandra's errors in a call of several steps into unknown outcomes.
 
-    Some of the steps may be done, and a call that is repeated does not tell of those. So an error
-    that says that its own step was not applied, such as `ContentionError`, is one of these, too.
+    Some of the steps may be done, and a repeated call does not report those. So an error that says
+    that its own step was not applied, such as `ContentionError`, becomes an unknown outcome, too.
     """
     try:
         yield
@@ -450,7 +450,7 @@ def _in_steps() -> Iterator[None]:
 
 
 def _check_target(call: Call, queue: str) -> None:
-    """Refuse a redrive to a queue to which the sender may not redrive."""
+    """Refuse a redrive if the sender may not redrive to this queue."""
     if account_of(queue) != call.account:
         raise RefusedError("some dead letters come from queues of others: name a target in 'to'")
     if not call.covers(own_name(queue)):
@@ -464,14 +464,14 @@ def _check_target(call: Call, queue: str) -> None:
 def _check_same(
     call: Call, given: NewQueue, settings: Mapping[str, Any], there: QueueDefinition
 ) -> None:
-    """Refuse to create a queue that exists, if one of the settings that are given differs.
+    """Refuse to create a queue that exists, if one of the given settings differs.
 
-    Without the right to see queues, the sender learns which settings, but not what they are.
+    Without the right to see queues, the sender learns which settings differ, but not their values.
     """
     existing = queue_json(there)
     asked = given.model_dump(mode="json", by_alias=True, include=given.model_fields_set)
     order, columns = settings.get("order", Order.NONE), settings.get("schema")
-    # An earlier release has made a strict queue of one that was asked for by key.
+    # An earlier release has made a strict queue when order by key was requested.
     is_ordered_so = there.order is order or (order, there.order) == (Order.KEY, Order.STRICT)
     same = {
         "queueName": True,
@@ -484,7 +484,7 @@ def _check_same(
     }
     told, differences = [], []
     for name, value in asked.items():
-        # Zero and null are the same: the queue is without the setting.
+        # Zero and null mean the same: the queue is without the setting.
         if name not in existing or (value or None) == (existing[name] or None) or same.get(name):
             continue
         difference = {"given": value}
@@ -503,7 +503,7 @@ def _check_same(
 
 
 def _settings_of(call: Call, given: GivenSettings) -> dict[str, Any]:
-    """The settings that a request gives, as the client takes them, with full names of queues."""
+    """The settings in a request, as the client takes them, with full names of queues."""
     settings = given.settings()
     if (columns := settings.get("schema")) is not None:
         _check_columns(columns)
@@ -529,7 +529,7 @@ async def _survey(call: Call) -> Survey:
 
 
 async def _selected(call: Call) -> tuple[Survey, int]:
-    """The dead letters that a request selects, and how many of them are dead no more."""
+    """The dead letters that a request selects, and how many of them are not dead any more."""
     given, found = call.json(DeadLetterSelection), await _survey(call)
     if given.monotons is None:
         return found, 0
@@ -539,7 +539,7 @@ async def _selected(call: Call) -> tuple[Survey, int]:
             "the dead letters again",
             409,
         )
-    # In a thread, as a long list would block the loop.
+    # Run in a thread, because a long list would block the loop.
     return await asyncio.to_thread(_only, found, given.monotons)
 
 

@@ -3,8 +3,9 @@
 An `Endpoint` decorates its handler, with method, path, right, parameters, body and answers. Routes
 and the OpenAPI description are made from these declarations.
 
-Starlette decodes headers as Latin-1, and replaces what is not UTF-8 in a query by U+FFFD. Both
-would change keys and headers of messages silently. Here they are UTF-8, or the request is refused.
+Starlette decodes headers as Latin-1, and replaces bytes of a query that are not UTF-8 by U+FFFD.
+Both would change keys and headers of messages silently. Here both must be UTF-8, or the request is
+refused.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ P = TypeVar("P", bound=Payload)
 
 #: A request was answered.
 REQUEST = "gateway.request"
-#: Characters of a path in the log and in answers.
+#: Most characters of a path in the log and in answers.
 LONGEST_PATH = 1_000
-#: What takes one of these may take many reads.
+#: Rights of requests that may cost many reads.
 ABOUT_QUEUES = {
     Right.GET_QUEUE_INFORMATION,
     Right.CREATE_QUEUE,
@@ -51,23 +52,23 @@ ABOUT_QUEUES = {
     Right.REDRIVE_MESSAGE,
 }
 
-#: Where the queues of an account are.
+#: The path of the queues of an account.
 QUEUES = "/api/v1/accounts/{account}/queues"
 QUEUE = QUEUES + "/{queue}"
 ADMIN = "/admin/api/v1"
 
-#: The prefix of request headers that are headers of the message; the rest is the name.
+#: The prefix of request headers that are headers of the message; the rest is the header's name.
 HEADER = "x-cassieq-header-"
 #: All headers of a message as one JSON object, for names and values that HTTP would change.
 HEADERS = "x-cassieq-headers"
 
 _OURS, _HEADER, _HEADERS = b"x-cassieq-", HEADER.encode(), HEADERS.encode()
 _KNOWN_HEADERS = (HEADERS, f"{HEADER}<name>", REQUEST_TIME, NONCE, BODY_DIGEST)
-#: More errors of one body are only counted.
+#: Most errors of one body that are described; more errors are only counted.
 _MOST_DESCRIBED = 100
-#: Headers of a message in a batch; no program needs as many.
+#: Most headers of a message in a batch; no program needs as many.
 MOST_HEADERS = 1_000
-#: Members of JSON, besides receipts: headers, and what else a message has.
+#: Most members of JSON, besides receipts: headers, and the other members of a message.
 MOST_MEMBERS = MOST_HEADERS + 100
 _IDEMPOTENCY_KEY = "idempotency-key"
 _LONGEST_IDEMPOTENCY_KEY = 200
@@ -78,13 +79,13 @@ class Call:
     """One request, as its handler sees it.
 
     Attributes:
-        gateway: The gateway that serves it.
+        gateway: The gateway that serves the request.
         request: The HTTP request.
-        sender: The account and key that sent it.
+        sender: The account and key that sent the request.
         names: The names in the path.
         query: The parameters of the URL, validated.
         grant: The rights of the sender; None for an administrator.
-        body: The body as it came; empty if the endpoint takes none.
+        body: The body as it arrived; empty if the endpoint takes no body.
     """
 
     gateway: Gateway
@@ -129,11 +130,11 @@ class Call:
         return self.grant is None or self.grant.covers(queue)
 
     def json(self, model: type[P]) -> P:
-        """The body as JSON of a model.
+        """Parse the body as JSON of a model.
 
         Raises:
-            RefusedError: 400; the body is not JSON, or has more members than any such body needs.
-                422; it does not fit the model.
+            RefusedError: 400; the body is not JSON, or has more members than any body needs. 422;
+                the body does not fit the model.
         """
         receipts = self.gateway.limits.batch_count if issubclass(model, Receipts) else 0
         check_members(self.body, MOST_MEMBERS + receipts, "the body")
@@ -145,7 +146,7 @@ class Call:
             raise RefusedError(why, 422 if is_json else 400) from error
 
     def idempotency_key(self) -> str | None:
-        """The key under which a put is published once, in the sender's scope; None: not given.
+        """The key under which a put is published once, in the sender's scope; None if not given.
 
         Raises:
             RefusedError: 400; the key is empty, too long, or not UTF-8.
@@ -182,7 +183,7 @@ class Call:
         return decoded(given, self.query.unique_id_encoding, "uniqueId")
 
     def message_headers(self) -> dict[str, str | None] | None:
-        """The headers of a message that is put alone; None if there are none.
+        """The headers of a message that is put alone; None if it has none.
 
         Raises:
             RefusedError: 400; a name is empty or given twice, a text is not UTF-8, or another
@@ -203,22 +204,23 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 @dataclass(slots=True)
 class Endpoint:
-    """A method and path, declared as the decorator of the handler that serves them.
+    """A method and a path, declared by decorating the handler that serves them.
 
     Attributes:
         method: The HTTP method.
         path: The path, with names in braces.
-        right: The right that it takes; None: the admin key.
+        right: The right that the endpoint needs; None: the admin key.
         query: The parameters of the URL.
         body: The body: JSON of this model, or bytes of these media types; None: no body.
-        is_batch: Whether the body may be as large as a batch.
-        answers: Status codes and what they mean, besides those that any endpoint answers with.
+        is_batch: True if the body may be as large as a batch.
+        answers: Status codes and their meanings, besides the codes of all endpoints.
         examples: Bodies of answers in JSON by status code, for the description.
         other_examples: Bodies of answers 200 in other media types.
         example: A body of a request, for the description.
         handler: The decorated handler.
-        operation: Its name in camelCase: that of the endpoint in errors, metrics and OpenAPI.
-        summary: The first line of its docstring.
+        operation: The name of the endpoint in errors, metrics and OpenAPI: the handler's name in
+            camelCase.
+        summary: The first line of the handler's docstring.
     """
 
     method: str
@@ -245,14 +247,14 @@ class Endpoint:
         return handler
 
     def parse_query(self, request: Request) -> Payload:
-        """The parameters of a request's URL.
+        """Parse the parameters of a request's URL.
 
         Raises:
             RefusedError: 400; a parameter is malformed, missing, not UTF-8, or given twice.
         """
         query = _query(request)
         if self.right is not None and "sig" in query:
-            # What a signed URL says is for the authorizer.
+            # The parameters of a signed URL are for the authorizer.
             query = {name: query[name] for name in query if name not in SIGNED_URL}
         try:
             return self.query.model_validate(query)
@@ -261,7 +263,7 @@ class Endpoint:
             raise RefusedError(why) from error
 
 
-#: All endpoints that were declared.
+#: All declared endpoints.
 ENDPOINTS: list[Endpoint] = []
 
 
@@ -269,7 +271,7 @@ def check_members(text: bytes, most: int, where: str) -> None:
     """Refuse JSON with more members and elements than ``most``, before it is parsed.
 
     Raises:
-        RefusedError: 400; ``where``, as the error calls it, has more.
+        RefusedError: 400; the JSON, which the error calls ``where``, has more.
     """
     if has_more_members(text, most):
         raise RefusedError(f"{where} has more than {most} members, the limit of a request")
@@ -279,7 +281,7 @@ def decoded(text: str, encoding: str, what: str) -> bytes:
     """Decode text in an encoding: `TEXT`, or Base64.
 
     Raises:
-        RefusedError: 400; ``what``, as the error calls it, is not Base64.
+        RefusedError: 400; the text, which the error calls ``what``, is not Base64.
     """
     try:
         return text.encode() if encoding == TEXT else b64decode(text, validate=True)
@@ -299,7 +301,7 @@ def _query(request: Request) -> dict[str, str]:
                 "the query is not UTF-8; send a key that is not text as key=<Base64> with "
                 "keyEncoding=base64"
             ) from error
-    # As Starlette does, but without its object for it.
+    # Parsed as by Starlette, but without its object.
     pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True)
     query = dict(pairs)
     if len(query) < len(pairs):
@@ -321,7 +323,7 @@ def _header_pairs(request: Request) -> Iterator[tuple[str, str | None]]:
 
 
 def _read_object(value: bytes) -> Iterator[tuple[str, str | None]]:
-    """The pairs of a JSON object of texts, repeated names included."""
+    """Parse a JSON object of texts into pairs, including repeated names."""
     try:
         # Tuples of pairs: a dict would drop repeated names, and a list would be an array.
         pairs: Any = json.loads(_text(value, HEADERS), object_pairs_hook=tuple)
@@ -343,9 +345,10 @@ def _text(raw: bytes, what: str) -> str:
 
 
 def problems(error: ValidationError, model: type[Payload], what: str, where: str) -> str:
-    """What is wrong, without the values that were given, as they may be secrets.
+    """Describe what is wrong without showing the given values, which may be secrets.
 
-    ``where`` was checked against ``model``, whose fields are called ``what``: field or parameter.
+    ``where`` was checked against ``model``; ``what`` is the word for its fields: field or
+    parameter.
     """
     found = _first_errors(error)
     if not found:
@@ -354,7 +357,7 @@ def problems(error: ValidationError, model: type[Payload], what: str, where: str
 
 
 def _first_errors(error: ValidationError) -> list[ErrorDetails]:
-    """At most five errors; none if there are too many to describe in a short time."""
+    """At most five errors; empty if there are too many to describe in a short time."""
     if error.error_count() > _MOST_DESCRIBED:
         return []
     return error.errors(include_url=False, include_input=False)[:5]
@@ -373,7 +376,7 @@ def log_request(request: Request, operation: str, status: int, took: float) -> N
     """Log that a request was answered, after ``took`` seconds."""
     if not logger.isEnabledFor(logging.INFO):
         return
-    # Without the query, which has receipts and signatures; and a stranger's may be of any length.
+    # The query is left out: it has receipts and signatures, and a stranger's may have any length.
     path = request.scope["path"][:LONGEST_PATH]
     logger.info(
         "%s %s %d",
@@ -388,7 +391,7 @@ def log_request(request: Request, operation: str, status: int, took: float) -> N
             "status": status,
             "duration_ms": round(took * 1000, 1),
             "client": request.client.host if request.client else None,
-            # The key's name: it tells whose key leaked, without the key.
+            # The key's name shows whose key leaked, without the key.
             "key": request.scope.get(KEY),
         },
     )

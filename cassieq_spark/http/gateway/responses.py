@@ -26,23 +26,24 @@ from cassieq_spark.settings.queue import http_settings
 
 M = TypeVar("M", bound=StoredMessage)
 
-#: Headers of each answer of an endpoint. No cache may keep it, also where a signed URL stands for
-#: a key; and a browser may not take the bytes of strangers for a page.
+#: Headers of each answer of an endpoint. No cache may keep the answer, even if a signed URL stands
+#: for a key; and a browser may not take the bytes of strangers for a page.
 PRIVATE = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-#: Smaller answers are encoded on the loop, in less than 1 ms and less than a thread takes.
+#: Bytes from which on an answer is large. Smaller ones are encoded on the loop, in less than 1 ms,
+#: and in less time than a thread takes.
 LARGE = 64 << 10
 _PART = 256 << 10
-#: How long a client may take for a part, as an answer that nobody reads is memory.
+#: How long a client may take for a part: an answer that nobody reads occupies memory.
 _PATIENCE = timedelta(seconds=10)
 
-#: Shorter UTF-8 is sent as text; longer, if at most a fifth of it is control characters.
+#: UTF-8 of fewer bytes is sent as text; longer UTF-8, if at most a fifth is control characters.
 _SHORT = 1 << 10
 _CONTROL_SHARE = 5
 _CONTROLS = bytes(set(range(0x20)) - set(b"\t\n\r"))
 
 
 def queue_json(queue: QueueDefinition) -> dict[str, Any]:
-    """A queue's definition, with CassieQ's fields and ours."""
+    """A queue's definition, with CassieQ's fields and the fields of this gateway."""
     account = queue.name.partition(":")[0]
     dead = queue.dead_letter_queue
     return {
@@ -62,7 +63,7 @@ def queue_json(queue: QueueDefinition) -> dict[str, Any]:
 
 
 def position_json(position: Position | None) -> dict[str, Any]:
-    """Where a message is; None: not known, as it was put before under its idempotency key."""
+    """The position of a message; None: unknown, as its idempotency key was put before."""
     if position is None:
         return {"monoton": None, "partition": None, "version": None, "repeated": True}
     return {
@@ -74,7 +75,7 @@ def position_json(position: Position | None) -> dict[str, Any]:
 
 
 def positions_json(monotons: Range | Positions) -> dict[str, Any]:
-    """The positions of messages that were put together; of several partitions, by partition."""
+    """The positions of messages that were put together; by partition if there are several."""
     if isinstance(monotons, Range):
         return {"start": monotons.start, "stop": monotons.stop}
     parts = sorted(monotons.by_partition.items())
@@ -83,7 +84,7 @@ def positions_json(monotons: Range | Positions) -> dict[str, Any]:
 
 
 def stats_json(stats: QueueStats) -> dict[str, Any]:
-    """The counts of a queue; ``size`` is that of the group with the most unsettled messages."""
+    """The counts of a queue; ``size`` is the count of the group with most unsettled messages."""
     stored = stats.next - stats.finalised
     counts = {
         "id": stats.queue_id,
@@ -128,7 +129,7 @@ def message_as_json(message: StoredMessage) -> bytes:
 
 
 def message_json(message: Message, receipts: PopReceipts) -> dict[str, Any]:
-    """A message that is leased to the client."""
+    """A message that was leased to the client."""
     return {"popReceipt": receipts.of(message.receipt), **_delivery_json(message)}
 
 
@@ -142,7 +143,7 @@ def _delivery_json(message: Message) -> dict[str, Any]:
 
 
 def dead_letters_json(found: Survey) -> memoryview:
-    """Dead letters, grouped by origin and reason; ``queueId`` is that of their queue."""
+    """Dead letters, grouped by origin and reason; ``queueId`` is the id of their queue."""
     return json_array(
         {
             "queueId": found.queue.queue_id,
@@ -173,10 +174,10 @@ def stopped_json(found: Iterable[Stopped]) -> list[dict[str, Any]]:
 
 
 def _encoded(data: bytes) -> tuple[str, str]:
-    """Bytes as text, and its encoding: text if they are UTF-8 with few control characters.
+    """Encode bytes for JSON: as text if they are UTF-8 with few control characters, else Base64.
 
-    JSON takes six bytes for a control character, so an answer could be six times as large as what
-    is stored.
+    JSON takes six bytes for a control character, so an answer could be six times as large as the
+    stored bytes.
     """
     if len(data) < _SHORT or _control_bytes(data) <= len(data) // _CONTROL_SHARE:
         with suppress(UnicodeDecodeError):
@@ -201,7 +202,7 @@ async def answer_with(
     admission: Admission,
     account: str,
 ) -> Response:
-    """An answer with messages; a large one is encoded in a thread, and sent in parts.
+    """Make an answer with messages; a large one is encoded in a thread, and sent in parts.
 
     ``admission`` counts the bytes of a large answer for the account until it is sent.
     """
@@ -213,14 +214,14 @@ async def answer_with(
 def answer_of(
     body: bytes | memoryview, media_type: str, *, admission: Admission, account: str
 ) -> Response:
-    """An answer with a body; a large one is sent in parts, and its bytes count until then."""
+    """Make an answer with a body; a large one is sent in parts, and counted until it is sent."""
     if len(body) > LARGE:
         return LargeResponse(body, media_type, admission, account)
     return Response(body, media_type=media_type)
 
 
 def json_array(objects: Iterable[dict[str, object]]) -> memoryview:
-    """A JSON array; encoded object by object, so that other threads run in between."""
+    """Encode a JSON array object by object, so that other threads run in between."""
     array = bytearray(b"[")
     for each in objects:
         if len(array) > 1:
@@ -231,7 +232,7 @@ def json_array(objects: Iterable[dict[str, object]]) -> memoryview:
 
 
 def json_object(values: dict[str, object]) -> bytes:
-    """A JSON object, with text as UTF-8."""
+    """Encode a JSON object, with text as UTF-8."""
     return to_json(values)
 
 
@@ -245,7 +246,7 @@ class LargeResponse(Response):
         self._admission, self._account = admission, account
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer; stop, and so close the connection, if the client reads too slowly."""
+        """Send the answer; if the client reads too slowly, stop, and so close the connection."""
         _ = scope, receive
         body = memoryview(self.body)
         start = {"status": self.status_code, "headers": self.raw_headers}

@@ -44,10 +44,10 @@ Position = Annotated[
         examples=["earliest"],
     ),
 ]
-#: How bytes are encoded in JSON and URLs: as text, or as Base64 if they are not UTF-8.
+#: The encodings of bytes in JSON and URLs: text, or Base64 if the bytes are not UTF-8.
 Encoding = Literal["text", "base64"]
 Force = Annotated[bool, Field(description="Also while consumers hold messages.")]
-#: Of an account or key.
+#: The name of an account or key.
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 QueueName = Annotated[str, Field(min_length=1, max_length=140, pattern=QUEUE_PATTERN)]
 _LONGEST_SCHEMA = 1 << 14
@@ -62,7 +62,7 @@ RECEIPT = (
 
 
 class Payload(BaseModel):
-    """JSON or parameters, in camelCase; unknown names are refused."""
+    """JSON or parameters, with names in camelCase; unknown names are refused."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
 
@@ -91,12 +91,12 @@ class CreateParameters(Payload):
 
 
 class GivenSettings(Payload):
-    """Settings of a queue, as a request gives them."""
+    """Settings of a queue in a request."""
 
     drop_dead: bool = Field(False, description="Discard dead messages instead.")
 
     def settings(self) -> dict[str, Any]:
-        """The settings that the request gives, as `Client` takes them; queues lack the account."""
+        """The given settings, as `Client` takes them, with names of queues without the account."""
         given = {it: getattr(self, _FIELDS[it.name]) for it in CHOSEN if self._has(it)}
         return {it.name: it.parsed(value) for it, value in given.items() if value is not None}
 
@@ -115,12 +115,12 @@ class NewQueue(GivenSettings):
     delete_buckets_after_finalize: Ignored
 
     def settings(self) -> dict[str, Any]:
-        """See `GivenSettings.settings`."""
+        """The settings, as in `GivenSettings.settings`, of a new queue."""
         return super().settings() | ({"order": Order.STRICT} if self.strict_fifo else {})
 
 
 class ChangedQueue(GivenSettings):
-    """Settings of a queue to alter, without the settings, which `QueueChanges` has."""
+    """Changes of a queue, without the settings, which `QueueChanges` has."""
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
@@ -140,7 +140,7 @@ def _field_of(setting: QueueSetting, *, with_default: bool) -> tuple[Any, Any]:
     kind = _KINDS.get(setting.name, setting.choice or kind)
     default = setting.default if with_default else None
     default = default if setting.choice else setting.plain_of(default)
-    # Only numbers: of texts, null is not the way to take a setting away.
+    # Only for numbers: null is not the way to remove a setting that is a text.
     meaning = setting.sentence("0" if setting.type is SqlType.INT else "")
     if with_default and setting.otherwise:
         meaning += f" By default {setting.otherwise}."
@@ -155,12 +155,12 @@ def _field_of(setting: QueueSetting, *, with_default: bool) -> tuple[Any, Any]:
     )
 
 
-#: Fields by setting; a model has an attribute ``schema`` of its own.
+#: Fields by setting; one is renamed, because a model has an attribute ``schema`` of its own.
 _FIELDS = {it.name: "columns" if it.name == "schema" else it.name for it in CHOSEN}
-#: What is narrower by HTTP than elsewhere.
+#: The types of settings whose bounds are narrower over HTTP than elsewhere.
 _KINDS: dict[str, Any] = {
     "dead_letter_queue": QueueName,
-    # Each is an LWT of a batch of puts.
+    # Each partition costs an LWT per batch of puts.
     "partitions": Annotated[int, Field(ge=1, le=_MOST_PARTITIONS)],
     "schema": Annotated[str, Field(max_length=_LONGEST_SCHEMA)],
 }
@@ -180,7 +180,7 @@ QueueChanges = _with_settings("QueueChanges", ChangedQueue, ALTERABLE, defaults=
 
 
 def _within_a_year(at: datetime) -> datetime:
-    """Refuse later instants: the message, and all behind it, would be stored until then."""
+    """Refuse instants more than a year ahead: messages behind this one would stay stored, too."""
     if at > datetime.now(UTC) + A_YEAR:
         raise ValueError(f"the time is more than {A_YEAR.days} days ahead")
     return at
@@ -263,14 +263,14 @@ class Update(_Contents):
 class Receipts(Payload):
     """The messages to settle."""
 
-    # The first bad one is an error: there may be millions.
+    # The first bad receipt ends the check: there may be millions.
     pop_receipts: Annotated[list[Annotated[str, Field(max_length=2_000)]], FailFast()] = Field(
         min_length=1
     )
 
 
 def _receipts_of(verb: Verb) -> type[Receipts]:
-    """The body of a request that settles messages."""
+    """Make the model of a request that settles messages."""
     it = verb.parameter
     if it is None:
         return Receipts
@@ -296,7 +296,7 @@ class PeekParameters(Payload):
 
 
 class PositionParameters(Payload):
-    """Where a message is, besides its monoton."""
+    """The position of a message, besides its monoton."""
 
     partition: Partition = Field(None, description="Needed if the queue has several.")
 
@@ -308,7 +308,7 @@ class ForceParameters(Payload):
 
 
 class DeleteParameters(Payload):
-    """The same, which disregards consumers by default, as in CassieQ."""
+    """Parameters of a deletion, which disregards consumers by default, as in CassieQ."""
 
     force: Force = True
 
@@ -348,7 +348,7 @@ class DeadLetterParameters(Payload):
 
 
 class DeadLetterSelection(Payload):
-    """Exactly those dead letters that a list has shown."""
+    """Exactly the dead letters that a list has shown."""
 
     queue_id: str | None = Field(
         None, description="`queueId` of the list: 409 if the queue was purged since."
@@ -400,7 +400,7 @@ class PermissionOptions(Payload):
     def _takes_time(self) -> Self:
         if self.start_time is None or self.end_time is None:
             return self
-        # As it is signed, in whole seconds.
+        # Times are signed, and so compared, in whole seconds.
         if self.end_time.replace(microsecond=0) <= self.start_time:
             raise ValueError("endTime must be at least a second after startTime")
         return self

@@ -32,17 +32,17 @@ class Serving:
 
     Attributes:
         host: Address to listen on.
-        port: Port to listen on; 0 for any.
-        certificate: PEM file of the server's certificate and those between it and its CA.
-        private_key: PEM file of its private key; None: it is in the other file.
+        port: Port to listen on; 0 for any free port.
+        certificate: PEM file of the server's certificate and the intermediate certificates.
+        private_key: PEM file of its private key; None: the key is in the certificate's file.
         proxies: Addresses and networks of proxies, whose X-Forwarded-For is trusted.
         origins: Origins of pages that may send requests from a browser; ``*`` for any.
         limits: The limits and quotas.
         on_start: Called with the URL when the server listens.
-        console: What answers below ``/console``; None: nothing.
+        console: Serves the paths below ``/console``; None: there is no console.
         sqs: Serve the clients of SQS, too.
-        sqs_url: The beginning of queue URLs of SQS; None: as the request names the gateway.
-        sqs_unsigned: The account of requests of SQS that are not signed; None: they are refused.
+        sqs_url: The base of queue URLs of SQS; None: the address that the request names.
+        sqs_unsigned: The account of unsigned SQS requests; None: they are refused.
     """
 
     host: str = "127.0.0.1"
@@ -59,10 +59,10 @@ class Serving:
     sqs_unsigned: str | None = None
 
     def __post_init__(self) -> None:
-        """Check that nobody else can send what need not be signed.
+        """Check that only this machine can send requests if they need not be signed.
 
         Raises:
-            OptionError: Other machines can send requests.
+            OptionError: Other machines can send requests that need not be signed.
         """
         is_alone = is_loopback(self.host) and not self.proxies
         if self.sqs_unsigned is not None and not is_alone:
@@ -88,12 +88,12 @@ class _Server(Server):
 
 
 def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
-    """Serve until SIGTERM or Ctrl-C; then finish what is under way, in 30 seconds at the most.
+    """Serve until SIGTERM or Ctrl-C; then finish requests under way, in at most 30 seconds.
 
     Args:
         client: The client of the queues; this function connects and closes it.
-        accounts: The accounts that may use them.
-        serving: Where and how.
+        accounts: The accounts that may use the queues.
+        serving: Where and how to serve.
 
     Raises:
         OptionError: A proxy is neither an address nor a network.
@@ -127,7 +127,7 @@ def serve(client: AsyncClient, accounts: Accounts, serving: Serving) -> None:
         http=HttpConnection,
         ws="none",
         log_config=None,
-        # Malformed requests are counted, and not logged.
+        # Malformed requests are counted but not logged.
         log_level="error",
         access_log=False,
         server_header=False,

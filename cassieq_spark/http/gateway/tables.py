@@ -35,17 +35,17 @@ def read_table(
 ) -> tuple[pa.Table, int]:
     """Read rows of an Arrow IPC stream: the columns, and ``_key`` and ``_headers`` if given.
 
-    The client checks whether the columns and their values fit. Refused here is what would take
-    more memory when it is converted than was computed before: within lists, maps and structs,
+    The client checks that the columns and their values fit. This function refuses data whose
+    conversion would take more memory than was computed before: within lists, maps and structs,
     values must be of the queue's types, and neither dictionaries nor views; and the values of a
     dictionary must not be lists, maps or structs.
 
     Returns:
-        The rows, and about how many bytes they have.
+        The rows, and their approximate size in bytes.
 
     Raises:
-        RefusedError: 400; it is not such a stream, a column has another type, or there are more
-            than ``most`` rows. 413; decoded, it has more than ``most_bytes``.
+        RefusedError: 400; the body is no such stream, a column has another type, or there are more
+            than ``most`` rows. 413; the decoded body has more than ``most_bytes``.
     """
     table, size = open_table(body, most, most_bytes, partial(_check_columns, columns))
     if HEADERS_COLUMN in table.column_names:
@@ -111,8 +111,8 @@ def _is_atomic(kind: pa.DataType) -> bool:
 def _has_same_parts(field: pa.Field, wanted: pa.DataType | None) -> bool:
     """True if all values within lists, maps and structs are of the queue's types.
 
-    A column or a field that the queue does not have passes: it is not converted, but refused by
-    its name.
+    A column or a field that the queue does not have passes: it is not converted, but refused later
+    by its name.
     """
     if wanted is None:
         return True

@@ -1,1 +1,1 @@
-"""What the servers of the gateway and of the console share: limits of connections and bodies."""
+"""The parts that the servers of gateway and console share: limits of connections and bodies."""

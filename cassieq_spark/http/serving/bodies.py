@@ -1,4 +1,4 @@
-"""Bodies of requests: how large and slow one may be, and how many bytes all may hold.
+"""Limits of request bodies: the size and speed of one body, and the bytes that all may hold.
 
 | class | limits |
 |---|---|
@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from cassieq_spark.http.serving.errors import Quota, RefusedError, over_quota
 from cassieq_spark.settings.gateway import Limits
 
-#: A connection sets this in the scope of a request whose whole body has arrived.
+#: A connection sets this key in the scope of a request whose whole body has arrived.
 WHOLE = "cassieq-whole"
 
 K = TypeVar("K")
@@ -36,16 +36,16 @@ ADMIN = Sender("", "")
 
 
 class Pool:
-    """A resource that all requests share, such as bytes of memory. For one loop.
+    """A resource that all requests share, such as bytes of memory. Bound to one event loop.
 
-    A key gets at most its quota, an account at most its own, and all together at most the whole.
-    An account that holds more than would be left for others gets no more either, so one account
-    alone gets at most half.
+    A key gets at most its quota, an account at most its own quota, and all together at most the
+    whole. An account that holds more than would be left for others gets no more either, so one
+    account alone gets at most half.
 
     Args:
         what: The name in answers and metrics.
         unit: The name in sentences.
-        in_all: The whole.
+        in_all: The whole amount.
         of_account: The quota of an account.
         of_key: The quota of a key.
     """
@@ -55,14 +55,14 @@ class Pool:
         self._in_all, self._of_account, self._of_key = in_all, of_account, of_key
         self._accounts: dict[str, int] = {}
         self._keys: dict[Sender, int] = {}
-        #: How much is taken.
+        #: The amount that is taken now.
         self.taken = 0
 
     def take(self, sender: Sender, count: int = 1) -> None:
-        """Take some for a sender, until `give`.
+        """Take an amount for a sender, until `give`.
 
         Raises:
-            RefusedError: 429; it names the quota that is reached.
+            RefusedError: 429; the error names the quota that is reached.
         """
         account, left = sender.account, self._in_all - self.taken - count
         of_account, of_key = self._accounts.get(account, 0), self._keys.get(sender, 0)
@@ -82,7 +82,7 @@ class Pool:
         self._keys[sender] = of_key + count
 
     def give(self, sender: Sender, count: int = 1) -> None:
-        """Give back what was taken."""
+        """Give back an amount that was taken."""
         self.taken -= count
         subtract(self._keys, sender, count)
         subtract(self._accounts, sender.account, count)
@@ -104,7 +104,7 @@ class Body:
     """The body of a request; its bytes are taken from the pool as they arrive.
 
     Args:
-        pool: The pool; it has the bytes again after `release`.
+        pool: The pool, which has the bytes again after `release`.
         limits: How fast the body must arrive.
         request: The request.
         sender: The sender.
@@ -117,15 +117,15 @@ class Body:
         self._pool, self._sender = pool, sender
         self._limits, self._limit = limits, limit
         self._request = request
-        #: Bytes that it has taken from the pool.
+        #: Bytes that the body has taken from the pool.
         self.held = 0
 
     async def read(self) -> bytes:
-        """Read all of it.
+        """Read the whole body.
 
         Raises:
-            RefusedError: 400; the request takes no body. 408; it arrives too slowly. 413; it is
-                too large. 429; the pool has no more bytes.
+            RefusedError: 400; the request takes no body. 408; the body arrives too slowly. 413;
+                the body is too large. 429; the pool has no more bytes.
         """
         length = self._request.headers.get("content-length", "0")
         self._check_size(int(length) if length.isdecimal() else 0)
@@ -156,10 +156,10 @@ class Body:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def hand_over(self, sender: Sender, pool: Pool) -> None:
-        """Let a sender who is known by now answer for its bytes, in the pool of known senders.
+        """Charge the bytes to the sender, who is known by now, in the pool of known senders.
 
         Raises:
-            RefusedError: 429; the sender holds too many.
+            RefusedError: 429; the sender holds too many bytes.
         """
         if self.held:
             pool.take(sender, self.held)
@@ -167,7 +167,7 @@ class Body:
         self._pool, self._sender = pool, sender
 
     def release(self) -> None:
-        """Give its bytes back to the pool."""
+        """Give the bytes of the body back to the pool."""
         if self.held:
             self._pool.give(self._sender, self.held)
 

@@ -1,8 +1,8 @@
-"""Connections: how many there may be, and how large and slow the head of a request may be.
+"""Limits of the number of connections, and of the size and time of the head of a request.
 
 httptools accepts a request line and headers of any size, and uvicorn waits for them without limit.
 `HttpConnection` is uvicorn's protocol for httptools with limits of both. The console reads its
-forms through the `ConnectionLimiter` of the server that it is in, its own or a gateway's.
+forms through the `ConnectionLimiter` of the server in which it runs, its own or a gateway's.
 """
 
 from __future__ import annotations
@@ -27,27 +27,28 @@ from cassieq_spark.http.serving.bodies import ADMIN, WHOLE, Body, Pool
 from cassieq_spark.http.serving.errors import Quota, RefusedError, answer_to, over_quota
 from cassieq_spark.settings.gateway import Limits
 
-#: By this name, the scope of a request has `ConnectionLimiter.form`.
+#: The key under which the scope of a request has `ConnectionLimiter.form`.
 FORM = "cassieq-form"
 
-#: Forms have an eighth as many bytes as bodies, besides. A stranger's has 8 KiB at the most, so
-#: that is enough for all connections.
+#: Forms have an eighth as many bytes as bodies, and in addition to them. A stranger's form has at
+#: most 8 KiB, so the bytes are enough for all connections.
 _FORM_SHARE = 8
 #: The versions of HTTP that are served.
 _VERSIONS = {"1.0", "1.1"}
-#: Requests that a client may send before the answer to the first, and all their headers: in memory
-#: they take ten times as many bytes as in the connection.
+#: Most requests that a client may send before the answer to the first one, and most headers of all
+#: of them: in memory, headers take ten times as many bytes as in the connection.
 _MOST_PIPELINED, _MOST_PIPELINED_HEADERS = 20, 200
-#: How much of the rest of a refused request is read, so that its client sees the answer.
+#: How long the rest of a refused request is read, and how much of it, so that its client sees the
+#: answer.
 _FAREWELL_SECONDS = 1.0
 _FAREWELL_BYTES = 1 << 20
-#: Once answers fill the buffers of a connection, how often it is looked whether the client takes
+#: Once answers fill the buffers of a connection: the time between two checks that the client takes
 #: them at `Limits.body_rate`.
 _PATIENCE_SECONDS = 10.0
 
 
 class Config(uvicorn.Config):
-    """What uvicorn passes to each connection, with the limiter."""
+    """The configuration that uvicorn passes to each connection, with the limiter."""
 
     limiter: ConnectionLimiter
 
@@ -55,9 +56,9 @@ class Config(uvicorn.Config):
 class HttpConnection(HttpToolsProtocol):
     """Reads the requests of one client.
 
-    It counts the bytes in a row that belong to no body and complete nothing. So request line,
-    headers, trailers and chunk extensions have one limit, however they arrive. Memory holds this
-    limit and one read of the socket.
+    The connection counts the consecutive bytes that belong to no body and complete nothing. So
+    request line, headers, trailers and chunk extensions have one limit, however they arrive. The
+    memory of a connection is bounded by this limit and one read of the socket.
     """
 
     def __init__(
@@ -72,13 +73,13 @@ class HttpConnection(HttpToolsProtocol):
         self._limiter = config.limiter
         self._limits = config.limiter.limits
         self._host: str | None = None
-        # Whether headers, or the rest of them, are next.
+        # True if headers, or the rest of them, are next.
         self._awaits_head = True
-        # Bytes in a row that were no body and completed nothing; the same with this read.
+        # Consecutive bytes that were no body and completed nothing; their count with this read.
         self._silent_bytes = self._fed_bytes = 0
-        # Whether this read brought body, or completed something.
+        # True if this read brought bytes of a body, or completed something.
         self._moved = False
-        # Requests that are not answered, the oldest first; uvicorn knows the last one only.
+        # Unanswered requests, oldest first; uvicorn knows only the last one.
         self._unanswered: list[RequestResponseCycle] = []
         # Why the parser was stopped.
         self._refusal: RefusedError | None = None
@@ -86,13 +87,13 @@ class HttpConnection(HttpToolsProtocol):
         self._dropped_bytes = 0
         # When the headers, or the rest of a body that no handler reads, must be complete.
         self._deadline: TimerHandle | None = None
-        # When the client must have taken more of the answers that wait for it.
+        # When the client must have taken more of the waiting answers.
         self._patience: TimerHandle | None = None
-        # Bytes of them that waited when the time began.
+        # The bytes of answers that waited when this time began.
         self._unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn does
-        """Count the connection; refuse it if there are too many."""
+        """Count the connection; refuse it if too many are open."""
         super().connection_made(transport)
         self._host = self.client[0] if self.client else None
         refusal = self._limiter.enter(self._host)
@@ -118,13 +119,13 @@ class HttpConnection(HttpToolsProtocol):
         self._wait_for_client()
 
     def resume_writing(self) -> None:
-        """Go on; the client has taken what waited for it."""
+        """Continue: the client has taken the waiting answers."""
         super().resume_writing()
         if self._patience is not None:
             self._patience.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Parse; refuse the request if its head is too large."""
+        """Parse the data; refuse the request if its head is too large."""
         if self._refusal is not None:
             self._dropped_bytes += len(data)
             if self._dropped_bytes > _FAREWELL_BYTES:
@@ -153,14 +154,14 @@ class HttpConnection(HttpToolsProtocol):
             quota = Quota("headers", "request", limits.header_count)
             why = f"the request has {count} headers: the limit is {limits.header_count}"
             raise self._stop(RefusedError(why, 431, quota=quota))
-        # Most reads are smaller than the limit, so the head in them is.
+        # Most reads are smaller than the limit, and so are the heads in them.
         if self._fed_bytes > limits.head_bytes:
             head = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if head > limits.head_bytes:
                 raise self._stop(self._too_long())
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or self.parser.get_http_version() not in _VERSIONS:
-            # A proxy in front may have read another request than this one.
+            # A proxy in front may have parsed these bytes as another request.
             raise self._stop(RefusedError("a request is HTTP/1.1 or 1.0, and names one host"))
         if self._is_answering:
             self._check_pipeline()
@@ -170,7 +171,7 @@ class HttpConnection(HttpToolsProtocol):
         self._unanswered = [*left, self.cycle]
 
     def _check_pipeline(self) -> None:
-        """Refuse a request that must wait for its turn if too many, or too large ones, do."""
+        """Refuse a request that must wait for its turn if too many requests or headers wait."""
         every = [self.headers, *(cycle.scope["headers"] for cycle, _ in self.pipeline)]
         headers = sum(1 for each in every for _ in each)
         for what, waiting, limit in (
@@ -186,12 +187,12 @@ class HttpConnection(HttpToolsProtocol):
                 raise self._stop(over_quota(quota, "too many requests wait for their answers"))
 
     def on_body(self, body: bytes) -> None:
-        """See uvicorn."""
+        """Record progress, and handle the data as uvicorn does."""
         self._moved = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """See uvicorn."""
+        """Record progress, and complete the request as uvicorn does."""
         self._moved = self._awaits_head = True
         self.scope[WHOLE] = True  # type: ignore[literal-required] # ours
         super().on_message_complete()
@@ -204,7 +205,7 @@ class HttpConnection(HttpToolsProtocol):
             self._set_deadline()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer with the reason why the parser was stopped."""
+        """Answer with the reason for which the parser was stopped."""
         self._answer_last(self._refusal or RefusedError(msg))
 
     def _wait_for_client(self) -> None:
@@ -233,7 +234,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._refusal is not None or self.transport.is_closing():
             return
         if self._is_answering:
-            # The answer under way comes first.
+            # The answer under way must be sent first.
             self._set_deadline()
         elif self._awaits_head and self._silent_bytes:
             seconds = int(self._limits.head_time.total_seconds())
@@ -265,7 +266,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._is_answering:
-            # The client would take this answer for that of the request under way.
+            # The client would take this answer for the answer to the request under way.
             self.transport.close()
             return
         self.transport.write(_as_bytes(refusal))
@@ -287,11 +288,11 @@ _IPV6 = 6
 
 
 class ConnectionLimiter:
-    """Counts connections, in all and by address; refuses those beyond the limits. For one loop.
+    """Counts connections, in all and by address, and refuses those beyond the limits.
 
-    The connections of ``proxies``, addresses and networks, are not limited by address. Forms of
-    the console have bytes of their own: so forms of strangers do not keep messages out, and
-    messages do not keep an administrator out.
+    Bound to one event loop. Connections of ``proxies``, which are addresses and networks, are not
+    limited by address. Forms of the console have bytes of their own: so forms of strangers do not
+    keep messages out, and messages do not keep an administrator out.
 
     Raises:
         OptionError: A proxy is neither an address nor a network.
@@ -302,15 +303,15 @@ class ConnectionLimiter:
         self._proxies = [_network(each) for each in proxies]
         self._addresses: Counter[str] = Counter()
         size = limits.held_bytes // _FORM_SHARE
-        #: Bytes of forms.
+        #: The bytes of forms under way.
         self.forms = Pool("formBytes", "bytes of forms under way", size, size, size)
-        #: Connections now.
+        #: The number of open connections.
         self.count = 0
         #: Called with each refusal.
         self.on_refused: Callable[[Quota], object] = lambda _: None
 
     def enter(self, host: str | None) -> RefusedError | None:
-        """Count a connection; return why it is refused, if it is. See `leave`."""
+        """Count a connection until `leave`; return the refusal if a limit is exceeded."""
         self.count += 1
         origin = self._origin(host)
         if origin is not None:
@@ -329,7 +330,7 @@ class ConnectionLimiter:
         return None
 
     def leave(self, host: str | None) -> None:
-        """Stop counting a connection that was closed; its address is that of `enter`."""
+        """Stop counting a connection that was closed; ``host`` is the same as for `enter`."""
         self.count -= 1
         origin = self._origin(host)
         if origin is not None:
@@ -342,8 +343,8 @@ class ConnectionLimiter:
         """Read a form of at most ``limit`` bytes, which count until the block ends.
 
         Raises:
-            HTTPException: 408; it arrives too slowly. 413; it is too large. 429; all forms
-                together are.
+            HTTPException: 408; the form arrives too slowly. 413; the form is too large. 429; all
+                forms together are too large.
         """
         body = Body(self.forms, self.limits, request, ADMIN, limit)
         try:
@@ -366,7 +367,7 @@ class ConnectionLimiter:
         if host is None:
             return None
         address = ip_address(host.partition("%")[0])
-        # A socket of both families shows the addresses of IPv4 clients in this way.
+        # A socket of both families maps the addresses of IPv4 clients into IPv6.
         address = getattr(address, "ipv4_mapped", None) or address
         if any(address in each for each in self._proxies):
             return None

@@ -35,7 +35,7 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) ->
 def has_left(request: Request) -> bool:
     """True if the client has disconnected by now.
 
-    As `Request.is_disconnected`, which waits for a turn of the loop and takes 50 µs, not 2.
+    Takes 2 µs; `Request.is_disconnected` waits for a turn of the loop, and takes 50 µs.
     """
     receiving = cast("Coroutine[Any, Any, Any]", request.receive())
     try:

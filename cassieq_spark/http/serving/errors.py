@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 #: A request failed unexpectedly.
 FAILED = "gateway.failed"
 
-#: Cassandra failed; the answer says no more than that.
+#: Cassandra failed; the answer to the client has no details.
 STORE_FAILED = "gateway.store_failed"
 
 _RETRY_AFTER = {"Retry-After": "1"}
@@ -49,9 +49,9 @@ class Quota(NamedTuple):
 
     Attributes:
         what: The resource: requests, bytes, longPolls, queues, messages, connections, ...
-        of: Whose it is: key, account, share (what is left for one account), all, address, request,
-            connection.
-        limit: Its value.
+        of: The holder of the quota: key, account, share (what is left for one account), all,
+            address, request, connection.
+        limit: The value of the quota.
     """
 
     what: str
@@ -65,8 +65,8 @@ class RefusedError(CassieqError):
     Attributes:
         status: The status code.
         headers: Headers of the answer.
-        quota: The quota or limit that is reached; None if there is another reason.
-        details: Fields of the answer besides those of any error.
+        quota: The quota or limit that is reached; None if the reason is another one.
+        details: Fields of the answer besides the fields of every error.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ def too_busy(what: str) -> RefusedError:
 def over_quota(
     quota: Quota, why: str, *, status: int = 429, retry_after: timedelta = _SOON
 ) -> RefusedError:
-    """The refusal of a request because a quota or limit is reached, as ``why`` says."""
+    """The refusal of a request because a quota or limit is reached; ``why`` explains it."""
     seconds = f"{retry_after.total_seconds():.0f}"
     return RefusedError(
         f"{why}; try again in {seconds} s", status, {"Retry-After": seconds}, quota
     )
 
 
-#: The status code of an error: that of the first class that fits.
+#: Status codes by class of error; the first class that fits decides.
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (NotFoundError, 404),
     (QueueStateError, 409),
@@ -113,7 +113,7 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (UnreadableError, 500),
     # No client gets this answer.
     (ClientDisconnect, 400),
-    # The client of the queues is closed, as the server shuts down.
+    # The client of the queues is closed, because the server shuts down.
     (CassieqError, 503),
 )
 
@@ -126,17 +126,17 @@ def status_of(error: Exception) -> int:
 
 
 def told_of(error: Exception, operation: str, names: Mapping[str, str]) -> tuple[int, str]:
-    """The status of an error, and the text that a client is told; the log has the rest.
+    """The status of an error, and its text for the client; the log has the rest.
 
     Args:
         error: The error.
-        operation: What was to be done.
-        names: Account and queue, if they are known.
+        operation: The name of the operation.
+        names: Account and queue, if known.
     """
     status = status_of(error)
     fields = {"operation": operation, **names}
     if isinstance(error, StoreError):
-        # Its text names nodes.
+        # The text of the error names nodes, and is logged only.
         extra = {"action": STORE_FAILED, **fields}
         logger.warning("%s failed: %s", operation, error, extra=extra)
         return status, _OF_STORE[status]
@@ -148,7 +148,7 @@ def told_of(error: Exception, operation: str, names: Mapping[str, str]) -> tuple
 
 
 def answer_to(error: Exception, operation: str, names: Mapping[str, str]) -> JSONResponse:
-    """The answer to a request that failed; ``names`` are account and queue, if they are known."""
+    """The answer to a failed request; ``names`` are account and queue, if known."""
     status, message = told_of(error, operation, names)
     reason = _REASONS_OF.get(type(error)) or _REASONS.get(status, "Error")
     body: dict[str, Any] = {"reason": reason, "operation": operation, "message": message, **names}

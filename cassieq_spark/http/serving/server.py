@@ -17,11 +17,11 @@ from cassieq_spark.signals import signals_to
 
 
 class Server(uvicorn.Server):
-    """Serves each client by an `HttpConnection`, limits TLS handshakes, ends on a signal.
+    """Serves each client by an `HttpConnection`, limits TLS handshakes, and ends on a signal.
 
     Args:
         config: What is served, where, and with which limits.
-        on_start: Called with the URL, without a path, when it listens.
+        on_start: Called with the URL, without a path, when the server listens.
 
     Raises:
         SetupError: The certificate or its private key cannot be read.
@@ -42,12 +42,12 @@ class Server(uvicorn.Server):
             ) from error
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application and listen: on the given socket, or where the config says.
+        """Start the application and listen, on the given socket or at the configured address.
 
         Raises:
             SetupError: The address cannot be listened on.
         """
-        # With no sockets, uvicorn only starts the application.
+        # Without sockets, uvicorn starts only the application.
         await super().startup(sockets=[])
         config = self.config
         seconds = config.limiter.limits.head_time.total_seconds()

@@ -8,7 +8,7 @@ Nothing here has a side effect, and nothing imports the gateway.
 | `wire` | `Received`, a request without its body; `Answer`; `Stamp`; `Protocol` |
 | `json_protocol`, `query_protocol` | decode a call, encode an output or an error; `protocol_of` |
 | `signature` | Signature V4: `claim_of`, then `Claim.check` with the secret of the key |
-| `operations` | `OPERATIONS`, `Operation` with the right that it takes, `Call` |
+| `operations` | `OPERATIONS`, `Operation` with the right that it needs, `Call` |
 | `inputs`, `outputs` | inputs (pydantic) and outputs (typed dicts), with names as on the wire |
 | `contents` | a message that is sent, checked: body, attributes, headers, digests, size |
 | `message_attributes` | attributes of messages: checks, digests, filters, headers |

@@ -1,4 +1,4 @@
-"""Queue URLs and ARNs: which queue of which account they name."""
+"""Queue URLs and ARNs, each of which names a queue of an account."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class QueueAddress(NamedTuple):
 
 
 def check_base(url: str) -> str:
-    """The beginning of queue URLs that an operator gives, without a slash at its end.
+    """Check the base of queue URLs that an operator gives, and remove slashes at its end.
 
     >>> check_base("https://queues.example/")
     'https://queues.example'
 
     Raises:
-        OptionError: It is not such a URL.
+        OptionError: The text cannot be the base of queue URLs.
     """
     try:
         parts = urlsplit(url)
@@ -58,13 +58,13 @@ def check_base(url: str) -> str:
 def address_in(url: str) -> QueueAddress:
     """The queue that a queue URL names by the last two segments of its path.
 
-    The host does not count: clients keep URLs that they got by another name of the host.
+    The host is ignored: clients keep URLs that they got under another name of the host.
 
     >>> address_in("http://localhost:8080/acme/orders")
     QueueAddress(account='acme', queue='orders')
 
     Raises:
-        InvalidAddress: The path has less than two segments.
+        InvalidAddress: The path has fewer than two segments.
         QueueDoesNotExist: No account or queue can have this name.
     """
     try:
@@ -78,7 +78,7 @@ def address_in(url: str) -> QueueAddress:
 
 
 def address_of_path(path: str) -> QueueAddress | None:
-    """The queue that the path of a request names; None if it has less than two segments.
+    """The queue that the path of a request names; None if it has fewer than two segments.
 
     Raises:
         QueueDoesNotExist: No account or queue can have this name.
@@ -98,7 +98,7 @@ def address_in_arn(parameter: str, arn: str) -> QueueAddress:
     """The queue that an ARN names, whatever its region.
 
     Raises:
-        InvalidParameterValue: The text is no ARN of a queue; ``parameter`` has it.
+        InvalidParameterValue: The text, which ``parameter`` has, is no ARN of a queue.
     """
     found = _ARN.fullmatch(arn) if len(arn) <= _LONGEST else None
     if found is None or not (

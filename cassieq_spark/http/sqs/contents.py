@@ -1,4 +1,4 @@
-"""Contents of messages that are sent: what a message consists of, checked, and its digests."""
+"""Contents of messages that are sent: their parts, with checks, and their digests."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _NOT_OF_TYPE = "The request include parameter that is not valid for this queue t
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A message to be sent, which is valid but for the rules of its queue; see `check_for`.
+    """A message to be sent. Only the rules of its queue are still to be checked; see `check_for`.
 
     Attributes:
         body: The body; not empty.
         attributes: Attributes by name.
-        trace: The trace header, if it is given.
-        delay: Seconds until the delivery; None: as the queue says.
+        trace: The trace header, if one is given.
+        delay: Seconds until the delivery; None: the queue's delay.
         group: The message group id.
         deduplication_id: The deduplication id.
     """
@@ -85,11 +85,11 @@ class Contents:
         Args:
             is_fifo: True for a FIFO queue.
             by_content: True if the queue deduplicates by content.
-            in_batch: True for an entry of a batch; AWS refuses then the batch, by another error.
+            in_batch: True for an entry of a batch; AWS then refuses the batch, with another error.
 
         Raises:
             MissingRequiredParameter: A message of a FIFO queue has no group.
-            InvalidParameterValue: Another parameter is missing, or not for this type.
+            InvalidParameterValue: Another parameter is missing, or not allowed for this type.
         """
         if not is_fifo:
             if self.deduplication_id is not None:
@@ -111,7 +111,7 @@ class Contents:
             )
 
 
-#: The only attribute of the system that a message can be sent with.
+#: The only system attribute that a message can be sent with.
 TRACE = "AWSTraceHeader"
 
 
@@ -120,7 +120,7 @@ def body_of(text: str) -> bytes:
 
     Raises:
         MissingRequiredParameter: The text is empty.
-        InvalidMessageContents: XML 1.0 does not have one of its characters.
+        InvalidMessageContents: The text has a character that XML 1.0 does not allow.
     """
     if not text:
         raise MissingRequiredParameter.of("MessageBody")

@@ -49,7 +49,7 @@ _LONGEST_SHOWN = 200
 
 
 def shown(value: object) -> str:
-    """A value of a request as a part of an error's text, of limited length."""
+    """Show a value of a request within the text of an error, shortened if it is long."""
     return str(value)[:_LONGEST_SHOWN]
 
 
@@ -57,12 +57,12 @@ class SqsError(CassieqError):
     """A request is refused, or failed.
 
     Attributes:
-        message: Its text in the JSON protocol.
+        message: The text of the error in the JSON protocol.
     """
 
     #: Name of the error's shape, which the JSON protocol sends.
     shape: ClassVar[str]
-    #: Code in the Query protocol, and in the failed entries of a batch.
+    #: Code of the error in the Query protocol, and in the failed entries of a batch.
     code: ClassVar[str]
     status: ClassVar[int] = 400
     #: The message, if none is given.
@@ -98,7 +98,7 @@ class MissingAuthenticationToken(SqsError):
 
 
 class InvalidSignature(SqsError):
-    """The signature is not that of the request, or of another time; or there is no such key."""
+    """The signature does not match the request, or is from another time; or the key is unknown."""
 
     shape, code, status = "InvalidSignatureException", "SignatureDoesNotMatch", 403
     text = (
@@ -109,7 +109,7 @@ class InvalidSignature(SqsError):
 
 
 class RequestExpired(SqsError):
-    """The time of a presigned URL is over."""
+    """A presigned URL has expired."""
 
     shape = code = "RequestExpired"
     status = 403
@@ -138,7 +138,7 @@ class MissingAction(SqsError):
 
 
 class MalformedBody(SqsError):
-    """The body is not JSON of the operation's input."""
+    """The body is not JSON, or not the JSON of the operation's input."""
 
     shape, code = "SerializationException", "MalformedInput"
     text = "The body is not valid."
@@ -198,7 +198,7 @@ class InvalidAddress(SqsError):
 
 
 class InvalidAttributeName(SqsError):
-    """A queue has no attribute of this name, or it cannot be set."""
+    """Queues have no attribute of this name, or the attribute cannot be set."""
 
     shape = code = "InvalidAttributeName"
 
@@ -221,7 +221,7 @@ class InvalidAttributeValue(SqsError):
 
 
 class InvalidMessageContents(SqsError):
-    """A message has characters that XML 1.0 does not have."""
+    """A message has characters that XML 1.0 does not allow."""
 
     shape = code = "InvalidMessageContents"
     text = (
@@ -238,12 +238,12 @@ class QueueDoesNotExist(SqsError):
 
     @property
     def query_message(self) -> str:
-        """The message in the Query protocol, which has a text of its own."""
+        """The message in the Query protocol, whose text differs from the one in JSON."""
         return "The specified queue does not exist for this wsdl version."
 
 
 class QueueNameExists(SqsError):
-    """A queue of this name has other attributes."""
+    """A queue of this name exists, with other attributes."""
 
     shape, code = "QueueNameExists", "QueueAlreadyExists"
 
@@ -293,7 +293,7 @@ class RequestThrottled(SqsError):
 
 
 class ReceiptHandleIsInvalid(SqsError):
-    """A text is no receipt handle."""
+    """The text is not a receipt handle."""
 
     shape = code = "ReceiptHandleIsInvalid"
     status = 404
@@ -312,7 +312,7 @@ class MessageNotInflight(SqsError):
 
 
 class ResourceNotFound(SqsError):
-    """There is no such queue or task; errors of message move tasks."""
+    """The queue or task of a request about message move tasks does not exist."""
 
     shape = code = "ResourceNotFoundException"
     status = 404
@@ -325,7 +325,7 @@ class ResourceNotFound(SqsError):
 
 
 class UnsupportedOperation(SqsError):
-    """The operation is not supported, or not for this queue."""
+    """The operation is not supported, or not supported for this queue."""
 
     shape, code = "UnsupportedOperation", _OWN + "UnsupportedOperation"
     text = "The operation is not supported."
@@ -365,7 +365,7 @@ class BatchEntryIdsNotDistinct(SqsError):
 
 
 class InvalidBatchEntryId(SqsError):
-    """The id of an entry has other characters, or is too long."""
+    """The id of an entry has a character that is not allowed, or is empty or too long."""
 
     shape, code = "InvalidBatchEntryId", _OWN + "InvalidBatchEntryId"
     text = (
@@ -375,13 +375,13 @@ class InvalidBatchEntryId(SqsError):
 
 
 class BatchRequestTooLong(SqsError):
-    """The messages of a batch are too large together."""
+    """The messages of a batch are together larger than the limit."""
 
     shape, code = "BatchRequestTooLong", _OWN + "BatchRequestTooLong"
 
     @classmethod
     def of(cls, limit: int, size: int) -> BatchRequestTooLong:
-        """The error of a number of bytes."""
+        """The error of a size in bytes."""
         return cls(
             f"Batch requests cannot be longer than {limit} bytes. You have sent {size} bytes."
         )

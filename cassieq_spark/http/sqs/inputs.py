@@ -1,10 +1,11 @@
-"""Inputs of the operations, each a class of the operation's name, with names as on the wire.
+"""Inputs of the operations: one class per operation, of its name, with members as on the wire.
 
-Types are strict. Unknown parameters are ignored, as newer clients may send some. What is missing,
-malformed or out of range is an error as AWS sends it; `error_of` makes it of what pydantic finds.
+Types are strict. Unknown parameters are ignored, because newer clients may send some. Missing,
+malformed and out-of-range parameters raise the errors that AWS sends; `error_of` makes these
+errors from pydantic's.
 
-`NewMessage.contents` checks a message: at once where there is one, and for each entry of a batch
-by itself, as one bad entry does not harm the others.
+`NewMessage.contents` checks a message. The entries of a batch are checked one by one, so that a
+bad entry does not harm the others.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ from cassieq_spark.http.sqs.outputs import Failure
 from cassieq_spark.http.sqs.queue_attributes import SETTABLE, check_queue_name
 from cassieq_spark.http.sqs.texts import check_id
 
-#: Bytes of a message, and of all messages of a batch.
+#: Most bytes of a message, and of all messages of a batch.
 LARGEST_MESSAGE = SETTABLE["MaximumMessageSize"].most
-#: In seconds; a message or a receive may say what its queue may say.
+#: The bounds, in seconds, of a message or a receive equal the bounds of its queue.
 LONGEST_VISIBILITY = SETTABLE["VisibilityTimeout"].most
 _LONGEST_DELAY = SETTABLE["DelaySeconds"].most
 _LONGEST_WAIT = SETTABLE["ReceiveMessageWaitTimeSeconds"].most
@@ -107,7 +108,7 @@ class Input(BaseModel):
 
 
 class OfQueue(Input):
-    """The input of an operation on a queue; the request's path may name it instead."""
+    """The input of an operation on a queue; the request's path may name the queue instead."""
 
     QueueUrl: str | None = None
 
@@ -118,7 +119,7 @@ class Entry(Input):
     Id: str
 
     def failure(self, error: SqsError) -> Failure:
-        """The entry of the answer, if this one failed."""
+        """The entry of the answer if this entry failed with ``error``."""
         return {
             "Id": self.Id,
             "SenderFault": error.is_of_sender,
@@ -151,10 +152,10 @@ class AttributeValue(Input):
     BinaryListValues: list[str] | None = None
 
     def attribute(self, name: str, *, is_system: bool = False) -> Attribute:
-        """The attribute.
+        """Check type and value, and return the attribute.
 
         Raises:
-            InvalidParameterValue: Type or value are not valid.
+            InvalidParameterValue: The type or the value is not valid.
         """
         if self.StringListValues or self.BinaryListValues:
             raise InvalidParameterValue(
@@ -176,10 +177,10 @@ class NewMessage(Input):
     MessageGroupId: str | None = None
 
     def contents(self) -> Contents:
-        """The message, if it is valid.
+        """Check the message, and return its contents.
 
         Raises:
-            SqsError: A part of it is not.
+            SqsError: A part of the message is not valid.
         """
         body = body_of(self.MessageBody)
         if self.DelaySeconds is not None and not 0 <= self.DelaySeconds <= _LONGEST_DELAY:
@@ -238,7 +239,7 @@ class SendMessageBatch(OfQueue):
 
 
 def _size_of(message: NewMessage) -> int:
-    """Bytes of a message that is not checked yet."""
+    """The size in bytes of a message that is not checked yet."""
     size = _length(message.MessageBody)
     for name, each in (message.MessageAttributes or {}).items():
         size += _length(name) + _length(each.DataType)
@@ -265,7 +266,7 @@ class ReceiveMessage(OfQueue):
 
     @property
     def system_names(self) -> frozenset[str]:
-        """Names of the attributes of the system that the request asks for."""
+        """Names of the system attributes that the request asks for."""
         return frozenset((*(self.AttributeNames or ()), *(self.MessageSystemAttributeNames or ())))
 
 
@@ -293,23 +294,23 @@ class DeleteMessageBatch(OfQueue):
 
 
 class ChangeMessageVisibility(OfQueue):
-    """Change how long a message is invisible from now on; 0: it is visible at once."""
+    """Change how long a message stays invisible from now on; 0 makes it visible at once."""
 
     ReceiptHandle: Text
     VisibilityTimeout: Annotated[int, Visibility]
 
 
 class ChangeMessageVisibilityBatchEntry(Entry):
-    """A message whose visibility is changed; see `visibility`."""
+    """A message whose visibility is to be changed; see `visibility`."""
 
     ReceiptHandle: Text
     VisibilityTimeout: int
 
     def visibility(self) -> int:
-        """The seconds, if they are valid.
+        """Check the visibility timeout, and return it in seconds.
 
         Raises:
-            InvalidParameterValue: They are not.
+            InvalidParameterValue: The timeout is out of range.
         """
         if not 0 <= self.VisibilityTimeout <= LONGEST_VISIBILITY:
             raise InvalidParameterValue.of(
@@ -346,7 +347,7 @@ class CreateQueue(Input):
 
 
 class GetQueueUrl(Input):
-    """The URL of a queue."""
+    """Get the URL of a queue."""
 
     QueueName: Text
     QueueOwnerAWSAccountId: str | None = None
@@ -366,17 +367,17 @@ class _Page(Input):
 
 
 class ListQueues(_Page):
-    """The URLs of the queues of an account."""
+    """List the URLs of the queues of an account."""
 
     QueueNamePrefix: str | None = None
 
 
 class ListDeadLetterSourceQueues(_Page, OfQueue):
-    """The queues whose dead letters a queue gets."""
+    """List the queues whose dead letters a queue gets."""
 
 
 class GetQueueAttributes(OfQueue):
-    """Attributes of a queue."""
+    """Get attributes of a queue."""
 
     AttributeNames: list[str] | None = None
 
@@ -396,7 +397,7 @@ class PurgeQueue(OfQueue):
 
 
 class TagQueue(OfQueue):
-    """Add tags to a queue, or replace some."""
+    """Add tags to a queue, or replace tags of the same keys."""
 
     Tags: dict[str, str]
 
@@ -407,13 +408,13 @@ class TagQueue(OfQueue):
 
 
 class UntagQueue(OfQueue):
-    """Take tags from a queue."""
+    """Remove tags from a queue."""
 
     TagKeys: list[str]
 
 
 class ListQueueTags(OfQueue):
-    """The tags of a queue."""
+    """List the tags of a queue."""
 
 
 class AddPermission(OfQueue):
@@ -451,13 +452,13 @@ class AddPermission(OfQueue):
 
 
 class RemovePermission(OfQueue):
-    """Take a statement from the policy of a queue."""
+    """Remove a statement from the policy of a queue."""
 
     Label: Text
 
 
 class StartMessageMoveTask(Input):
-    """Move the messages of a dead letter queue to another queue, or back to where they were."""
+    """Move the messages of a dead-letter queue to another queue, or back to their sources."""
 
     SourceArn: Arn
     DestinationArn: Annotated[str, AfterValidator(_is_arn)] | None = None
@@ -471,13 +472,13 @@ class CancelMessageMoveTask(Input):
 
 
 class ListMessageMoveTasks(Input):
-    """The last message move tasks of a queue."""
+    """List the last message move tasks of a queue."""
 
     SourceArn: Arn
     MaxResults: Annotated[int | None, _between(1, MOST_KEPT)] = None
 
 
-#: What a permission can allow.
+#: The actions that a permission can allow.
 ACTIONS = frozenset(
     {
         "*",
@@ -494,10 +495,10 @@ ACTIONS = frozenset(
 
 
 def check_tags(tags: dict[str, str]) -> None:
-    """Check the tags of a queue, all that it has.
+    """Check all tags of a queue together.
 
     Raises:
-        InvalidParameterValue: There are more than 50, or one is empty or too long.
+        InvalidParameterValue: There are more than 50 tags, or a tag is empty or too long.
     """
     if len(tags) > _MOST_TAGS:
         raise InvalidParameterValue(f"Too many tags added: a queue has at most {_MOST_TAGS}.")
@@ -511,17 +512,17 @@ def check_tags(tags: dict[str, str]) -> None:
 
 
 def error_of(error: ValidationError, malformed: type[SqsError]) -> SqsError:
-    """The error of an input that its model does not take.
+    """Convert pydantic's error about an input to an error of SQS.
 
     Args:
-        error: What pydantic found.
-        malformed: The protocol's error of a parameter of the wrong type.
+        error: The error that pydantic raised.
+        malformed: The protocol's error for a parameter of the wrong type.
     """
     first = error.errors(include_url=False, include_context=False)[0]
     names = [str(each) for each in first["loc"]]
     if names and (first["type"] == "missing" or first["input"] is None):
         return MissingRequiredParameter.of(shown(names[-1]))
     where = ".".join(names)
-    # Not the names of our classes.
+    # The names of our classes are left out.
     why = first["msg"].partition(" or instance of ")[0]
     return malformed(f"{shown(where)}: {why}" if where else why)

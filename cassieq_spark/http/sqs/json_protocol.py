@@ -1,4 +1,4 @@
-"""AWS JSON 1.0: the operation in the header ``X-Amz-Target``, input and output as JSON."""
+"""AWS JSON 1.0: the header ``X-Amz-Target`` names the operation; input and output are JSON."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ CONTENT_TYPE = "application/x-amz-json-1.0"
 TARGET = b"x-amz-target"
 _PREFIX = "AmazonSQS."
 _JSON_TYPE = b"application/x-amz-json"
-#: Members that are sent also if they are empty; AWS leaves out all others.
+#: Members that are sent even if they are empty; AWS leaves out all other empty members.
 _KEPT = {"queueUrls"}
 
 
 def decode(received: Received, body: bytes) -> Call:
-    """The call that a request is.
+    """Decode a request into a call.
 
     Raises:
         SqsError: The request is malformed, or names no operation or queue.
@@ -58,7 +58,7 @@ def decode(received: Received, body: bytes) -> Call:
 
 
 def encode(operation: Operation, output: Output, stamp: Stamp) -> Answer:
-    """The answer of an operation; empty if the operation has no output."""
+    """Encode the output of an operation; the body is empty if the operation has no output."""
     body = b""
     if operation.has_output:
         sent = {name: value for name, value in output.items() if _is_sent(name, value)}
@@ -67,9 +67,10 @@ def encode(operation: Operation, output: Output, stamp: Stamp) -> Answer:
 
 
 def refuse(error: SqsError, stamp: Stamp) -> Answer:
-    """The answer to a request that failed."""
+    """Encode an error as the answer to a request."""
     headers = stamp.headers(CONTENT_TYPE)
-    # No `x-amzn-errortype`: with a prefix, the Java SDK does not know the exception.
+    # The header `x-amzn-errortype` is not sent: with its prefix, the Java SDK does not know the
+    # exception.
     side = "Sender" if error.is_of_sender else "Receiver"
     headers["x-amzn-query-error"] = f"{error.code};{side}"
     body = {"__type": f"com.amazonaws.sqs#{error.shape}", "message": error.message}
@@ -90,7 +91,8 @@ def _is_sent(name: str, value: Any) -> bool:
 
 
 def _json(value: Any) -> bytes:
-    # As UTF-8: escapes would take up to twice as many bytes, and of large bodies much memory.
+    # Texts are written as UTF-8: escapes would take up to twice as many bytes, and much memory for
+    # large bodies.
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_base64)
     return text.encode(errors="replace")
 

@@ -1,9 +1,9 @@
 """Attributes of messages: checks, digests, filters, and the headers that hold them.
 
-The headers of a message are its attributes: the value of each is the header of that name, as text
-or, if the type is Binary, as Base64. So Spark and the other doors read them, and headers that they
-write are attributes of type String. One reserved header, `RESERVED`, holds as JSON what headers
-cannot: types other than String, the sender, the trace header and the deduplication id.
+Each attribute of a message is a header of the same name: its value is text or, if the type is
+Binary, Base64. So Spark and the gateway's other interfaces read attributes, and headers that they
+write are attributes of type String. One reserved header, `RESERVED`, holds the rest as JSON: types
+other than String, the sender, the trace header and the deduplication id.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cassieq_spark.http.sqs.errors import InvalidParameterValue
 from cassieq_spark.http.sqs.outputs import ValueOutput
 from cassieq_spark.http.sqs.texts import is_xml, with_xml_characters
 
-#: The header that holds what other headers cannot. No attribute can have this name.
+#: The header with what other headers cannot hold. No attribute can have this name.
 RESERVED = "aws.sqs"
-#: Names of headers that are not attributes begin with it.
+#: The prefix of headers that are not attributes.
 OURS = "cassieq."
 MOST = 10
 
@@ -38,7 +38,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class Attribute(NamedTuple):
-    """An attribute of a message: its full type, such as ``Number.int``, and value."""
+    """An attribute of a message: its full type, such as ``Number.int``, and its value."""
 
     type: str
     value: str | bytes
@@ -59,7 +59,7 @@ Attributes = Mapping[str, Attribute]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """What a message has beside its attributes; each is None if it has none.
+    """The facts of a message beside its attributes; each is None if the message lacks it.
 
     Attributes:
         sender: Access key id of the sender.
@@ -75,10 +75,10 @@ class Extras:
 def attribute_of(
     name: str, data_type: str, text: str | None, binary: bytes | None, *, is_system: bool = False
 ) -> Attribute:
-    """An attribute, if its type and value are valid.
+    """Check the type and the value of an attribute, and return the attribute.
 
     Raises:
-        InvalidParameterValue: They are not.
+        InvalidParameterValue: The type or the value is not valid.
     """
     what = f"Message ({'system' if is_system else 'user'}) attribute '{name[:_LONGEST]}'"
     kind = _TYPE.fullmatch(data_type)
@@ -103,7 +103,7 @@ def check_names(names: Collection[str]) -> None:
     """Check the names of attributes that a message is sent with.
 
     Raises:
-        InvalidParameterValue: There are more than ten, or a name is not valid.
+        InvalidParameterValue: There are more than ten names, or a name is not valid.
     """
     if len(names) > MOST:
         raise InvalidParameterValue(
@@ -134,7 +134,7 @@ def check_names(names: Collection[str]) -> None:
 
 
 def size_of(attributes: Attributes) -> int:
-    """Bytes of names, types and values, as they count against the limit of a message."""
+    """Bytes of names, types and values, which count against the limit of a message."""
     return sum(
         len(name.encode()) + len(each.type.encode()) + len(each.data)
         for name, each in attributes.items()
@@ -142,10 +142,10 @@ def size_of(attributes: Attributes) -> int:
 
 
 def digest_of(attributes: Attributes) -> str | None:
-    """MD5 of attributes as SDKs compute it; None if there are no attributes.
+    """MD5 of attributes as SDKs compute it; None without attributes.
 
-    Sorted by name, each is: length and bytes of the name, of the type, a byte that is 1 for text
-    and 2 for bytes, length and bytes of the value.
+    Attributes are sorted by name. Each contributes the length and the bytes of its name, the same
+    of its type, one byte (1 for text, 2 for bytes), and the length and the bytes of its value.
     """
     if not attributes:
         return None
@@ -162,14 +162,14 @@ def digest_of(attributes: Attributes) -> str | None:
 
 
 def md5_of(data: bytes) -> str:
-    """MD5 in hexadecimal digits, by which SDKs check what they have sent and received."""
+    """MD5 in hexadecimal digits; SDKs use it to check what they have sent and received."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def selected(attributes: Attributes, names: Collection[str]) -> dict[str, Attribute]:
     """The attributes that a request asks for.
 
-    ``All``, ``*`` and ``.*`` are all of them; a name that ends with ``.*`` is a prefix.
+    ``All``, ``*`` and ``.*`` select all attributes; a name that ends with ``.*`` is a prefix.
     """
     if not names or not attributes:
         return {}
@@ -185,7 +185,7 @@ def selected(attributes: Attributes, names: Collection[str]) -> dict[str, Attrib
 
 
 def outputs_of(attributes: Attributes) -> dict[str, ValueOutput]:
-    """Attributes as an answer has them."""
+    """Convert attributes to their form in an answer."""
     return {name: _output(each) for name, each in attributes.items()}
 
 
@@ -211,10 +211,10 @@ def to_headers(attributes: Attributes, extras: Extras) -> dict[str, str]:
 
 
 def from_headers(headers: Mapping[str, str | None]) -> tuple[dict[str, Attribute], Extras]:
-    """Attributes and extras of a stored message, whoever has put it.
+    """Attributes and extras of a stored message, by whatever interface it was put.
 
-    Headers without a value and those of the queue itself are no attributes. Characters that XML
-    does not have become U+FFFD here, as SDKs compute digests of what they receive.
+    Headers without a value and headers of the queue itself are not attributes. Characters that XML
+    does not allow become U+FFFD here, because SDKs compute digests of the text that they receive.
     """
     held = _read(headers.get(RESERVED))
     types = held.get("types")
@@ -246,7 +246,7 @@ def _from_header(value: str, data_type: Any) -> Attribute:
 
 
 def _read(reserved: str | None) -> dict[str, Any]:
-    """What the reserved header holds; nothing if another program has changed it."""
+    """Parse the reserved header; empty if another program has changed it."""
     if reserved is None:
         return {}
     try:

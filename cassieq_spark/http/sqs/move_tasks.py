@@ -1,7 +1,8 @@
-"""Message move tasks: what is kept of each, what it is called, and what it is at an instant.
+"""Message move tasks: their record, their handle, and their status at an instant.
 
 running -> completed | failed | cancelled
-running and to be cancelled: cancelling; cancelled if nobody runs it any more
+
+A running task that is to be cancelled is cancelling, or cancelled if nobody runs it any more.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ RUNNING, CANCELLING = "RUNNING", "CANCELLING"
 COMPLETED, FAILED, CANCELLED = "COMPLETED", "FAILED", "CANCELLED"
 ACTIVE = frozenset({RUNNING, CANCELLING})
 
-#: A task is abandoned if its runner has written nothing for so long.
+#: A task is abandoned if its runner has written nothing for this long.
 ABANDONED_AFTER = timedelta(seconds=60)
-#: Tasks of a queue that are kept, the running one included.
+#: Most tasks of a queue that are kept, including the running one.
 MOST_KEPT = 10
-#: Most messages that a task may move in a second, if it is limited.
+#: The highest rate, in messages per second, to which a task can be limited.
 FASTEST = 500
-#: Why a task has failed that meets a message of which nothing says where it was.
+#: The failure reason of a task that meets a message whose source queue is unknown.
 NO_SOURCE = "CouldNotDetermineMessageSource"
 
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -41,16 +42,16 @@ class MoveTask(BaseModel):
 
     Attributes:
         id: 32 hexadecimal digits.
-        runner: The id of who runs it; somebody else may take it over.
-        started: When it was started; it moves no messages that came later.
-        beat: When its runner wrote last.
-        to_move: Messages that were there when it was started.
-        moved: Messages that it has moved.
-        status: As its runner has written it.
-        destination: The queue to which the messages go, without the account; None: each goes to
-            where it came from.
-        rate: Most messages a second; None: as many as it can.
-        reason: Why it has failed.
+        runner: The id of the process that runs the task; another process may take it over.
+        started: When the task was started; it moves no messages that came later.
+        beat: When its runner last wrote.
+        to_move: The number of messages in the queue when the task was started.
+        moved: The number of messages that the task has moved.
+        status: The status that its runner wrote last.
+        destination: The queue to which the messages go, without the account; None: each goes back
+            to its source.
+        rate: Most messages per second; None: no limit.
+        reason: Why the task has failed.
     """
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
@@ -68,19 +69,19 @@ class MoveTask(BaseModel):
 
     @property
     def text(self) -> str:
-        """The task as an attribute of the queue holds it."""
+        """Encode the task as the text of an attribute of the queue."""
         return self.model_dump_json(exclude_none=True)
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The task that an attribute holds; None if it holds none."""
+        """Decode the text of an attribute; None if the text is not a task."""
         try:
             return cls.model_validate_json(text)
         except ValidationError:
             return None
 
     def after(self, count: int, status: str = RUNNING, reason: str | None = None) -> Self:
-        """The task after it has moved more messages."""
+        """The task after it has moved ``count`` more messages."""
         moved = self.moved + count
         return self.model_copy(update={"moved": moved, "status": status, "reason": reason})
 
@@ -89,12 +90,12 @@ class MoveTask(BaseModel):
         return self.after(0, FAILED, reason[:_LONGEST_REASON])
 
     def is_abandoned(self, now: int) -> bool:
-        """True if it is to run, and nobody seems to run it."""
+        """True if the task is to run, but nobody seems to run it."""
         after = ABANDONED_AFTER // timedelta(milliseconds=1)
         return self.status == RUNNING and now - self.beat > after
 
     def status_at(self, now: int, *, is_to_end: bool) -> str:
-        """What it is; ``is_to_end``: whether somebody has cancelled it."""
+        """The status of the task now; ``is_to_end`` is True if somebody has cancelled it."""
         if self.status != RUNNING or not is_to_end:
             return self.status
         return CANCELLED if self.is_abandoned(now) else CANCELLING
@@ -120,21 +121,21 @@ class MoveTask(BaseModel):
 
 
 def newest(tasks: Iterable[MoveTask]) -> list[MoveTask]:
-    """Tasks, the newest first."""
+    """Sort tasks, newest first."""
     return sorted(tasks, key=lambda each: (each.started, each.id), reverse=True)
 
 
 def handle_of(task: str, arn: str) -> str:
-    """The handle of a task of the queue of an ARN."""
+    """The handle of a task, given its id and the ARN of its queue."""
     return urlsafe_b64encode(json.dumps({"taskId": task, "sourceArn": arn}).encode()).decode()
 
 
 def task_of(handle: str) -> tuple[str, QueueAddress]:
-    """The id and the queue of the task of a handle.
+    """The id and the queue of the task that a handle names.
 
     Raises:
-        InvalidParameterValue: It is no such handle.
-        ResourceNotFound: There can be no such task.
+        InvalidParameterValue: The text is not the handle of a task.
+        ResourceNotFound: No task can have the id in the handle.
     """
     try:
         found = json.loads(urlsafe_b64decode(handle))

@@ -14,11 +14,11 @@ from cassieq_spark.http.sqs.errors import UnknownOperation, shown
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation.
+    """An operation of SQS.
 
     Attributes:
         input: The model of its input.
-        right: The right that it takes.
+        right: The right that it needs.
         has_output: False if its answer is empty.
     """
 
@@ -28,7 +28,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """Its name on the wire."""
+        """The name of the operation on the wire."""
         return self.input.__name__
 
     @property
@@ -43,8 +43,8 @@ class Call:
 
     Attributes:
         operation: The operation.
-        input: Its input, of the class ``operation.input``.
-        queue: The queue; None if the operation is not of a queue that a URL names.
+        input: The input, of the class ``operation.input``.
+        queue: The queue; None if no queue URL is part of the operation's input.
     """
 
     operation: Operation
@@ -52,8 +52,8 @@ class Call:
     queue: QueueAddress | None
 
 
-#: All operations by name. To change a queue takes the right to delete it, as by HTTP: a shorter
-#: retention deletes messages.
+#: All operations by name. Changing a queue needs the right to delete it, as in the HTTP API: a
+#: shorter retention deletes messages.
 OPERATIONS: Mapping[str, Operation] = {
     each.name: each
     for each in (
@@ -85,10 +85,10 @@ OPERATIONS: Mapping[str, Operation] = {
 
 
 def operation_named(name: str) -> Operation:
-    """The operation of a name.
+    """The operation with this name.
 
     Raises:
-        UnknownOperation: There is none.
+        UnknownOperation: SQS has no operation with this name.
     """
     found = OPERATIONS.get(name)
     if found is None:

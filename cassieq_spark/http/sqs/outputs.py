@@ -1,7 +1,7 @@
 """Outputs of the operations, with names as on the wire.
 
-Handlers answer with these dicts; what is left out is left out of the answer. AWS sends no
-``Messages``, ``QueueUrls`` or ``Tags`` if there are none, and programs rely on that.
+Handlers answer with these dicts; members that a dict lacks are left out of the answer. AWS leaves
+out ``Messages``, ``QueueUrls`` and ``Tags`` if they are empty, and programs rely on this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Query protocol: parameters in a form or the query of a URL, answers in XML.
+"""The Query protocol: parameters in a form or in the query of a URL, and answers in XML.
 
 Lists and maps are numbered, such as ``AttributeName.1`` and ``Attribute.1.Name``.
 """
@@ -39,7 +39,7 @@ from cassieq_spark.http.sqs.wire import (
 CONTENT_TYPE = "text/xml"
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 _DECLARATION = '<?xml version="1.0"?>'
-#: Parts of a name: SendMessageBatchRequestEntry.1.MessageAttribute.1.Value.StringValue has most.
+#: Most parts of a name: SendMessageBatchRequestEntry.1.MessageAttribute.1.Value.StringValue.
 _MOST_PARTS = 6
 _NUMBER = re.compile(r"[0-9]{1,6}")
 #: A percent sign that escapes nothing.
@@ -58,14 +58,14 @@ _INTEGERS = frozenset(
 
 
 class _Many(NamedTuple):
-    """How a list or map is named: of its items, and of key and value if it is a map."""
+    """The names of the items of a list or map, and of key and value if it is a map."""
 
     name: str
     key: str = ""
     value: str = ""
 
 
-#: Lists and maps of inputs and outputs, but for the entries of batches.
+#: Lists and maps of inputs and outputs, except the entries of batches.
 _MANY = {
     "AWSAccountIds": _Many("AWSAccountId"),
     "Actions": _Many("ActionName"),
@@ -85,7 +85,8 @@ _MANY = {
     "Tags": _Many("Tag", "Key", "Value"),
     "queueUrls": _Many("QueueUrl"),
 }
-#: Members of inputs by the name of their items; SDKs call the tags of TagQueue by the member.
+#: Members of inputs by the name of their items; for the tags of TagQueue, SDKs send the name of
+#: the member.
 _MEMBERS = {
     **{
         many.name: (member, many)
@@ -94,21 +95,21 @@ _MEMBERS = {
     },
     "Tags": ("Tags", _MANY["Tags"]),
 }
-#: As botocore sends an empty list, by the name of the member and with an empty text.
+#: Makes the values of empty lists and maps, which botocore sends as the member with empty text.
 _EMPTY: Mapping[str, Callable[[], Any]] = {
     "Entries": list,
     **{member: dict if many.key else list for member, many in _MANY.items()},
 }
 _ESCAPED = {"\r": "&#xD;"}
-#: What is between the parts of a signature in a query, and no parameter of an operation.
+#: The prefix of parameters of a query that are parts of its signature, not of an operation.
 _OF_SIGNATURE = "X-Amz-"
 
-#: A parameter: its text, or by name what is named behind its dot.
+#: A node of the tree of parameters: its children by the parts of names between dots.
 _Node = dict[str, Any]
 
 
 def decode(received: Received, body: bytes) -> Call:
-    """The call that a request is.
+    """Decode a request into a call.
 
     Raises:
         SqsError: The request is malformed, or names no operation or queue.
@@ -131,13 +132,13 @@ def decode(received: Received, body: bytes) -> Call:
 
 
 def encode(operation: Operation, output: Output, stamp: Stamp) -> Answer:
-    """The answer of an operation."""
+    """Encode the output of an operation."""
     name = operation.name
     parts = [f'{_DECLARATION}<{name}Response xmlns="{NAMESPACE}">'.encode()]
     if operation.has_output:
         inner: list[bytes] = []
         _write_members(inner, output, f"{name}ResultEntry")
-        # Not an opening and a closing tag: some parsers take the space between them for text.
+        # Empty results have one tag: some parsers take space between two tags for text.
         begin, end, empty = f"<{name}Result>", f"</{name}Result>", f"<{name}Result/>"
         parts += (begin.encode(), *inner, end.encode()) if inner else (empty.encode(),)
     end = f"<ResponseMetadata><RequestId>{stamp.request_id}</RequestId></ResponseMetadata>"
@@ -146,7 +147,7 @@ def encode(operation: Operation, output: Output, stamp: Stamp) -> Answer:
 
 
 def refuse(error: SqsError, stamp: Stamp) -> Answer:
-    """The answer to a request that failed."""
+    """Encode an error as the answer to a request."""
     side = "Sender" if error.is_of_sender else "Receiver"
     text = (
         f'{_DECLARATION}<ErrorResponse xmlns="{NAMESPACE}"><Error><Type>{side}</Type>'
@@ -160,7 +161,7 @@ QUERY = Protocol(decode, encode, refuse)
 
 
 def protocol_of(received: Received) -> Protocol:
-    """The protocol of a request, by its headers; it answers errors, too."""
+    """Choose the protocol of a request by its headers; errors are sent by the same protocol."""
     return JSON if is_json(received) else QUERY
 
 
@@ -178,16 +179,16 @@ def _pairs(form: bytes) -> list[tuple[str, str]]:
 
 
 def _unquoted(text: bytes) -> str:
-    """A name or a value of a form.
+    """Decode a name or a value of a form.
 
-    It is decoded as quoted-printable, which has another sign for the same escapes: `parse_qsl`
-    takes a second for what a batch may be, and holds up all other requests.
+    The text is decoded as quoted-printable, which has another sign for the same escapes:
+    `parse_qsl` takes a second for a large batch, and holds up all other requests.
     """
     return a2b_qp(text.replace(b"+", b" ").replace(b"=", b"=3D").replace(b"%", b"=")).decode()
 
 
 def _tree_of(pairs: list[tuple[str, str]]) -> _Node:
-    """Parameters by the parts of their names."""
+    """Arrange parameters in a tree by the parts of their names."""
     tree: _Node = {}
     for name, value in pairs:
         *parts, last = name.split(".", _MOST_PARTS)
@@ -203,7 +204,7 @@ def _tree_of(pairs: list[tuple[str, str]]) -> _Node:
 
 
 def _structure(tree: _Node, members: Mapping[str, tuple[str, _Many]]) -> dict[str, Any]:
-    """Values by the names of members, as the model of an input takes them."""
+    """Convert a tree to values by the names of members, for the model of an input."""
     values: dict[str, Any] = {}
     for name, node in tree.items():
         found = members.get(name)
@@ -255,7 +256,7 @@ def _integer(name: str, node: str | _Node) -> int:
 def _write_members(parts: list[bytes], members: Output, successful: str) -> None:
     """Write a structure; ``successful`` is the name of the entries of a batch that succeeded.
 
-    Each part is encoded at once, as a large answer would be held twice.
+    Each part is encoded immediately; otherwise memory would hold a large answer twice.
     """
     for member, value in members.items():
         if member == "Successful":

@@ -1,7 +1,7 @@
 """Attributes of queues: names, bounds, defaults, and the policies that are JSON.
 
-All values are texts, as on the wire. `new_attributes` and `changed_attributes` check what a
-request gives; `with_defaults` completes what is stored.
+All values are texts, as on the wire. `new_attributes` and `changed_attributes` check the
+attributes of a request; `with_defaults` completes stored attributes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCOPE, THROUGHPUT = "DeduplicationScope", "FifoThroughputLimit"
 REDRIVE, REDRIVE_ALLOW, POLICY = "RedrivePolicy", "RedriveAllowPolicy", "Policy"
 #: The end of the name of a FIFO queue.
 SUFFIX = ".fifo"
-#: The names that AWS computes, and no request can set.
+#: The attributes that AWS computes, and that no request can set.
 COMPUTED = frozenset(
     {
         "ApproximateNumberOfMessages",
@@ -45,7 +45,7 @@ _LONGEST_NAME = 80
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _TRUE, _FALSE = "true", "false"
 _ALL = "All"
-#: Characters of a policy; a longer one is not valid.
+#: Most characters of a policy.
 LONGEST_JSON = 1 << 14
 _MOST_RECEIVES = 1_000
 _MOST_SOURCES = 10
@@ -56,12 +56,12 @@ class QueueAttribute:
     """An attribute that requests can set.
 
     Attributes:
-        default: The value of a queue without it; None: the queue has no such attribute then.
-        least: The least number; None if the value is no number.
-        most: The greatest number.
-        choices: The only values.
-        of_fifo: True if only FIFO queues have it.
-        clears: True if an empty text takes the attribute away.
+        default: The value if none is stored; None: the queue then lacks the attribute.
+        least: The lowest number; None if the value is no number.
+        most: The highest number.
+        choices: The only valid values, if there are few.
+        of_fifo: True if only FIFO queues have the attribute.
+        clears: True if an empty text removes the attribute.
     """
 
     default: str | None = None
@@ -72,7 +72,7 @@ class QueueAttribute:
     clears: bool = False
 
     def checked(self, name: str, value: str) -> str:
-        """The value, as it is stored.
+        """Check a value, and return it as it is stored.
 
         Raises:
             InvalidAttributeValue: The value is not one of the choices, or out of range.
@@ -91,7 +91,7 @@ class QueueAttribute:
 
 _BOOL = (_FALSE, _TRUE)
 
-#: What requests can set.
+#: The attributes that requests can set.
 SETTABLE: Mapping[str, QueueAttribute] = {
     "DelaySeconds": QueueAttribute(default="0", least=0, most=900),
     "MaximumMessageSize": QueueAttribute(default="1048576", least=1_024, most=1_048_576),
@@ -110,16 +110,16 @@ SETTABLE: Mapping[str, QueueAttribute] = {
         default="perQueue", choices=("perQueue", "perMessageGroupId"), of_fifo=True
     ),
 }
-#: Of encryption with keys of KMS, which no queue here has; an empty key is the absence of one.
+#: Attributes of encryption with KMS keys, which no queue here has; an empty key means no key.
 _OF_KMS = frozenset({"KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"})
 
 
 def check_queue_name(name: str, attributes: Mapping[str, str]) -> None:
-    """Check the name of a new queue, which says with its end that it is a FIFO queue.
+    """Check the name of a new queue; the end of the name marks a FIFO queue.
 
     Raises:
-        InvalidParameterValue: The name has other characters, is too long, or contradicts the
-            attribute FifoQueue.
+        InvalidParameterValue: The name has a character that is not allowed, is too long, or
+            contradicts the attribute FifoQueue.
     """
     if attributes.get(FIFO, "").lower() == _TRUE:
         own = name.removesuffix(SUFFIX)
@@ -135,7 +135,7 @@ def check_queue_name(name: str, attributes: Mapping[str, str]) -> None:
 
 
 def new_attributes(given: Mapping[str, str]) -> dict[str, str]:
-    """The attributes of a new queue, without those that it has by default.
+    """Check the attributes of a new queue, and return those that differ from the defaults.
 
     Raises:
         InvalidAttributeName: A name is unknown, cannot be set, or is not of this type of queue.
@@ -152,7 +152,7 @@ def new_attributes(given: Mapping[str, str]) -> dict[str, str]:
 def changed_attributes(
     given: Mapping[str, str], stored: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """The attributes of a queue that a request changes; None takes an attribute away.
+    """The attributes of a queue that a request changes; None removes an attribute.
 
     Raises:
         InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue: See `new_attributes`;
@@ -167,7 +167,7 @@ def changed_attributes(
 
 
 def valid_attributes(stored: Mapping[str, str]) -> dict[str, str]:
-    """The attributes of these that a request could have set; another door may write any text."""
+    """Select the valid attributes: another interface of the gateway may have stored any text."""
     found: dict[str, str] = {}
     for name, value in stored.items():
         with suppress(SqsError):
@@ -177,7 +177,7 @@ def valid_attributes(stored: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_defaults(stored: Mapping[str, str]) -> dict[str, str]:
-    """All attributes that a queue has by what is stored of it, but for computed ones."""
+    """The stored attributes of a queue, completed by defaults, without computed ones."""
     is_fifo = stored.get(FIFO) == _TRUE
     defaults = {
         name: each.default
@@ -188,7 +188,7 @@ def with_defaults(stored: Mapping[str, str]) -> dict[str, str]:
 
 
 def first_difference(given: Mapping[str, str], stored: Mapping[str, str]) -> str | None:
-    """The first of the given attributes, checked, that an existing queue has otherwise."""
+    """The first given attribute, already checked, whose value differs in an existing queue."""
     held = with_defaults(stored)
     if (given.get(FIFO) == _TRUE) != (held.get(FIFO) == _TRUE):
         return FIFO
@@ -210,11 +210,11 @@ def asked_for(names: Collection[str], attributes: Mapping[str, str]) -> dict[str
 
 
 class RedrivePolicy(NamedTuple):
-    """Where messages go that were received too often.
+    """The dead-letter queue for messages that were received too often.
 
     Attributes:
-        target: The dead letter queue.
-        most: How often a message can be received; from 1 to 1000.
+        target: The dead-letter queue.
+        most: How many times a message can be received, from 1 to 1000.
     """
 
     target: QueueAddress
@@ -225,7 +225,7 @@ class RedrivePolicy(NamedTuple):
         """Parse the value of the attribute.
 
         Raises:
-            InvalidParameterValue: The value is not such a policy.
+            InvalidParameterValue: The value is not a valid policy.
         """
         policy = _json_of(REDRIVE, text, "Redrive policy")
         for name in ("deadLetterTargetArn", "maxReceiveCount"):
@@ -234,7 +234,7 @@ class RedrivePolicy(NamedTuple):
                     REDRIVE, text, f"Redrive policy does not contain mandatory attribute: {name}."
                 )
         most = policy["maxReceiveCount"]
-        # Programs send a number, or the same as a text.
+        # Programs send a number, or the number as text.
         count = int(most) if _NUMBER.fullmatch(str(most)) and not isinstance(most, bool) else 0
         if not 1 <= count <= _MOST_RECEIVES:
             raise _not_valid(
@@ -247,7 +247,7 @@ class RedrivePolicy(NamedTuple):
 
 
 class Permits(Enum):
-    """Which queues may use a queue as their dead letter queue."""
+    """Which queues may use a queue as their dead-letter queue."""
 
     ALL = "allowAll"
     NONE = "denyAll"
@@ -255,18 +255,18 @@ class Permits(Enum):
 
 
 class RedriveAllowPolicy(NamedTuple):
-    """Which queues may use a queue as their dead letter queue.
+    """Which queues may use a queue as their dead-letter queue.
 
     Attributes:
         permits: All, none, or some.
-        sources: Those that may, if only some may.
+        sources: The queues that may, if only some may.
     """
 
     permits: Permits = Permits.ALL
     sources: frozenset[QueueAddress] = frozenset()
 
     def allows(self, source: QueueAddress) -> bool:
-        """True if a queue may use it."""
+        """True if ``source`` may use the queue as its dead-letter queue."""
         return self.permits is Permits.ALL or source in self.sources
 
     @classmethod
@@ -274,7 +274,7 @@ class RedriveAllowPolicy(NamedTuple):
         """Parse the value of the attribute.
 
         Raises:
-            InvalidParameterValue: The value is not such a policy.
+            InvalidParameterValue: The value is not a valid policy.
         """
         policy = _json_of(REDRIVE_ALLOW, text, "Amazon SQS redrive allow policy")
         named, sources = policy.get("redrivePermission"), policy.get("sourceQueueArns", [])

@@ -1,8 +1,8 @@
-"""Signature Version 4: who signed a request, by its headers or by a presigned URL.
+"""Signature Version 4: finds who signed a request, by its headers or by a presigned URL.
 
-There are two steps, as the key is read between them, and the body arrives after the headers:
-`claim_of` reads what a request claims, and checks all that needs no key; `Claim.signer` computes
-the signature.
+A check has two steps, because the key is read between them, and the body arrives after the
+headers: `claim_of` reads the claim of a request, and checks everything that needs no key;
+`Claim.signer` computes the signature.
 
 An unknown key costs the same work as a known one, and the signature is compared in constant time.
 """
@@ -30,9 +30,9 @@ from cassieq_spark.http.sqs.wire import MOST_PARAMETERS, Received
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 SERVICE = "sqs"
-#: How far the time of a signature may be from ours.
+#: How far the time of a signature may be from the time here.
 SKEW = timedelta(minutes=15)
-#: How long a presigned URL can be valid.
+#: The longest time for which a presigned URL can be valid.
 LONGEST = timedelta(days=7)
 
 _END = "aws4_request"
@@ -40,7 +40,7 @@ _TIME = "%Y%m%dT%H%M%SZ"
 _AUTHORIZATION = b"authorization"
 _SIGNED_BEGIN = "x-amz-"
 _QUERY_SIGNATURE = b"X-Amz-Signature"
-#: Nothing is tried twice (``++``): else a stranger's header could take seconds.
+#: Quantifiers are possessive (``++``), without backtracking: else a header could take seconds.
 _FIELDS = re.compile(
     r"AWS4-HMAC-SHA256 ++Credential=(?P<credential>[^\s,]++),? *+"
     r"SignedHeaders=(?P<headers>[^\s,]++),? *+Signature=(?P<signature>[^\s,]++) *+"
@@ -53,19 +53,19 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 _SECONDS = re.compile(r"[0-9]{1,6}")
 _LONGEST_FIELD = 4_000
 _MOST_HEADERS = 200
-#: In place of the secret of an unknown key.
+#: Stands in for the secret of an unknown key.
 _NO_SECRET = "none"  # noqa: S105 (it opens nothing)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a signed request claims; nothing of it is proven before `signer`.
+    """The claim of a signed request; nothing in it is proven before `signer`.
 
     Attributes:
         key_id: The access key id.
-        region: The region of the scope; any is allowed.
-        at: When it was signed.
-        signature: The signature that it came with, in hexadecimal digits.
+        region: The region of the scope; any region is allowed.
+        at: When the request was signed.
+        signature: The signature in the request, in hexadecimal digits.
         signed_headers: Names of the headers that are signed, in order.
         received: The request.
         is_presigned: True if the signature is in the query.
@@ -80,17 +80,17 @@ class Claim:
     is_presigned: bool
 
     def signer(self, secrets: Sequence[str], body_digest: str) -> int:
-        """Find which of several secrets has signed the request; return its number.
+        """Find which of several secrets has signed the request; return its index.
 
-        All of them are tried, and without any the work is that of one, so that the time tells
-        nothing about them.
+        All secrets are tried, and an empty sequence costs the same work as one secret, so that
+        the time reveals nothing about secrets.
 
         Args:
             secrets: The secrets of the keys that the access key id may name.
             body_digest: SHA-256 of the body that has arrived, in hexadecimal digits.
 
         Raises:
-            InvalidSignature: None of them has, or there is none.
+            InvalidSignature: No secret has signed the request, or ``secrets`` is empty.
         """
         request = canonical_request(
             self.received, self.signed_headers, body_digest, is_presigned=self.is_presigned
@@ -106,14 +106,14 @@ class Claim:
 
 
 def claim_of(received: Received, now: datetime) -> Claim:
-    """What a request claims by its signature.
+    """Read the claim of a request from its signature, and check all that needs no key.
 
     Raises:
         MissingAuthenticationToken: The request is not signed.
         IncompleteSignature: The signature is malformed.
-        InvalidSignature: Its scope is of another service, its time is too far from ours, or a
-            header that must be signed is not.
-        RequestExpired: The time of a presigned URL is over.
+        InvalidSignature: The scope is of another service, the time is too far from the time here,
+            or a header that must be signed is not.
+        RequestExpired: A presigned URL has expired.
         RequestTooLarge: The request has too many headers or parameters.
     """
     if len(received.headers) > _MOST_HEADERS or received.query.count(b"&") > MOST_PARAMETERS:
@@ -138,7 +138,7 @@ def claim_of(received: Received, now: datetime) -> Claim:
 def canonical_request(
     received: Received, signed: tuple[str, ...], body_digest: str, *, is_presigned: bool = False
 ) -> str:
-    """The text of a request whose digest is signed."""
+    """The canonical text of a request; its digest is signed."""
     values: dict[str, list[str]] = {name: [] for name in signed}
     for name, value in received.headers:
         held = values.get(_text(name))
@@ -177,7 +177,7 @@ def _claim_of_header(received: Received, authorization: str) -> Claim:
     found = _FIELDS.fullmatch(authorization) if is_short else None
     if found is None:
         if not authorization.startswith("AWS4-"):
-            # Of another scheme, such as the gateway's own.
+            # The header is of another scheme, such as the gateway's own.
             raise MissingAuthenticationToken
         raise IncompleteSignature(
             "Authorization header requires 'Credential', 'SignedHeaders' and 'Signature' "
@@ -278,7 +278,7 @@ def _presigned(query: bytes) -> dict[str, str]:
     """The parameters of a query that belong to its signature.
 
     Raises:
-        IncompleteSignature: One of them is given twice.
+        IncompleteSignature: A parameter is given twice.
     """
     found: dict[str, str] = {}
     for pair in query.split(b"&"):
@@ -314,12 +314,12 @@ def _canonical_query(query: bytes, *, is_presigned: bool) -> str:
 
 
 def _canonical(text: bytes) -> str:
-    # A plus is a space, as where the parameters are read.
+    # A plus is a space, as it is when the parameters are read.
     return quote_from_bytes(unquote_to_bytes(text.replace(b"+", b" ")), safe="~")
 
 
 def _text(data: bytes) -> str:
-    """Bytes as text, each a character, so that nothing of them is lost."""
+    """Decode bytes without loss, one character per byte."""
     return data.decode("latin-1")
 
 

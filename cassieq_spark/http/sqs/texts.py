@@ -1,4 +1,4 @@
-"""What texts of requests may consist of."""
+"""The characters that texts in requests may have."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 
 from cassieq_spark.http.sqs.errors import InvalidParameterValue
 
-#: What XML 1.0 does not have.
+#: The characters that XML 1.0 does not allow.
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _REPLACEMENT = "\ufffd"
-#: Bytes that XML 1.0 does not have become one that UTF-8 does not have.
+#: Maps bytes that XML 1.0 does not allow to a byte that UTF-8 does not allow.
 _TO_INVALID = bytes(
     0xFF if each < 0x20 and each not in b"\t\n\r" else each  # noqa: PLR2004 (where text begins)
     for each in range(256)
@@ -18,7 +18,7 @@ _ID = re.compile(r"[!-~]{1,128}")
 
 
 def is_xml(text: str) -> bool:
-    r"""True if XML 1.0 has all characters of a text.
+    r"""True if XML 1.0 allows all characters of a text.
 
     >>> is_xml("one\ttwo"), is_xml("bell\a")
     (True, False)
@@ -29,8 +29,8 @@ def is_xml(text: str) -> bool:
 def text_of(value: bytes) -> str:
     r"""Bytes as text that both protocols can send.
 
-    What is not UTF-8, or not in XML 1.0, becomes U+FFFD. No message that was sent by SQS has such
-    bytes; others may.
+    Bytes that are not UTF-8, or not allowed in XML 1.0, become U+FFFD. No message that was sent by
+    SQS has such bytes; messages that were put otherwise may.
 
     >>> text_of(b"a\xff\x00b")
     'a��b'
@@ -40,8 +40,8 @@ def text_of(value: bytes) -> str:
 
 
 def with_xml_characters(text: str) -> str:
-    """A text with U+FFFD in place of characters that XML 1.0 does not have."""
-    # A search ends at the first of them; a substitution would take a second for some million.
+    """Replace the characters of a text that XML 1.0 does not allow by U+FFFD."""
+    # A search ends at the first such character; a substitution takes a second for some millions.
     return text if is_xml(text) else text_of(text.encode(errors="surrogatepass"))
 
 

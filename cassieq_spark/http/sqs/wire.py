@@ -1,4 +1,4 @@
-"""What both protocols read and write: requests as they arrive, and answers."""
+"""The types that both protocols read and write: requests as they arrive, and answers."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from cassieq_spark.http.sqs.inputs import Input, OfQueue
 from cassieq_spark.http.sqs.operations import Call, Operation
 from cassieq_spark.http.sqs.outputs import Output
 
-#: Parameters or members of a request: more than a batch of ten messages with ten attributes has.
+#: Most parameters or members of a request: more than ten messages with ten attributes have.
 MOST_PARAMETERS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request without its body, as ASGI has it.
+    """A request without its body, in the form of ASGI.
 
     Attributes:
         method: The method.
         path: The path as it was sent, with percent-encoding (``raw_path``).
         query: The query as it was sent, without the question mark.
-        headers: Names in lower case, with values.
+        headers: Header names in lower case, with their values.
     """
 
     method: str
@@ -48,11 +48,11 @@ class Answer(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """What every answer has.
+    """The facts that every answer carries.
 
     Attributes:
         request_id: The id of the request, for people who look for it in the log.
-        now: When it is answered; clients set their clocks by it.
+        now: The time of the answer, by which clients correct their clocks.
     """
 
     request_id: str
@@ -76,9 +76,9 @@ class Protocol(NamedTuple):
     """A protocol of SQS.
 
     Attributes:
-        decode: The call that a request and its body are; raises `SqsError`, and nothing else.
-        encode: The answer to an operation with an output.
-        refuse: The answer to a request that failed.
+        decode: Decodes a request and its body into a call; raises `SqsError`, and nothing else.
+        encode: Encodes the output of an operation.
+        refuse: Encodes an error as an answer.
     """
 
     decode: Callable[[Received, bytes], Call]
@@ -87,10 +87,10 @@ class Protocol(NamedTuple):
 
 
 def call_of(operation: Operation, given: Input, path: bytes) -> Call:
-    """The call of an operation; its queue is that of the parameter, or else that of the path.
+    """The call of an operation on the queue that the parameter names, or else the path.
 
     Raises:
-        MissingRequiredParameter: Neither names a queue.
+        MissingRequiredParameter: Neither the parameter nor the path names a queue.
         InvalidAddress, QueueDoesNotExist: See `address_in`.
     """
     if not isinstance(given, OfQueue):

@@ -1,4 +1,4 @@
-"""Requests as their handlers see them, the table of handlers, and errors of queues as SQS's."""
+"""Requests as their handlers see them, the table of handlers, and errors converted to SQS's."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from cassieq_spark.http.sqs.outputs import Output
 if TYPE_CHECKING:
     from cassieq_spark.http.gateway.sqs.movers import Movers
 
-#: Between the name of a queue and that of a consumer group.
+#: Separates the name of a queue from the name of a consumer group.
 _OF_GROUP = "~"
 
 
 @dataclass(slots=True)
 class SqsCall:
-    """A request of SQS that is authorized.
+    """An authorized request of SQS.
 
     Attributes:
-        gateway: The gateway that serves it.
+        gateway: The gateway that serves the request.
         known: The queues as they were read a moment ago.
         movers: The message move tasks that the gateway runs.
         request: The HTTP request.
@@ -53,12 +53,12 @@ class SqsCall:
         grant: What the sender may do.
         key_id: The access key id of the sender.
         input: The input of the operation.
-        address: The queue, if the operation is of one.
-        base: The beginning of queue URLs.
+        address: The queue, if the operation is of a queue.
+        base: The base of queue URLs.
         region: The region that the sender named.
         now: When the request is served.
-        held: The messages that were leased for it, until its answer leaves.
-        encoded: Ends when its answer is encoded.
+        held: The messages that were leased for the request, until its answer leaves.
+        encoded: Exits when the answer is encoded.
     """
 
     gateway: Gateway
@@ -83,7 +83,7 @@ class SqsCall:
 
     @property
     def queue(self) -> str:
-        """The full name of the queue of the operation, for one on messages.
+        """The full name of the queue, for an operation on messages.
 
         Raises:
             QueueDoesNotExist: No queue can have this name.
@@ -95,17 +95,17 @@ class SqsCall:
 
     @property
     def whole_queue(self) -> str:
-        """The full name of the queue of the operation, for one on the queue itself.
+        """The full name of the queue, for an operation on the queue itself.
 
         Raises:
-            UnsupportedOperation: The address is that of a consumer group.
+            UnsupportedOperation: The address names a consumer group, too.
         """
         if self.address is None:
             raise QueueDoesNotExist
         return self.whole_name(self.address)
 
     def whole_name(self, address: QueueAddress) -> str:
-        """The full name of a queue that the sender names, as `whole_queue`."""
+        """The full name of a queue that the sender names, with the checks of `whole_queue`."""
         full = self.full_name(address)
         if _OF_GROUP in address.queue:
             raise UnsupportedOperation(
@@ -138,7 +138,7 @@ class SqsCall:
         """The queue of the operation, as it was read a moment ago.
 
         Raises:
-            NotFoundError: There is no such queue.
+            NotFoundError: The queue does not exist.
         """
         return await self.known.find(self.queue)
 
@@ -174,17 +174,17 @@ _BY_STATUS: dict[int, type[SqsError]] = {
     429: RequestThrottled,
     500: InternalFailure,
     503: ServiceUnavailable,
-    # The outcome is unknown: AWS's clients repeat what fails so.
+    # The outcome is unknown: AWS's clients repeat requests that fail with this error.
     504: ServiceUnavailable,
 }
 
 
 def error_of(error: Exception, operation: str) -> SqsError:
-    """The error of SQS for any error; those of Cassandra, and bugs, are logged.
+    """Convert any error to an error of SQS; Cassandra's errors, and bugs, are logged.
 
     Args:
-        error: What was raised.
-        operation: What was to be done, for the log.
+        error: The error that was raised.
+        operation: The name of the operation, for the log.
     """
     if isinstance(error, SqsError):
         return error

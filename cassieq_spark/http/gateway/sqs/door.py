@@ -1,4 +1,4 @@
-"""The door: which requests are of SQS, who sent them, and how they are answered.
+"""The SQS door: finds which requests are of SQS and who sent them, and answers them.
 
 read the signature -> read the body -> check the signature -> admit -> decode -> handler -> answer
 """
@@ -49,18 +49,18 @@ from cassieq_spark.http.sqs.query_protocol import protocol_of
 from cassieq_spark.http.sqs.signature import Claim, claim_of
 from cassieq_spark.http.sqs.wire import Answer, Protocol, Received, Stamp
 
-#: Bytes of a body: a batch of 1 MiB as JSON or a form takes up to six bytes for each of its own.
+#: Most bytes of a body: as JSON or a form, each byte of a batch of 1 MiB takes up to six bytes.
 _LARGEST_BODY = 7 << 20
 _LARGE_BODY = 1 << 18
-#: Paths of the gateway's own requests begin so; an account may be called ``console1``.
+#: The prefixes of the gateway's own paths; an account may be called ``console1``.
 _OURS = ("/api/v1/", f"{ADMIN_PATH}/", "/console/")
 _CONSOLE = "/console"
 _TARGET = b"x-amz-target"
 _HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
 _LOCAL_REGION = "local"
-#: Seconds; a wrong signature is refused after a multiple of them: most reads take less.
+#: A wrong signature is refused after a multiple of this many seconds: most reads take less.
 _REFUSED_EVERY = 0.1
-#: The name of a request in metrics and log that is not known to be of any operation.
+#: The name, in metrics and log, of a request whose operation is not known.
 _UNKNOWN = "sqs"
 
 
@@ -70,11 +70,11 @@ class SqsDoor:
     Args:
         app: The application.
         gateway: Returns the gateway; called at each request.
-        url: The beginning of queue URLs, such as ``https://queues.example``; None: the address at
-            which the request has reached the gateway.
+        url: The base of queue URLs, such as ``https://queues.example``; None: the address at which
+            the request has reached the gateway.
         unsigned: The account of requests that are not signed; None: they are refused. Only for
             a gateway that listens on loopback.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class SqsDoor:
         return self._parts
 
     async def close(self) -> None:
-        """End the message move tasks that run here; before the gateway is closed."""
+        """End the message move tasks that run here; to be called before the gateway is closed."""
         if self._parts is not None:
             await self._parts[1].close()
 
@@ -114,7 +114,8 @@ class SqsDoor:
 def is_of_sqs(scope: Scope) -> bool:
     """True if a request is one of SQS.
 
-    It names a target, is a POST to a path that is not the gateway's own, or a GET of an action.
+    Such a request names a target, or is a POST to a path that is not the gateway's own, or a GET
+    with an action.
     """
     if any(name == _TARGET for name, _ in scope["headers"]):
         return True
@@ -126,10 +127,10 @@ def is_of_sqs(scope: Scope) -> bool:
 
 
 def _is_of_this_machine(request: Request) -> bool:
-    """True if a program of this machine has sent a request, and no page in its browser.
+    """True if a program of this machine has sent a request, and no page in a browser.
 
-    A page can send one here by another name of this address, or without the right to see the
-    answer; browsers say so in the headers Host and Origin, the latter with each POST.
+    A page can send a request here by another name of this address, or without the right to see the
+    answer; browsers reveal this by the headers Host and Origin, the latter with each POST.
     """
     if request.method != "POST":
         return False
@@ -138,7 +139,7 @@ def _is_of_this_machine(request: Request) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """True if a host is this machine for itself alone.
+    """True if a host is a loopback address, which only this machine reaches.
 
     >>> [is_loopback(host) for host in ("localhost", "127.0.0.1", "::1", "0.0.0.0", "a.example")]
     [True, True, True, False, False]
@@ -171,7 +172,7 @@ class _Served:
         self._name, self._account = _UNKNOWN, ""
 
     async def response(self) -> Response:
-        """The answer; every error is one."""
+        """Serve the request, and return the answer; every error becomes an answer."""
         began = time.perf_counter()
         protocol, stamp = protocol_of(self._received), Stamp(str(uuid4()), self._now)
         more: Mapping[str, str] = {}
@@ -201,11 +202,11 @@ class _Served:
     async def _answer(self, protocol: Protocol, stamp: Stamp) -> Answer:
         claim = self._claim()
         gateway, request = self._gateway, self._request
-        # Until the signature is checked, which takes the body, an address answers for its bytes.
+        # The signature is checked with the body; until then, the bytes count for the address.
         address = request.client.host if request.client else ""
         admission = gateway.admission
         body = Body(
-            # One that has arrived waits for nobody.
+            # A body that has arrived already waits for nobody.
             admission.held if request.scope.get(WHOLE) else admission.unsigned,
             gateway.limits,
             request,
@@ -234,7 +235,7 @@ class _Served:
             body.release()
 
     def _claim(self) -> Claim | None:
-        """What the request claims; None if it is not signed, and need not be."""
+        """The claim of the request; None if the request is not signed, and need not be."""
         try:
             return claim_of(self._received, self._now)
         except MissingAuthenticationToken:
@@ -254,16 +255,15 @@ class _Served:
         decode = partial(protocol.decode, self._received, body)
         if len(body) <= _LARGE_BODY:
             return decode()
-        # In a thread, and few at a time, as large batches would block the loop.
+        # Decoded in a thread, and few at a time, because large batches would block the loop.
         async with self._gateway.admission.decoders:
             return await asyncio.to_thread(decode)
 
     async def _check(self, claim: Claim, body: bytes) -> tuple[str, AccountKey]:
         """The account and the key that have signed the request.
 
-        A stranger learns nothing: that there is no such account or key, and that the signature is
-        another one, are the same error after the same work. `response` hides whether the account
-        had to be read.
+        A stranger learns nothing: an unknown account, an unknown key and a wrong signature give
+        the same error after the same work. `response` hides whether the account had to be read.
         """
         account, _, name = claim.key_id.partition(":")
         keys = [
@@ -325,7 +325,7 @@ class _Served:
             return await handler(call)
 
     def _base(self) -> str:
-        """The beginning of queue URLs."""
+        """The base of queue URLs."""
         if self._door.url is not None:
             return self._door.url
         host = self._request.headers.get("host", "")

@@ -1,4 +1,4 @@
-"""Definition and attributes of queues, which each message that is sent needs."""
+"""Caches definitions and attributes of queues, which are needed for each message sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cassieq_spark.client import AsyncClient
 from cassieq_spark.model import QueueDefinition
 
-#: How long they are used. AWS takes up to 60 s for a change of attributes to take effect.
+#: How long a queue that was read is used. At AWS, changed attributes may take 60 s to take effect.
 _SECONDS = 1.0
 _MOST = 10_000
 
@@ -28,17 +28,17 @@ class KnownQueue(NamedTuple):
 
 
 class KnownQueues:
-    """Reads each queue once a second, however many requests need it. For one loop."""
+    """Reads each queue at most once a second, for all requests. Bound to one event loop."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
         self._known: OrderedDict[str, tuple[float, asyncio.Task[KnownQueue]]] = OrderedDict()
 
     async def find(self, name: str) -> KnownQueue:
-        """The queue of a full name. Two reads, if it was not read for a second.
+        """The queue with this full name. Two reads if the queue was not read for a second.
 
         Raises:
-            NotFoundError: There is no such queue.
+            NotFoundError: The queue does not exist.
         """
         until, task = self._known.get(name, (0.0, None))
         if task is None or until < time.monotonic():
@@ -47,18 +47,18 @@ class KnownQueues:
             self._known.move_to_end(name)
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
-        # Shielded, as other requests wait for the same task.
+        # Shielded, because other requests wait for the same task.
         return task.result() if task.done() else await asyncio.shield(task)
 
     async def read(self, name: str) -> KnownQueue:
         """Read a queue now. Two reads.
 
         Raises:
-            NotFoundError: There is no such queue.
+            NotFoundError: The queue does not exist.
         """
         definition = await self._client.queue(name)
         return KnownQueue(definition, await self._client.attributes(name))
 
     def forget(self, name: str) -> None:
-        """Read a queue again when it is needed next, as it was changed here."""
+        """Read a queue again when it is next needed, because it was changed here."""
         self._known.pop(name, None)

@@ -46,12 +46,12 @@ from cassieq_spark.model import parts_of_id
 _Entry = TypeVar("_Entry", bound=inputs.Entry)
 
 _ALL = "All"
-#: The ids of messages are UUIDs, as AWS's are; each follows from where its message is.
+#: The namespace of message ids: UUIDs, as at AWS, each derived from the position of its message.
 _IDS = UUID("6f1c3c55-31c5-4d0b-8d3a-9a5d2f0c7e11")
 #: The header of a dead letter that names the queue where the message died.
 _ORIGIN = "cassieq.origin-queue"
 _NOT_AT_ALL = timedelta(0)
-#: Bytes of messages of one answer; only other doors put larger ones.
+#: Most bytes of messages in an answer, unless other interfaces have put larger messages.
 _HUGE = 4 << 20
 
 
@@ -63,7 +63,7 @@ async def send_message(call: SqsCall) -> Output:
 
 @serves("SendMessageBatch")
 async def send_message_batch(call: SqsCall) -> Output:
-    """Send messages, each by itself; those that can be sent are published together, in order."""
+    """Send messages; those that can be sent are published together, in order."""
     known = await call.known_queue()
 
     async def send(entry: inputs.SendMessageBatchEntry) -> Output:
@@ -84,7 +84,7 @@ async def _send(
     contents.check_size(most)
     gateway.storage.check_messages(call.account)
     delay = None if contents.delay is None else timedelta(seconds=contents.delay)
-    # A message that says 0 is not delayed, even if its queue delays messages.
+    # A message with a delay of 0 is not delayed, even if its queue delays messages.
     is_at_once = delay == _NOT_AT_ALL and queue.delay is not None and not is_ordered
     message = NewMessage(
         contents.body,
@@ -104,7 +104,7 @@ async def _send(
 
 
 def _unique_id_of(contents: Contents) -> bytes:
-    """The deduplication id, or the one that follows from the body."""
+    """The deduplication id, or the id that follows from the body."""
     if contents.deduplication_id is not None:
         return contents.deduplication_id.encode()
     return hashlib.sha256(contents.body).hexdigest().encode()
@@ -112,7 +112,7 @@ def _unique_id_of(contents: Contents) -> bytes:
 
 @serves("ReceiveMessage")
 async def receive_message(call: SqsCall) -> Output:
-    """Lease messages; they are invisible for others as long as the lease lasts."""
+    """Lease messages; while the lease lasts, they are invisible to others."""
     given: inputs.ReceiveMessage = call.input
     gateway, known = call.gateway, await call.known_queue()
     gateway.admission.check_answers(call.account)
@@ -151,7 +151,7 @@ def _outputs(call: SqsCall, *, is_ordered: bool) -> list[MessageOutput]:
 
 
 def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutput:
-    """A message as the answer has it."""
+    """Convert a message to its form in the answer."""
     given: inputs.ReceiveMessage = call.input
     body = text_of(body_of(message))
     attributes, extras = from_headers(message.headers)
@@ -196,7 +196,7 @@ def _origin_of(call: SqsCall, message: Message) -> str | None:
 
 
 def _id_at(queue: str, version: int, partition: int, monoton: int) -> str:
-    """The id of the message at a position: the same for all who send, repeat or receive it."""
+    """The id of the message at a position: the same for whoever sends, repeats or receives it."""
     return str(uuid5(_IDS, f"{queue}@{version}/{partition}/{int(monoton)}"))
 
 
@@ -207,7 +207,7 @@ def _sequence_number(version: int, monoton: int) -> str:
 
 @serves("DeleteMessage")
 async def delete_message(call: SqsCall) -> Output:
-    """Delete a message. It is no error if the message was deleted before."""
+    """Delete a message. Deleting a deleted message is no error."""
     await call.gateway.settlements.ack([_receipt(call, call.input.ReceiptHandle)])
     return {}
 
@@ -225,14 +225,14 @@ async def delete_message_batch(call: SqsCall) -> Output:
 
 @serves("ChangeMessageVisibility")
 async def change_message_visibility(call: SqsCall) -> Output:
-    """Let a message be invisible for a time from now on; 0: it is visible at once."""
+    """Make a message invisible for a time from now on; 0 makes it visible at once."""
     await _change(call, call.input.ReceiptHandle, call.input.VisibilityTimeout)
     return {}
 
 
 @serves("ChangeMessageVisibilityBatch")
 async def change_message_visibility_batch(call: SqsCall) -> Output:
-    """Let messages be invisible for a time from now on, each by itself."""
+    """Make messages invisible, each for a time of its own from now on."""
 
     async def change(entry: inputs.ChangeMessageVisibilityBatchEntry) -> Output:
         await _change(call, entry.ReceiptHandle, entry.visibility())
@@ -257,7 +257,7 @@ def _receipt(call: SqsCall, handle: str) -> Receipt:
 
 
 def _held(call: SqsCall, time: timedelta) -> timedelta:
-    """For how long a message is withheld from others, if the sender may do that."""
+    """The time for which a message is withheld from others, if the sender may do this."""
     longest = _longest_lease(call)
     if time > longest:
         raise InvalidParameterValue.of(
@@ -277,7 +277,7 @@ def _longest_lease(call: SqsCall) -> timedelta:
 async def _each(
     call: SqsCall, entries: Sequence[_Entry], do: Callable[[_Entry], Awaitable[Output]]
 ) -> dict[str, list[Any]]:
-    """Do something for each entry of a batch; one that fails does not harm the others.
+    """Run an operation for each entry of a batch; a failed entry does not harm the others.
 
     Raises:
         AccessDenied: The sender may not use the queue, so the whole batch is refused.

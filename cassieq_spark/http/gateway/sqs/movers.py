@@ -1,6 +1,6 @@
 """Carries out message move tasks.
 
-    receive as the reader group of SQS -> redrive, each once -> delete; again, until none is left
+    receive as the reader group of SQS -> redrive, each once -> delete; repeat until none is left
 
 | event | result |
 |---|---|
@@ -43,18 +43,18 @@ from cassieq_spark.model import QueueDefinition
 
 logger = logging.getLogger(__name__)
 
-#: A message move task could not do a step, and tries again.
+#: A step of a message move task failed; the task tries the step again.
 MOVE_DELAYED = "sqs.move_delayed"
 
-#: Messages that are moved at once.
+#: Most messages that are moved in one step.
 _BATCH = 1024
-#: How often a runner looks whether it is to go on, and writes what it has done.
+#: How often a runner checks that it is to go on, and writes what it has done.
 _LOOKS_EVERY = timedelta(seconds=5)
-#: Tasks of an account that one gateway runs at once; others wait for their turn.
+#: Most tasks of an account that one gateway runs at once; other tasks wait for their turn.
 _MOST_OF_ACCOUNT = 4
 _LONGEST_PAUSE = 30.0
-#: How long a task waits for messages that a step that failed may have held; leases and pauses
-#: before a redelivery are shorter.
+#: How long a task waits for messages that a failed step may have held; leases, and pauses before a
+#: redelivery, are shorter.
 _PATIENCE = timedelta(minutes=10)
 _ORIGIN, _UNREADABLE = "cassieq.origin-queue", "cassieq.unreadable"
 
@@ -70,12 +70,12 @@ def tasks_in(attributes: Mapping[str, str]) -> dict[str, MoveTask]:
 
 
 class Movers:
-    """The tasks that a gateway runs. For one loop.
+    """The tasks that a gateway runs. Bound to one event loop.
 
     Args:
         gateway: The gateway.
         lease: How long a batch is held to be moved.
-        pause: How long a task waits after its first failure; then longer and longer.
+        pause: How long a task waits after its first failure; the wait grows with further failures.
 
     Attributes:
         gateway, lease, pause: The arguments.
@@ -102,16 +102,16 @@ class Movers:
         Args:
             queue: The full name of the dead-letter queue.
             task: The task, which has this gateway as its runner.
-            key: The name of the key that asks for it; when the key may not do it any more, the
-                task fails.
-            is_new: Nobody has run it before.
+            key: The name of the key that asks for the task; when the key loses the right, the task
+                fails.
+            is_new: True if nobody has run the task before.
         """
         if task.id not in self._runs:
             run = _Run(self, queue, key, task, is_new=is_new)
             self._runs[task.id] = run, asyncio.create_task(self._whole(run))
 
     def look(self, task: str) -> None:
-        """Let a task look at once whether it is to end, if it runs here."""
+        """Make a task that runs here check at once whether it is to end."""
         if task in self._runs:
             self._runs[task][0].woken.set()
 
@@ -120,7 +120,7 @@ class Movers:
         await asyncio.gather(*(task for _, task in self._runs.values()))
 
     async def close(self) -> None:
-        """Let all runs end after the batch that they move; other gateways may go on with them."""
+        """End all runs after the batches that they move; other gateways may continue the tasks."""
         for run, _ in self._runs.values():
             run.is_stopped = True
             run.woken.set()
@@ -147,7 +147,7 @@ class _Run:
         self._lease, self._pause = movers.lease, movers.pause.total_seconds()
         self._now = asyncio.get_running_loop().time
         self._looks_at = 0.0
-        # Until when to wait for messages that a step that failed may have held.
+        # The end of the wait for messages that a failed step may have held.
         self._waits_until = 0.0
         if not is_new:
             self._step_failed()
@@ -156,7 +156,7 @@ class _Run:
         self._waits_until = self._now() + _PATIENCE.total_seconds()
 
     async def whole(self) -> None:
-        """Move messages until there are none, the task is to end, or this gateway is."""
+        """Move messages until none is left, the task is to end, or this gateway closes."""
         pause = self._pause
         while True:
             try:
@@ -183,7 +183,7 @@ class _Run:
                 self.task = self.task.failed(reason)
 
     async def _step(self) -> bool:
-        """Do the next thing; True if it was the last one."""
+        """Do the next step; return True if it was the last one."""
         began = self._now()
         if self.task.status != RUNNING:
             await self._write()
@@ -196,7 +196,7 @@ class _Run:
             self.woken.clear()
             self._looks_at = began + _LOOKS_EVERY.total_seconds()
             return await self._look()
-        # Asked before, as they may become available in between.
+        # Checked before, because messages may become available in between.
         are_withheld = began < self._waits_until and await self._are_withheld()
         count, status, reason = await self._batch()
         if status == COMPLETED and are_withheld:
@@ -204,7 +204,7 @@ class _Run:
             return False
         self.task = self.task.after(count, status, reason)
         if status == RUNNING:
-            # If others hold all of them, there is no hurry.
+            # If others hold all messages, there is no hurry.
             pause = count / self.task.rate if self.task.rate else 0 if count else self._pause
             await self._wait(began + pause - self._now())
         return False
@@ -216,7 +216,7 @@ class _Run:
         return any(each.leased or each.waiting for each in groups)
 
     async def _look(self) -> bool:
-        """Look whether to go on, and write what is done; True if the task is another one's."""
+        """Check whether to go on, and write the progress; True if another runner has the task."""
         held = await self._client.attributes(self.queue)
         there = tasks_in(held).get(self.task.id)
         if there is None or there.status != RUNNING or there.runner != self.task.runner:
@@ -230,7 +230,7 @@ class _Run:
         return False
 
     async def _may(self) -> bool:
-        """True if the key that the task runs for is still there, and may do it."""
+        """True if the key that asked for the task still exists, and has the rights for it."""
         keys = await self._gateway.authorizer.keys_of(self.account)
         grants = [Grant.of(key) for key in keys if key.name == self._key]
         return any(each.covers_all and Right.REDRIVE_MESSAGE in each.rights for each in grants)
@@ -241,12 +241,12 @@ class _Run:
         await self._client.set_attributes(self.queue, {TASK + self.task.id: self.task.text})
 
     async def _wait(self, seconds: float) -> None:
-        """Wait, unless something is to be looked at."""
+        """Wait, unless the task is to check its state at once."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.woken.wait(), max(0.0, seconds))
 
     async def _batch(self) -> tuple[int, str, str | None]:
-        """Move some messages: how many, what the task is then, and why it has failed."""
+        """Move some messages; return how many, the new status, and the reason of a failure."""
         self._gateway.storage.check_messages(self.account)
         receiver = await self._client.receiver(self.queue, DEFAULT_GROUP)
         most = min(_BATCH, self.task.rate or _BATCH)
@@ -254,7 +254,7 @@ class _Run:
         held = await receiver.look(replace(request, lease=self._lease))
         left = len(held)
         try:
-            # Not those that came later, such as what this task has moved and was dead again.
+            # Later messages are left out, such as moved messages that are dead again.
             due = [
                 each for each in held if int(milliseconds(each.published_at)) <= self.task.started
             ]
@@ -264,12 +264,13 @@ class _Run:
                 count, gone = await self._redrive(receiver.queue, movable)
                 outcome = await self._client.settle(*gone, action=Action("ack"))
                 if outcome.stale or outcome.failed:
-                    # Too late, or not for certain: they come again, and are deleted then.
+                    # The deletion came too late, or is not certain: the messages come again, and
+                    # are deleted then.
                     self._step_failed()
                 left -= len(gone)
         finally:
             if left:
-                # Uncounted, as nobody has seen them.
+                # Given back uncounted, because nobody has seen the messages.
                 await receiver.give_back(held)
         if len(movable) < len(due):
             return count, FAILED, NO_SOURCE
@@ -283,7 +284,7 @@ class _Run:
     async def _redrive(
         self, definition: QueueDefinition, messages: Sequence[Message]
     ) -> tuple[int, list[str]]:
-        """Redrive messages; return how many, and the receipts of those that are no letters now."""
+        """Redrive messages; return how many, and the receipts of those no longer dead letters."""
         to = self.task.destination
         report = await self._client.redrive(
             Survey.among(definition, messages),
@@ -291,14 +292,14 @@ class _Run:
         )
         for queue in report.redriven:
             self._gateway.coalescer.wake(queue)
-        # Not those that another redrive holds, as it may give them back. The others that it has
-        # missed were redriven or purged before.
+        # Letters that another redrive holds are left out, because it may give them back. The other
+        # letters that this redrive missed were redriven or purged before.
         gone = [each.receipt for each in messages if each.monoton not in report.left]
         return sum(report.redriven.values()), gone
 
 
 def _may_pass(error: Exception) -> bool:
-    """True if the same step is worth another try; each letter is moved once, whatever happens."""
+    """True if the step is worth another try; each letter is moved once, whatever happens."""
     return isinstance(error, OutcomeUnknownError) or (
         isinstance(error, CassieqError) and error.retryable
     )

@@ -52,7 +52,7 @@ async def start_message_move_task(call: SqsCall) -> Output:
             )
         destination = target.queue
     if not call.grant.covers_all:
-        # The letters go to other queues than the one that such a key is for.
+        # The letters go to queues other than the one to which such a key is limited.
         raise AccessDenied("A key that is for one queue cannot move messages to another.")
     queues = await call.gateway.client.queues(f"{call.account}:")
     if not any(each.dead_letter_queue == queue for each in queues):
@@ -76,7 +76,7 @@ async def start_message_move_task(call: SqsCall) -> Output:
     try:
         _check_none_runs(held, now, but=task.id)
     except InvalidParameterValue:
-        # Two were started at once.
+        # Two tasks were started at once.
         await call.gateway.client.set_attributes(queue, {TASK + task.id: None})
         raise
     call.movers.run(queue, task, call.sender.key, is_new=True)
@@ -85,7 +85,7 @@ async def start_message_move_task(call: SqsCall) -> Output:
 
 @serves("ListMessageMoveTasks")
 async def list_message_move_tasks(call: SqsCall) -> Output:
-    """The last tasks of a queue, the newest first; one whose gateway has died goes on."""
+    """List the last tasks of a queue, newest first; a task whose gateway has died is continued."""
     given: inputs.ListMessageMoveTasks = call.input
     source, queue, known = await _existing(call, "SourceArn", given.SourceArn)
     now, results = int(milliseconds(call.now)), []
@@ -100,7 +100,7 @@ async def list_message_move_tasks(call: SqsCall) -> Output:
 
 
 async def _adopt(call: SqsCall, queue: str, task: MoveTask) -> None:
-    """Let a task go on whose gateway has died."""
+    """Continue a task whose gateway has died."""
     await call.gateway.client.set_attributes(queue, {TASK + task.id: task.text})
     call.known.forget(queue)
     call.movers.run(queue, task, call.sender.key)
@@ -108,7 +108,7 @@ async def _adopt(call: SqsCall, queue: str, task: MoveTask) -> None:
 
 @serves("CancelMessageMoveTask")
 async def cancel_message_move_task(call: SqsCall) -> Output:
-    """End a task; what it has moved stays moved."""
+    """End a task; messages that it has moved stay moved."""
     given: inputs.CancelMessageMoveTask = call.input
     number, source = task_of(given.TaskHandle)
     _, queue, known = await _existing(call, "SourceArn", source.arn(call.region))
@@ -141,7 +141,7 @@ def _check_none_runs(attributes: Mapping[str, str], now: int, but: str = "") -> 
 async def _existing(
     call: SqsCall, parameter: str, arn: str
 ) -> tuple[QueueAddress, str, KnownQueue]:
-    """The queue of an ARN: its address, full name, and what is known of it now."""
+    """The queue of an ARN: its address, full name, and present definition and attributes."""
     address = address_in_arn(parameter, arn)
     try:
         name = call.whole_name(address)

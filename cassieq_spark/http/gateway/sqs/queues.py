@@ -56,14 +56,14 @@ _ALL = "All"
 VISIBLE = "ApproximateNumberOfMessages"
 _COUNTS = {name for name in COMPUTED if name.startswith("Approximate")}
 _MOST_NAMES = 1_000
-#: Between two purges of a queue.
+#: The shortest time between two purges of a queue.
 _PURGES_EVERY = timedelta(seconds=60)
 _POLICY_VERSION = "2008-10-17"
 
 
 @serves("CreateQueue")
 async def create_queue(call: SqsCall) -> Output:
-    """Create a queue; one that is there with the same attributes is as good."""
+    """Create a queue; if a queue with the same attributes exists, succeed."""
     given: inputs.CreateQueue = call.input
     address = QueueAddress(call.account, given.QueueName)
     name, attributes = call.full_name(address), new_attributes(given.Attributes or {})
@@ -81,7 +81,7 @@ async def create_queue(call: SqsCall) -> Output:
             raise QueueNameExists.of(other) from None
         if any(each.startswith(PREFIX) for each in found.attributes):
             return {"QueueUrl": address.url(call.base)}
-        # Another door has made it; or the call broke off here, and is completed now.
+        # Another interface has made the queue; or a call broke off here, and is completed now.
     with suppress(ExistsError):
         await client.create_group(name, DEFAULT_GROUP)
     await client.set_attributes(name, kept)
@@ -91,7 +91,7 @@ async def create_queue(call: SqsCall) -> Output:
 
 @serves("GetQueueUrl")
 async def get_queue_url(call: SqsCall) -> Output:
-    """The URL of a queue."""
+    """Get the URL of a queue."""
     given: inputs.GetQueueUrl = call.input
     address = QueueAddress(given.QueueOwnerAWSAccountId or call.account, given.QueueName)
     await call.known.find(call.full_name(address))
@@ -100,7 +100,7 @@ async def get_queue_url(call: SqsCall) -> Output:
 
 @serves("ListQueues")
 async def list_queues(call: SqsCall) -> Output:
-    """The URLs of the queues of the account, by name."""
+    """List the URLs of the queues of the account, by name."""
     given: inputs.ListQueues = call.input
     found = await call.gateway.client.queue_names(f"{call.account}:")
     prefix = given.QueueNamePrefix or ""
@@ -110,7 +110,7 @@ async def list_queues(call: SqsCall) -> Output:
 
 @serves("ListDeadLetterSourceQueues")
 async def list_dead_letter_source_queues(call: SqsCall) -> Output:
-    """The URLs of the queues whose dead letters a queue gets."""
+    """List the URLs of the queues whose dead letters a queue gets."""
     target = (await call.known.find(call.whole_queue)).definition.name
     queues = await call.gateway.client.queues(f"{call.account}:")
     names = [own_name(each.name) for each in queues if each.dead_letter_queue == target]
@@ -123,7 +123,7 @@ def _page(
     given: inputs.ListQueues | inputs.ListDeadLetterSourceQueues,
     key: str,
 ) -> dict[str, Any]:
-    """A page of names, as URLs; the token of the next one is the last name of this one."""
+    """A page of names, as URLs; the token of the next page is the last name of this page."""
     after = _name_of(given.NextToken) if given.NextToken else ""
     most = given.MaxResults or _MOST_NAMES
     seen = sorted(name for name in names if name > after and call.grant.covers(name))
@@ -144,7 +144,7 @@ def _name_of(token: str) -> str:
 
 @serves("GetQueueAttributes")
 async def get_queue_attributes(call: SqsCall) -> Output:
-    """Attributes of a queue; its counts are those of its group, and exact."""
+    """Get attributes of a queue; the counts are the exact counts of its group."""
     given: inputs.GetQueueAttributes = call.input
     names = given.AttributeNames or ()
     known = await call.known.find(call.queue)
@@ -173,13 +173,13 @@ async def counts(call: SqsCall, queue: str, group_name: str = DEFAULT_GROUP) -> 
 
 @serves("SetQueueAttributes")
 async def set_queue_attributes(call: SqsCall) -> Output:
-    """Set attributes of a queue; those that are not named stay."""
+    """Set attributes of a queue; attributes that are not named stay."""
     given: inputs.SetQueueAttributes = call.input
     name = call.whole_queue
     known = await call.known.read(name)
     changes = changed_attributes(given.Attributes, attributes_held(known))
     if changes.get(REDRIVE) is not None and Right.CREATE_QUEUE not in call.grant.rights:
-        # As by HTTP: dead messages are put there.
+        # As in the HTTP API: dead messages are put into that queue.
         raise AccessDenied("A redrive policy needs the right CreateQueue, too.")
     await _check_redrive(call, changes.get(REDRIVE), call.address)
     await _alter(call, name, changes)
@@ -214,7 +214,7 @@ async def _check_redrive(call: SqsCall, policy: str | None, source: QueueAddress
 
 @serves("DeleteQueue")
 async def delete_queue(call: SqsCall) -> Output:
-    """Delete a queue with its messages. It is no error if somebody else was faster."""
+    """Delete a queue with its messages. It is no error if another call deletes the queue first."""
     name = call.whole_queue
     await call.gateway.client.delete_queue(name, force=True)
     call.known.forget(name)
@@ -223,7 +223,7 @@ async def delete_queue(call: SqsCall) -> Output:
 
 @serves("PurgeQueue")
 async def purge_queue(call: SqsCall) -> Output:
-    """Delete all messages of a queue, also those that are held."""
+    """Delete all messages of a queue, including held ones."""
     name = call.whole_queue
     known = await call.known.read(name)
     purged, now = held_time(known, PURGED), milliseconds(call.now)
@@ -237,7 +237,7 @@ async def purge_queue(call: SqsCall) -> Output:
 
 @serves("TagQueue")
 async def tag_queue(call: SqsCall) -> Output:
-    """Add tags to a queue, or replace some."""
+    """Add tags to a queue, or replace tags of the same keys."""
     name, given = call.whole_queue, call.input.Tags
     inputs.check_tags(tags_of(await call.known.read(name)) | given)
     await _set(call, name, {TAG + key: value for key, value in given.items()})
@@ -246,14 +246,14 @@ async def tag_queue(call: SqsCall) -> Output:
 
 @serves("UntagQueue")
 async def untag_queue(call: SqsCall) -> Output:
-    """Take tags from a queue."""
+    """Remove tags from a queue."""
     await _set(call, call.whole_queue, {TAG + key: None for key in call.input.TagKeys})
     return {}
 
 
 @serves("ListQueueTags")
 async def list_queue_tags(call: SqsCall) -> Output:
-    """The tags of a queue."""
+    """List the tags of a queue."""
     tags = tags_of(await call.known.find(call.whole_queue))
     return {"Tags": tags} if tags else {}
 
@@ -265,7 +265,7 @@ async def _set(call: SqsCall, name: str, changes: dict[str, str | None]) -> None
 
 @serves("AddPermission")
 async def add_permission(call: SqsCall) -> Output:
-    """Add a statement to the policy of a queue, which is kept, and not enforced."""
+    """Add a statement to the policy of a queue, which is stored but not enforced."""
     given: inputs.AddPermission = call.input
     known, statements = await _statements(call)
     if any(each.get("Sid") == given.Label for each in statements):
@@ -283,7 +283,7 @@ async def add_permission(call: SqsCall) -> Output:
 
 @serves("RemovePermission")
 async def remove_permission(call: SqsCall) -> Output:
-    """Take a statement from the policy of a queue."""
+    """Remove a statement from the policy of a queue."""
     given: inputs.RemovePermission = call.input
     known, statements = await _statements(call)
     left = [each for each in statements if each.get("Sid") != given.Label]

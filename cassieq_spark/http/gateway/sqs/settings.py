@@ -1,7 +1,8 @@
 """Attributes of SQS as settings and attributes of a queue, and back.
 
-What the queue has a setting for is kept there, so that a change by another door is a change for
-SQS, too. All other attributes are attributes of the queue, under names that begin with ``sqs.``.
+An attribute for which the queue has a setting is kept in the setting, so that a change by another
+interface is a change for SQS, too. All other attributes are attributes of the queue, under names
+that begin with ``sqs.``.
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ from cassieq_spark.model import Order, QueueDefinition, UniquePer
 
 PREFIX = "sqs."
 TAG = "sqs.tag."
-#: Before the id of a message move task: what is known of it, and that it is to end.
+#: Prefixes of the attributes of a message move task, before its id: its record, and its
+#: cancellation.
 TASK, TO_END = "sqs.move.", "sqs.move-to-end."
-#: When SQS changed the attributes last, and purged the queue, in milliseconds since 1970.
+#: When SQS last changed the attributes, and purged the queue, in milliseconds since 1970.
 MODIFIED, PURGED = "sqs.changed-at", "sqs.purged-at"
-#: Partitions of a FIFO queue whose unique ids are those of a message group.
+#: Partitions of a FIFO queue whose unique ids are unique per message group.
 GROUP_PARTITIONS = 16
 #: How long a FIFO queue remembers deduplication ids.
 DEDUPLICATION = timedelta(minutes=5)
 
 _OURS = (TAG, TASK, TO_END, MODIFIED, PURGED)
-#: What the settings of the queue say, and no attribute.
+#: Attributes of SQS that only settings of the queue hold.
 _IN_SETTINGS = (REDRIVE, FIFO, SCOPE)
 _SECOND = timedelta(seconds=1)
 _RETENTION = "MessageRetentionPeriod"
@@ -53,7 +55,7 @@ _MILLISECONDS = re.compile("[0-9]{1,15}")
 
 
 def settings_of(attributes: Mapping[str, str | None]) -> dict[str, Any]:
-    """The settings of a queue that attributes change, as `Client.alter_queue` takes them.
+    """The settings of a queue that attributes change, in the form for `Client.alter_queue`.
 
     >>> settings_of({"DelaySeconds": "0", "MaximumMessageSize": "1024"})
     {'delay': datetime.timedelta(0)}
@@ -64,7 +66,7 @@ def settings_of(attributes: Mapping[str, str | None]) -> dict[str, Any]:
         if (value := attributes.get(name)) is not None
     }
     if "lease" in settings:
-        # A queue has no shorter one; `visibility_of` knows of 0.
+        # No lease of a queue is shorter; `visibility_of` handles 0.
         settings["lease"] = max(_SECOND, settings["lease"])
     if REDRIVE in attributes:
         policy = attributes[REDRIVE]
@@ -78,7 +80,7 @@ def settings_of(attributes: Mapping[str, str | None]) -> dict[str, Any]:
 
 
 def settings_of_new(attributes: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of a new queue, as `Client.create_queue` takes them."""
+    """The settings of a new queue, in the form for `Client.create_queue`."""
     given = with_defaults(attributes)
     settings = {name: it for name, it in settings_of(given).items() if it}
     settings = {"max_deliveries": 0} | settings
@@ -94,17 +96,17 @@ def settings_of_new(attributes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def attributes_of(known: KnownQueue, arn: str) -> dict[str, str]:
-    """All attributes of a queue, but for the counts of its messages.
+    """All attributes of a queue, except the counts of its messages.
 
     Args:
         known: The queue.
-        arn: Its ARN; that of its dead-letter queue has the same region.
+        arn: Its ARN; the ARN of its dead-letter queue gets the same region.
     """
     queue = known.definition
     found = with_defaults(attributes_held(known))
     found["VisibilityTimeout"] = str(_seconds(visibility_of(known)))
     found["DelaySeconds"] = str(_seconds(queue.delay or timedelta(0)))
-    # The longest that SQS knows, where messages never expire.
+    # If messages never expire, SQS is shown its longest retention.
     never = timedelta(seconds=SETTABLE[_RETENTION].most)
     found[_RETENTION] = str(_seconds(queue.expire_after or never))
     if queue.dead_letter_queue is not None:
@@ -123,7 +125,7 @@ def attributes_of(known: KnownQueue, arn: str) -> dict[str, str]:
 
 
 def attributes_held(known: KnownQueue) -> dict[str, str]:
-    """The attributes that are stored as such, and those that say of which type a queue is."""
+    """The attributes that are stored as such, and the attributes of the type of the queue."""
     held = valid_attributes(
         {
             name.removeprefix(PREFIX): value
@@ -140,19 +142,19 @@ def attributes_held(known: KnownQueue) -> dict[str, str]:
 
 
 def visibility_of(known: KnownQueue) -> timedelta:
-    """How long a message is invisible if the request does not say; 0 is an attribute alone."""
+    """The default visibility timeout of a queue; only an attribute can hold 0."""
     is_none = known.attributes.get(f"{PREFIX}VisibilityTimeout") == "0"
     is_shortest = known.definition.lease == _SECOND
     return timedelta(0) if is_none and is_shortest else known.definition.lease
 
 
 def is_fifo(queue: QueueDefinition) -> bool:
-    """True for a FIFO queue: its name says so, and the queue is ordered by key."""
+    """True for a FIFO queue: its name has the suffix, and the queue is ordered by key."""
     return queue.order is Order.KEY and queue.name.endswith(SUFFIX)
 
 
 def stored_as(changes: Mapping[str, str | None], now: datetime) -> dict[str, str | None]:
-    """The changes by which `Client.set_attributes` keeps these attributes of SQS."""
+    """The changes with which `Client.set_attributes` stores these attributes of SQS."""
     changed: dict[str, str | None] = {MODIFIED: milliseconds(now)}
     return changed | {
         PREFIX + name: value for name, value in changes.items() if name not in _IN_SETTINGS
@@ -172,7 +174,7 @@ def check_target(policy: str, source: QueueAddress) -> RedrivePolicy:
     """The redrive policy of a queue, which must name a queue of the same account and type.
 
     Raises:
-        InvalidParameterValue: It names another one.
+        InvalidParameterValue: The policy names a queue of another account or type.
     """
     parsed = RedrivePolicy.parse(policy)
     reason = ""
@@ -186,13 +188,13 @@ def check_target(policy: str, source: QueueAddress) -> RedrivePolicy:
 
 
 def held_time(known: KnownQueue, name: str) -> int | None:
-    """An instant that an attribute holds, in milliseconds since 1970; None if it holds none."""
+    """The instant in an attribute, in milliseconds since 1970; None if it has no instant."""
     text = known.attributes.get(name, "")
     return int(text) if _MILLISECONDS.fullmatch(text) else None
 
 
 def milliseconds(at: datetime) -> str:
-    """An instant as SQS sends it: milliseconds since 1970."""
+    """Write an instant as SQS sends it: milliseconds since 1970."""
     return str(int(at.timestamp() * 1000))
 
 
