@@ -301,7 +301,7 @@ class Receiver:
 
         If the queue has several partitions, a partition counts as empty while its last lease found
         no message, nothing was published since, and no message seen then has become due. Messages
-        that others have given back since are found later, by `RECHECK` for each partition.
+        that others have given back since are found after at most one `RECHECK` per partition.
 
         Returns:
             The head, or None if there is nothing to lease.

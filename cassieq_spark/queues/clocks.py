@@ -161,7 +161,7 @@ def make_due(
     Raises:
         ClockError: No server answers whose clock agrees with that of this process.
         ContentionError: Lost to readers again and again.
-        QueueStateError: There is no such group.
+        QueueStateError: The group does not exist.
     """
     total = 0
     while True:

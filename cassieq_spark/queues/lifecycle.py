@@ -289,7 +289,7 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
         The queue as it is now.
 
     Raises:
-        QueueStateError: There is no such queue, or readers hold messages.
+        QueueStateError: The queue does not exist, or readers hold messages.
         ContentionError: Lost to others, or no answer, again and again.
     """
     begun = known(name, read_record(store, name, serial=True))

@@ -230,13 +230,13 @@ def read_stats(store: Store, queue: QueueDefinition) -> QueueStats:
     """Compute the figures of a queue. Per partition, the same reads as `queue_stats`.
 
     Raises:
-        QueueStateError: There is no such queue.
+        QueueStateError: The queue does not exist.
     """
     return sum_of(queue, in_parallel(queue_stats, ledgers_of(store, queue)))
 
 
 def sum_of(queue: QueueDefinition, partitions: Sequence[QueueStats]) -> QueueStats:
-    """The figures of a queue, given those of all its partitions in order."""
+    """The figures of a queue, given the figures of all its partitions in order."""
     if queue.on_dead is OnDead.STOP:
         partitions = [_with_stopped(each) for each in partitions]
     if queue.partitions == 1:
@@ -278,7 +278,7 @@ def queue_stats(ledger: Ledger) -> QueueStats:
     ledger's head, so the figures of several groups are no common snapshot.
 
     Raises:
-        QueueStateError: There is no such queue.
+        QueueStateError: The queue does not exist.
     """
     states = read_group_states(ledger)
     return stats_of(ledger, states, ledger.read_head())
