@@ -73,6 +73,7 @@ def values_of(table: Table, column: str) -> st.SearchStrategy[Any]:
         | st.integers(-(2**63), 2**63 - 1),
         "timestamp": st.sampled_from(_KINDS["instant"]),
         "text": st.sampled_from(_KINDS["text"]) | st.text(max_size=20),
+        "blob": st.binary(max_size=40),
         "boolean": st.booleans(),
         "uuid": st.builds(uuid4),
         "timeuuid": st.integers(0, 2**60 - 1).map(_time_based),
