@@ -24,6 +24,7 @@ from cassieq_spark.cli import (
     queue,
     receive,
     repair,
+    schedule,
     schema,
     spark,
     top,
@@ -62,6 +63,7 @@ app.add_typer(messages.app)
 app.add_typer(copy.app)
 app.add_typer(group.app, name="group", rich_help_panel=_FAILURES)
 app.add_typer(dead.app, name="dead", rich_help_panel=_FAILURES)
+app.add_typer(schedule.app, name="schedule", rich_help_panel=_OPERATE)
 app.add_typer(top.app)
 app.add_typer(console.app)
 app.add_typer(monitoring.app)

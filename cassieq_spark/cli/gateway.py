@@ -7,7 +7,7 @@ import logging
 import os
 import stat
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +29,7 @@ from cassieq_spark.client import AsyncClient
 from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.http.accounts.signing import new_secret
+from cassieq_spark.schedules.runner import Runner, running
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.settings.secret import REFERENCES, check_reference, reveal
@@ -121,6 +122,9 @@ def serve(  # noqa: PLR0913 (one per option)
             "--allow-changes", help="Let administrators change queues in the console at /console."
         ),
     ] = False,
+    schedules: Annotated[
+        bool, typer.Option("--schedules", help="Run the schedules of all queues, too.")
+    ] = False,
 ) -> None:
     """Serve the queues by HTTP, until SIGTERM or Ctrl-C.
 
@@ -158,6 +162,7 @@ def serve(  # noqa: PLR0913 (one per option)
                 rest_after=_CONSOLE_RESTS,
             )
         ) as console,
+        running(Runner(store)) if schedules else nullcontext(),
     ):
         serving = Serving(
             host=listen.host,

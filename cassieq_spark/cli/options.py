@@ -48,7 +48,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-def _checked(what: str) -> Callable[[typer.Context, str], str]:
+def checked(what: str) -> Callable[[typer.Context, str], str]:
     """A callback that refuses impossible names before the command connects to anything."""
 
     def check(context: typer.Context, name: str) -> str:
@@ -63,7 +63,7 @@ QueueName = Annotated[
         help="Name of the queue.",
         metavar="QUEUE",
         autocompletion=complete_queues,
-        callback=_checked("queue"),
+        callback=checked("queue"),
     ),
 ]
 GroupName = Annotated[
@@ -72,7 +72,7 @@ GroupName = Annotated[
         help="Name of the consumer group.",
         metavar="GROUP",
         autocompletion=complete_groups,
-        callback=_checked("group"),
+        callback=checked("group"),
     ),
 ]
 OnlyQueues = Annotated[

@@ -27,6 +27,8 @@ from cassieq_spark.dead_letters.survey import Survey
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.producer.new_message import Headers, NewMessage
 from cassieq_spark.producer.producer import Producer
+from cassieq_spark.schedules import Runner, Schedule, ScheduleProgress
+from cassieq_spark.schedules.plain import plain_progress, plain_schedule
 
 __all__ = [
     "DEFAULT_BUDGET",
@@ -40,7 +42,12 @@ __all__ = [
     "NewMessage",
     "PrefetchBudget",
     "Producer",
+    "Runner",
+    "Schedule",
+    "ScheduleProgress",
     "Stopped",
     "StoredMessage",
     "Survey",
+    "plain_progress",
+    "plain_schedule",
 ]

@@ -401,6 +401,15 @@ class AsyncClient(InThreads[Client]):
     redrive = in_thread(Client.redrive)
     purge_dead_letters = in_thread(Client.purge_dead_letters)
 
+    create_schedule = in_thread(Client.create_schedule)
+    schedules = in_thread(Client.schedules)
+    schedule = in_thread(Client.schedule)
+    pause_schedule = in_thread(Client.pause_schedule)
+    resume_schedule = in_thread(Client.resume_schedule)
+    run_schedule_now = in_thread(Client.run_schedule_now)
+    delete_schedule = in_thread(Client.delete_schedule)
+    schedule_runner = in_thread(Client.schedule_runner)
+
     async def receive(  # noqa: PLR0913 (what to receive, and how, by name)
         self,
         queue: str,

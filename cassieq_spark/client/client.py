@@ -113,6 +113,22 @@ from cassieq_spark.queues import (
     set_attributes,
 )
 from cassieq_spark.queues.stats import GroupStats, QueueStats, read_stats
+from cassieq_spark.schedules import (
+    Runner,
+    Schedule,
+    ScheduledValue,
+    ScheduleProgress,
+    ScheduleSettings,
+    create_schedule,
+    delete_schedule,
+    list_schedules,
+    pause_schedule,
+    read_schedule_progress,
+    read_schedules,
+    resume_schedule,
+    run_now,
+    takes_settings,
+)
 from cassieq_spark.schemas.assign import arrow_batches
 from cassieq_spark.settings.connection import Connection, ConnectionOptions, connection_options
 from cassieq_spark.settings.position import StartingPosition
@@ -1107,6 +1123,122 @@ class Client:
         _check_survey(found)
         with self._calls:
             return purge(self._store, found)
+
+    # -- schedules --------------------------------------------------------------------------------
+
+    @takes_settings
+    def create_schedule(
+        self,
+        queue: str,
+        name: str,
+        message: ScheduledValue,
+        **settings: Unpack[ScheduleSettings],
+    ) -> Schedule:
+        """Create a schedule, which puts a message again and again. One LWT and three serial reads.
+
+        A runner must run: ``cassieq schedule run``, or `schedule_runner`. docs/schedules.md.
+
+        Args:
+            queue: Name of the queue.
+            name: Name of the schedule; no other of the queue has it.
+            message: The body; a dict is stored as JSON. ``{{tick}}``, ``{{local}}``, ``{{date}}``,
+                ``{{unix}}``, ``{{schedule}}`` and ``{{queue}}`` stand for what the tick is.
+            settings: Either ``cron``, five fields, in a ``zone``; or ``every``, a timedelta of at
+                least a second. Optional are ``key`` (else the name of the schedule), ``headers``,
+                ``start``, ``end``, ``count`` (how many ticks), ``catch_up`` (how many late ticks
+                are published at most, 1), ``jitter`` and ``ahead`` (how long before its time a
+                tick is published, as a delayed message).
+
+        Raises:
+            OptionError: A setting is not valid, or contradicts another one; or the queue has a
+                hundred schedules, or 64 KiB of them.
+            MessageError, SchemaError: The queue does not take such messages.
+            ExistsError: The queue has a schedule of that name.
+            QueueStateError: There is no such queue.
+        """
+        with self._calls:
+            return create_schedule(self._store, queue, name, message, **settings)
+
+    def schedules(self, queue: str | None = None) -> list[Schedule]:
+        """List the schedules of a queue, by name. One read.
+
+        Without a queue, those of all queues; this reads the whole table of queues.
+
+        Raises:
+            QueueStateError: There is no such queue.
+        """
+        with self._calls:
+            if queue is not None:
+                return Listing(read_schedules(self._store, queue))
+            return Listing(schedule for schedule, _ in list_schedules(self._store))
+
+    def schedule(self, queue: str, name: str, *, ticks: int = 5) -> ScheduleProgress:
+        """Show a schedule: its last tick, its next ones, and how late it is. Two reads.
+
+        Args:
+            queue: Name of the queue.
+            name: Name of the schedule.
+            ticks: How many of the next ticks to compute.
+
+        Raises:
+            NotFoundError: There is no such queue or schedule.
+        """
+        with self._calls:
+            return read_schedule_progress(self._store, queue, name, ticks=ticks)
+
+    def pause_schedule(self, queue: str, name: str) -> bool:
+        """Let a schedule put nothing until it is resumed; False: it was paused already.
+
+        One LWT and two serial reads. A runner learns of it within ten seconds.
+
+        Raises:
+            NotFoundError: There is no such queue or schedule.
+        """
+        with self._calls:
+            return pause_schedule(self._store, queue, name)
+
+    def resume_schedule(self, queue: str, name: str) -> bool:
+        """Let a paused schedule go on; False: it was not paused. One LWT and three serial reads.
+
+        The ticks of the pause are not made up for.
+
+        Raises:
+            NotFoundError: There is no such queue or schedule.
+        """
+        with self._calls:
+            return resume_schedule(self._store, queue, name)
+
+    def run_schedule_now(self, queue: str, name: str) -> Position:
+        """Put a message of a schedule at once, also if it is paused. Costs a read and a `put`.
+
+        Its ticks stay as they are.
+
+        Raises:
+            NotFoundError: There is no such queue or schedule.
+            MessageError, SchemaError: The queue does not take the message any more.
+            OutcomeUnknownError: See `put`.
+        """
+        with self._calls:
+            return run_now(self._store, queue, name, self._commits.publish)
+
+    def delete_schedule(self, queue: str, name: str) -> None:
+        """Delete a schedule; what it has put stays. One LWT and two serial reads.
+
+        Raises:
+            NotFoundError: There is no such queue or schedule.
+        """
+        with self._calls:
+            delete_schedule(self._store, queue, name)
+
+    def schedule_runner(self, *, prefix: str = "") -> Runner:
+        """Make a runner, which publishes the ticks of schedules; see `Runner`. No read.
+
+        Any number may run, in any number of programs. End it before the client is closed.
+
+        Args:
+            prefix: Only those of queues whose names begin with it.
+        """
+        return Runner(self._store, prefix=check_text("prefix", prefix))
 
     # -- the client itself ------------------------------------------------------------------------
 

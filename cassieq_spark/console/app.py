@@ -27,6 +27,7 @@ from cassieq_spark.console import (  # noqa: F401 (their handlers declare the pa
     overview,
     queue,
     repairs,
+    schedules,
 )
 from cassieq_spark.console.access import (
     Access,

@@ -22,6 +22,7 @@ from cassieq_spark.console.dead import OF_DEAD
 from cassieq_spark.console.group_plans import MAKING, OF_GROUP
 from cassieq_spark.console.pages import PageCall, flag, page
 from cassieq_spark.console.plans import OF_QUEUE, Change, ChangePlan
+from cassieq_spark.console.schedules import OF_SCHEDULE
 from cassieq_spark.console.settings_plans import ALTER, CREATE, fields_of_new
 from cassieq_spark.errors import NotFoundError, OptionError
 
@@ -65,6 +66,12 @@ def change_group(call: PageCall) -> Response:
 def change_dead(call: PageCall) -> Response:
     """Plan a change of dead letters, or do it."""
     return _change(call, _named(OF_DEAD, call))
+
+
+@page("/queues/{queue}/schedules/{schedule}/change/{change}", "POST")
+def change_schedule(call: PageCall) -> Response:
+    """Plan a change of a schedule, or do it."""
+    return _change(call, _named(OF_SCHEDULE, call))
 
 
 def _named(changes: Mapping[str, Change], call: PageCall) -> Change:

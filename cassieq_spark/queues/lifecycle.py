@@ -106,6 +106,7 @@ def create_queue(
             "status": Status.ACTIVE,
             "created_at": ServerNow(),
             "attributes": "",
+            "schedules": "",
             "partitions": show_counts(counts),
             **order_of_version(wanted, version),
         }

@@ -91,6 +91,7 @@ class QueueRecord:
         change: Token of the last change; None if an earlier release made it.
         counts: The number of partitions of each version.
         attributes: The column that `attributes_of` decodes.
+        schedules: The schedules, as text; see `schedules.stored`.
     """
 
     definition: QueueDefinition
@@ -99,6 +100,7 @@ class QueueRecord:
     change: UUID | None
     counts: Counts = ()
     attributes: str = ""
+    schedules: str = ""
 
     @property
     def name(self) -> str:
@@ -217,28 +219,29 @@ def list_queues(store: Store, prefix: str = "") -> list[QueueDefinition]:
     return [each.definition for each in found if each.status is Status.ACTIVE]
 
 
-def list_records(store: Store, prefix: str = "") -> list[QueueRecord]:
+def list_records(store: Store, prefix: str = "", *, having: str = "") -> list[QueueRecord]:
     """List all queues by name, deleted ones too. Reads the whole table of queues.
 
     A queue whose row can't be read is left out, and logged; see `read_records`.
     """
-    records = read_records(store, prefix)
+    records = read_records(store, prefix, having=having)
     for name, error in records.unreadable.items():
         extra = {"action": UNREADABLE, "queue": name}
         logger.warning("queue %a is left out: %s", name, error, extra=extra)
     return list(records.readable.values())
 
 
-def read_records(store: Store, prefix: str = "") -> Records:
+def read_records(store: Store, prefix: str = "", *, having: str = "") -> Records:
     """Read the whole table of queues. A row that can't be read does not affect the others.
 
-    Rows whose names do not begin with ``prefix`` are not decoded.
+    Other rows are not decoded than those whose names begin with ``prefix`` and, if ``having`` is a
+    column, in which that column is neither null nor empty.
     """
     readable: dict[str, QueueRecord] = {}
     unreadable: dict[str, InvariantError] = {}
     for row in sorted(store.scan(Table.QUEUE), key=lambda row: str(row["name"])):
         name = str(row["name"])
-        if not name.startswith(prefix):
+        if not name.startswith(prefix) or (having and not row[having]):
             continue
         try:
             readable[name] = record_of(row)
@@ -263,10 +266,15 @@ def read_names(store: Store, prefix: str = "") -> QueueNames:
 def known(name: str, record: QueueRecord | None) -> QueueRecord:
     """Return the record of a queue; raise `NotFoundError` if it is deleted, or never existed."""
     if record is None or record.is_gone:
-        raise NotFoundError(
-            f"there is no queue {name!r}; create it with: cassieq queue create {name}"
-        )
+        raise no_queue(name)
     return record
+
+
+def no_queue(name: str) -> NotFoundError:
+    """The error for a queue that is deleted, or never existed."""
+    return NotFoundError(
+        f"there is no queue {name!r}; create it with: cassieq queue create {name}"
+    )
 
 
 def active(name: str, record: QueueRecord | None) -> QueueRecord:
@@ -367,6 +375,7 @@ def record_of(row: Row) -> QueueRecord:
         values["change"],
         counts,
         values["attributes"] or "",
+        values["schedules"] or "",
     )
 
 

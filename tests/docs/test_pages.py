@@ -29,6 +29,7 @@ PAGES = (
     "docs/repair.md",
     "docs/security.md",
     "docs/recipes.md",
+    "docs/schedules.md",
 )
 EXAMPLES = tuple(
     f"examples/{program.name}" for program in sorted((ROOT / "examples").glob("*.py"))

@@ -170,7 +170,23 @@ class Scene:
             "wait": timedelta(0),
             "request": LeaseRequest(max_messages=1),
             "only_news": True,
+            "name": "s",
+            "cron": None,
+            "every": 60 * SECOND,
+            "zone": "UTC",
+            "end": datetime(2040, 1, 1, tzinfo=UTC),
+            "count": 3,
+            "catch_up": 3,
+            "jitter": SECOND,
+            "ticks": 2,
         }
+        self.of_schedule: dict[str, Any] = {
+            "message": "{{tick}}",
+            "start": datetime(2039, 1, 1, tzinfo=UTC),
+            "key": "k",
+            "ahead": SECOND,
+        }
+        self.client.create_schedule("q", "there", "x", every=60 * SECOND)
 
     def stored(self) -> list[bytes]:
         """What is in the queue, but for what others have put."""
@@ -180,8 +196,12 @@ class Scene:
     def arguments(self, of: type, name: str, method: Callable[..., Any]) -> dict[str, Any]:
         """Good ones for all that it takes."""
         good = {each: self.good[each] for each in parameters(method)}
+        if "schedule" in name:
+            good |= {each: self.of_schedule[each] for each in self.of_schedule if each in good}
         if name == "create_queue":
             good |= {"queue": "new"}
+        if name in {"schedule", "run_schedule_now"} or name.endswith("e_schedule"):
+            good |= {"name": "new" if name == "create_schedule" else "there"}
         if name in {"ack", "extend", "reject", "release", "settle"}:
             good["messages"] = [self.held]
         if name == "redrive":

@@ -45,6 +45,8 @@ _REQUIRED = {
     "group": "--group billing",
     "by": "--by 5m",
     "reason": "--reason bad",
+    "queue": "--queue orders",
+    "message": "--message hello",
     "secret": f"--secret env:{_SECRET}",
 }
 

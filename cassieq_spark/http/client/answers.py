@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from cassieq_spark.errors import (
 from cassieq_spark.http import TEXT
 from cassieq_spark.model import Position, Positions, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, QueueStats, group_from_http
+from cassieq_spark.schedules import Schedule, ScheduleProgress
+from cassieq_spark.schedules.plain import progress_of_plain, schedule_of_plain
 from cassieq_spark.settings.queue import settings_from_http
 
 T = TypeVar("T")
@@ -168,6 +171,35 @@ def position_of(answer: httpx.Response) -> Position | None:
         version=found.get("version", 1),
         is_repeat=found.get("repeated", False),
     )
+
+
+@from_gateway
+def put_at(answer: httpx.Response) -> Position:
+    """The position of a message that was put now."""
+    found = answer.json()
+    return Position(found["monoton"], partition=found["partition"], version=found["version"])
+
+
+def schedule_of(queue: str) -> Callable[[httpx.Response], Schedule]:
+    """Read the schedule of an answer."""
+    return from_gateway(lambda answer: schedule_of_plain(queue, _snake(answer.json())))
+
+
+def schedules_of(queue: str) -> Callable[[httpx.Response], list[Schedule]]:
+    """Read the schedules of an answer."""
+    return from_gateway(
+        lambda answer: Listing(schedule_of_plain(queue, _snake(each)) for each in answer.json())
+    )
+
+
+def progress_of(queue: str) -> Callable[[httpx.Response], ScheduleProgress]:
+    """Read the schedule of an answer, and how far it is."""
+    return from_gateway(lambda answer: progress_of_plain(queue, _snake(answer.json())))
+
+
+def _snake(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of an answer by the names that Python has."""
+    return {re.sub("[A-Z]", lambda it: f"_{it[0].lower()}", key): values[key] for key in values}
 
 
 @from_gateway

@@ -125,6 +125,14 @@ class AsyncHttpQueue:
     redrive = _awaited(HttpQueue.redrive)
     purge_dead_letters = _awaited(HttpQueue.purge_dead_letters)
 
+    create_schedule = _awaited(HttpQueue.create_schedule)
+    schedules = _awaited(HttpQueue.schedules)
+    schedule = _awaited(HttpQueue.schedule)
+    pause_schedule = _awaited(HttpQueue.pause_schedule)
+    resume_schedule = _awaited(HttpQueue.resume_schedule)
+    run_schedule_now = _awaited(HttpQueue.run_schedule_now)
+    delete_schedule = _awaited(HttpQueue.delete_schedule)
+
     async def close(self) -> None:
         """Close the connections."""
         await self._requests.http.aclose()

@@ -43,12 +43,20 @@ from cassieq_spark.http.client.encoding import (
     lines_sent,
     new_message_sent,
     receipt_of,
+    scheduled_sent,
 )
 from cassieq_spark.model import Position, Positions, QueueDefinition, Range, validate_name
 from cassieq_spark.processes import importing
 from cassieq_spark.producer.new_message import Headers, NewMessage, Value, message_given
 from cassieq_spark.queues.attributes import check_changes
 from cassieq_spark.queues.stats import GroupStats, QueueStats
+from cassieq_spark.schedules import (
+    Schedule,
+    ScheduledValue,
+    ScheduleProgress,
+    ScheduleSettings,
+    takes_settings,
+)
 from cassieq_spark.schemas.ddl import ddl_of
 from cassieq_spark.settings.position import StartingPosition, check_position, show_position
 from cassieq_spark.settings.queue import (
@@ -569,6 +577,48 @@ class HttpQueue:
         parse = answers.field_of("stale", list)
         return self._ask("POST", f"/messages/{name}", parse, content=json_of(body))
 
+    @takes_settings
+    def create_schedule(
+        self, name: str, message: ScheduledValue, **settings: Unpack[ScheduleSettings]
+    ) -> Schedule:
+        """Create a schedule, which puts a message again and again; see `Client.create_schedule`.
+
+        A gateway with ``--schedules``, or ``cassieq schedule run``, must run. ``every`` is at
+        least ten seconds.
+
+        Raises:
+            HttpStateError: The queue has a schedule of that name.
+        """
+        body = scheduled_sent(message, settings)
+        parse = answers.schedule_of(self._queue)
+        return self._ask("PUT", _schedule(name), parse, content=json_of(body))
+
+    def schedules(self) -> list[Schedule]:
+        """List the schedules of the queue, by name; see `Client.schedules`."""
+        return self._ask("GET", "/schedules", answers.schedules_of(self._queue))
+
+    def schedule(self, name: str, *, ticks: int = 5) -> ScheduleProgress:
+        """Show a schedule: its last tick, its next ones, and how late it is."""
+        query = {"ticks": check_count("ticks", ticks, least=0)}
+        parse = answers.progress_of(self._queue)
+        return self._ask("GET", _schedule(name), parse, query=query)
+
+    def pause_schedule(self, name: str) -> bool:
+        """Let a schedule put nothing until it is resumed; False: it was paused already."""
+        return self._ask("POST", _schedule(name) + "/pause", answers.field_of("changed", bool))
+
+    def resume_schedule(self, name: str) -> bool:
+        """Let a paused schedule go on; False: it was not paused."""
+        return self._ask("POST", _schedule(name) + "/resume", answers.field_of("changed", bool))
+
+    def run_schedule_now(self, name: str) -> Position:
+        """Put a message of a schedule at once; see `Client.run_schedule_now`."""
+        return self._ask("POST", _schedule(name) + "/run", answers.put_at)
+
+    def delete_schedule(self, name: str) -> None:
+        """Delete a schedule; what it has put stays."""
+        return self._ask("DELETE", _schedule(name), answers.nothing)
+
     def _ask(
         self, method: str, rest: str | None, parse: Callable[[httpx.Response], T], **more: Any
     ) -> T:
@@ -687,6 +737,10 @@ def _partition(partition: int | None) -> dict[str, int]:
 
 def _position(position: StartingPosition) -> str:
     return show_position(check_position(position))
+
+
+def _schedule(name: str) -> str:
+    return "/schedules/" + validate_name("schedule", name)
 
 
 def _group(group: str) -> str:

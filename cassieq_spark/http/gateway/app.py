@@ -25,6 +25,7 @@ from cassieq_spark.http.gateway import (  # noqa: F401 (their handlers declare t
     messages,
     openapi,
     queues,
+    schedules,
 )
 from cassieq_spark.http.gateway.authorization import check_body
 from cassieq_spark.http.gateway.gateway import Gateway

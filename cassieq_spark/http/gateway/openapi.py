@@ -25,11 +25,12 @@ _NAMES: dict[str, str | int] = {
     "account": "acme",
     "queue": "orders",
     "group": "default",
+    "schedule": "nightly",
     "key": "primary",
     "monoton": 0,
 }
 #: Tags in the order of the page; an endpoint gets the last tag whose first word is in its path.
-_TAGS = ("queues", "messages", "groups", "dead letters", "admin")
+_TAGS = ("queues", "messages", "groups", "dead letters", "schedules", "admin")
 #: Answers of every endpoint.
 _ALWAYS = {
     400: "The request is malformed; the message says how",

@@ -131,7 +131,7 @@ async def create_queue(call: Call) -> Response:
     await call.gateway.storage.check_queues(call.account, [name, dead] if dead else [name])
     try:
         # Without errorIfExists, a repeated call completes one that broke off.
-        with _in_steps() if call.query.error_if_exists else nullcontext():
+        with in_steps() if call.query.error_if_exists else nullcontext():
             await call.gateway.client.create_queue(name, drop_dead=given.drop_dead, **settings)
     except ExistsError:
         if call.query.error_if_exists:
@@ -165,7 +165,7 @@ async def get_attributes(call: Call) -> Response:
 async def set_attributes(call: Call) -> Response:
     """Set attributes of a queue, or remove those that are null; the others stay."""
     given = call.json(Attributes).attributes
-    with _in_steps():
+    with in_steps():
         found = await call.gateway.client.set_attributes(call.queue, given)
     return JSONResponse({"attributes": found})
 
@@ -196,7 +196,7 @@ async def alter_queue(call: Call) -> Response:
                 "dlqName needs a key for all queues with the right CreateQueue, too", 403
             )
         await call.gateway.storage.check_queues(call.account, [dead])
-    with _in_steps():
+    with in_steps():
         altered = await call.gateway.client.alter_queue(
             call.queue, drop_dead=given.drop_dead, **changes
         )
@@ -212,7 +212,7 @@ async def alter_queue(call: Call) -> Response:
 )
 async def pause_queue(call: Call) -> Response:
     """Pause a queue: nobody receives messages; puts and acks continue."""
-    with _in_steps():
+    with in_steps():
         changed = await call.gateway.client.pause_queue(call.queue)
     return JSONResponse({"changed": changed})
 
@@ -226,7 +226,7 @@ async def pause_queue(call: Call) -> Response:
 )
 async def resume_queue(call: Call) -> Response:
     """Resume a paused queue."""
-    with _in_steps():
+    with in_steps():
         changed = await call.gateway.client.resume_queue(call.queue)
     call.gateway.coalescer.wake(call.queue)
     return JSONResponse({"changed": changed})
@@ -243,7 +243,7 @@ async def delete_queue(call: Call) -> Response:
     """Delete a queue and its messages."""
     # If the queue is deleted already, the answer is 404.
     await call.gateway.client.queue(call.queue)
-    with _in_steps():
+    with in_steps():
         await call.gateway.client.delete_queue(call.queue, force=call.query.force)
     return Response(status_code=200)
 
@@ -288,7 +288,7 @@ async def create_group(call: Call) -> Response:
             f"the queue has {len(groups)} consumer groups; the limit is {limit}: delete those "
             "that nobody reads for",
         )
-    with _in_steps():
+    with in_steps():
         await client.create_group(call.queue, group, start)
     return Response(status_code=201)
 
@@ -333,7 +333,7 @@ async def resume_group(call: Call) -> Response:
     given = call.json(GroupResume)
     # While Cassandra does not answer at all, nothing is resumed.
     await call.gateway.client.queue(call.queue)
-    with _in_steps():
+    with in_steps():
         count = await call.gateway.client.resume_group(
             call.queue, call.names["group"], given.how, partition=given.partition
         )
@@ -399,7 +399,7 @@ async def redrive(call: Call) -> Response:
         _check_target(call, name)
     call.gateway.storage.check_messages(call.account)
     # The dead-letter queue itself may be of another account, or of none.
-    with _in_steps():
+    with in_steps():
         report = await call.gateway.client.redrive(
             found,
             to=to,
@@ -431,13 +431,13 @@ async def redrive(call: Call) -> Response:
 async def purge_dead_letters(call: Call) -> Response:
     """Discard dead letters."""
     found, gone = await _selected(call)
-    with _in_steps():
+    with in_steps():
         report = await call.gateway.client.purge_dead_letters(found)
     return JSONResponse({"purged": report.purged, "missed": gone + report.missed})
 
 
 @contextmanager
-def _in_steps() -> Iterator[None]:
+def in_steps() -> Iterator[None]:
     """Turn Cassandra's errors in a call of several steps into unknown outcomes.
 
     Some of the steps may be done, and a repeated call does not report those. So an error that says

@@ -51,6 +51,8 @@ Force = Annotated[bool, Field(description="Also while consumers hold messages.")
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 QueueName = Annotated[str, Field(min_length=1, max_length=140, pattern=QUEUE_PATTERN)]
 _LONGEST_SCHEMA = 1 << 14
+#: Characters of the message of a schedule, which is in the row of its queue.
+LONGEST_SCHEDULED = 1 << 14
 Partition = Annotated[int, Field(ge=0)] | None
 #: A setting of CassieQ's clients that has no meaning here.
 Ignored = Annotated[Any, Field(None, description="Ignored; CassieQ's clients send it.")]
@@ -335,6 +337,55 @@ class GroupResume(Payload):
         "the dead-letter queue."
     )
     partition: Partition = Field(None, description="Resume it in this partition only.")
+
+
+class NewSchedule(Payload):
+    """A new schedule: either ``cron`` or ``everySeconds`` says when it comes."""
+
+    message: str = Field(
+        max_length=LONGEST_SCHEDULED,
+        description="Body of its messages; may name {{tick}}, {{local}}, {{date}}, {{unix}}.",
+    )
+    cron: str | None = Field(
+        None,
+        max_length=1_000,
+        description="Minute, hour, day of the month, month, day of the week.",
+    )
+    # Each time takes an LWT.
+    every_seconds: float | None = Field(
+        None,
+        ge=10,
+        le=_A_YEAR,
+        allow_inf_nan=False,
+        description="From one message to the next, counted from start, or from 1970.",
+    )
+    zone: str = Field("UTC", max_length=100, description="Time zone of cron and of {{local}}.")
+    key: str | None = Field(
+        None, max_length=1_000, description="Key of the messages; by default its name."
+    )
+    headers: dict[str, str | None] | None = None
+    start: Instant | None = Field(None, description="No message before this instant.")
+    end: Instant | None = Field(None, description="No message from this instant on.")
+    count: int | None = Field(None, ge=1, le=10_000, description="How many times it comes.")
+    catch_up: int = Field(
+        1, ge=0, le=1_000, description="Most messages that are put late, after an outage."
+    )
+    jitter_seconds: float = Field(
+        0, ge=0, le=3_600, allow_inf_nan=False, description="Each is put off by up to this."
+    )
+    ahead_seconds: float = Field(
+        0,
+        ge=0,
+        le=3_600,
+        allow_inf_nan=False,
+        description="Each is put so much earlier, to be delivered at its time.",
+    )
+
+
+class TickParameters(Payload):
+    """How much of the future to show."""
+
+    ticks: int = Field(5, ge=0, le=100, description="How many of its next times.")
 
 
 class DeadLetterParameters(Payload):

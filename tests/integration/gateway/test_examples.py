@@ -66,6 +66,8 @@ def prepare(gateway: RunningGateway, account: Account, operation: str) -> str:
         account.ask("DELETE", "/orders")
     if operation in {"stopped", "resumeGroup"}:
         account.ask("POST", json={"queueName": "orders", "order": "strict", "onDead": "stop"})
+    if "Schedule" in operation and operation != "createSchedule":
+        account.ask("PUT", "/orders/schedules/nightly", json={"cron": "0 3 * * *", "message": "x"})
     if operation in {"createQueue", "createAccount", "createGroup"}:
         return ""
     account.ask("POST", "/orders/messages", content="hello")

@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from cassieq_spark import Client, NewMessage
-from cassieq_spark.errors import CassieqError, NotFoundError, NotYetError, OptionError
+from cassieq_spark.errors import (
+    CassieqError,
+    NotFoundError,
+    NotYetError,
+    OptionError,
+    QueueStateError,
+)
 from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue, HttpStateError
 from cassieq_spark.model import Range
 from cassieq_spark.store.memory import MemoryStore
@@ -40,6 +46,7 @@ NOT_BY_HTTP = {
     "queues": "of all queues, not of one",
     "receive_table": "needs Arrow, which POST messages/receive answers with",
     "receiver": "for commands",
+    "schedule_runner": "gateways run schedules",
     "settle": "for the gateway itself",
     "stored": "a part of stats",
 }
@@ -160,6 +167,74 @@ def test_attributes_are_set_and_removed_one_by_one(orders: Any):
     with pytest.raises(OptionError, match="1 to 200 characters, not 0"):
         orders.set_attributes({"": "x"})
     assert orders.attributes() == {"team": "payments", "é": ""}
+
+
+def test_schedules_are_created_shown_paused_and_deleted(orders: Any):
+    orders.create(drop_dead=True)
+    begin = datetime(2040, 1, 1, tzinfo=UTC)
+    made = orders.create_schedule(
+        "nightly",
+        {"day": "{{date}}"},
+        cron="0 3 * * *",
+        zone="Asia/Kolkata",
+        headers={"lang": "é"},
+        start=begin,
+        end=begin + timedelta(days=9),
+        jitter=MINUTE,
+    )
+    orders.create_schedule(
+        "beat", "x", every=MINUTE, start=begin, count=2, catch_up=0, ahead=MINUTE
+    )
+
+    assert [each.name for each in orders.schedules()] == ["beat", "nightly"]
+    assert orders.schedules()[1] == made
+    assert (made.queue, made.cron, made.zone, made.catch_up) == (
+        "orders",
+        "0 3 * * *",
+        "Asia/Kolkata",
+        1,
+    )
+    shown = orders.schedule("beat", ticks=3)
+    assert (shown.last, shown.lag) == (None, None)
+    assert shown.next == (begin, begin + MINUTE)
+    assert (orders.pause_schedule("beat"), orders.pause_schedule("beat")) == (True, False)
+    assert orders.schedule("beat").next == ()
+    assert (orders.resume_schedule("beat"), orders.resume_schedule("beat")) == (True, False)
+
+    assert (int(orders.run_schedule_now("nightly")), int(orders.run_schedule_now("nightly"))) == (
+        0,
+        1,
+    )
+    assert [each.key for each in orders.peek()] == [b"nightly"] * 2
+    assert orders.peek()[0].headers.items() >= {"lang": "é", "schedule": "nightly"}.items()
+
+    orders.delete_schedule("beat")
+    assert [each.name for each in orders.schedules()] == ["nightly"]
+    with pytest.raises(NotFoundError, match="has no schedule 'beat'"):
+        orders.delete_schedule("beat")
+    with pytest.raises(QueueStateError, match="has a schedule 'nightly' already"):
+        orders.create_schedule("nightly", "x", every=MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({}, "either cron"),
+        ({"cron": "0 3 * *"}, "not five"),
+        ({"every": MINUTE, "zone": "Mars/Olympus"}, "there is no time zone"),
+        ({"every": "5m"}, "every must be a timedelta"),
+        ({"every": MINUTE, "headers": {"tick": 5}}, "header"),
+    ],
+)
+def test_a_schedule_that_is_not_valid_is_refused(
+    orders: Any, settings: dict[str, Any], problem: str
+):
+    orders.create(drop_dead=True)
+
+    with pytest.raises(CassieqError, match=problem):
+        orders.create_schedule("bad", "x", **settings)
+
+    assert orders.schedules() == []
 
 
 def test_columns_are_added(orders: Any):

@@ -202,3 +202,45 @@ def test_no_instant_of_a_query_is_an_error_of_the_server(orders: Account, since:
         assert told.status_code in {200, 400, 409}
         moved = orders.ask("POST", "/orders/groups/default/seek", json={"to": start})
         assert moved.status_code in {200, 400, 404, 409}
+
+
+def test_who_may_not_put_puts_nothing_by_a_schedule(gateway: RunningGateway, orders: Account):
+    body = {"everySeconds": 10, "message": "forged"}
+    path = "/orders/schedules/s"
+    for rights, status in (
+        ({Right.CREATE_QUEUE}, 403),
+        ({Right.PUT_MESSAGE}, 403),
+        ({Right.CREATE_QUEUE, Right.PUT_MESSAGE}, 201),
+    ):
+        name = "".join(sorted(each.value for each in rights))
+        key = key_with(gateway, orders, f"with{name}", *rights)
+        assert key.ask("PUT", path, json=body).status_code == status
+    reader = key_with(gateway, orders, "reader", Right.READ_MESSAGE, Right.GET_QUEUE_INFORMATION)
+    for method, rest in (
+        ("POST", "/run"),
+        ("POST", "/pause"),
+        ("POST", "/resume"),
+        ("DELETE", ""),
+    ):
+        assert reader.ask(method, path + rest).status_code == 403
+    assert reader.ask("GET", path).json()["message"] == "forged"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"everySeconds": 9, "message": "x"},
+        {"everySeconds": 10, "message": "x" * 16_385},
+        {"everySeconds": 10, "message": "x", "count": 10_001},
+        {"everySeconds": 10, "message": "{{secret}}"},
+        {"cron": "0 3 * * *", "everySeconds": 10, "message": "x"},
+        {"cron": "* " * 600, "message": "x"},
+        {"every": "5m", "message": "x"},
+    ],
+    ids=["often", "long", "many", "field", "both", "long cron", "unknown"],
+)
+def test_a_schedule_that_asks_too_much_is_refused(orders: Account, body: dict[str, object]):
+    answer = orders.ask("PUT", "/orders/schedules/s", json=body)
+
+    assert answer.status_code in {400, 422}
+    assert orders.ask("GET", "/orders/schedules").json() == []

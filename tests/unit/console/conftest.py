@@ -34,6 +34,9 @@ def store() -> MemoryStore:
     client.create_queue("trips", schema=SCHEMA)
     client.put_many("trips", [{"vendor": "CMT", "fare": Decimal("7.50")}, {"vendor": "VTS"}])
     client.create_queue("empty", max_deliveries=0)
+    client.create_schedule("orders", "nightly", '{"day": "{{date}}"}', cron="0 3 * * *")
+    client.create_schedule("orders", "beat", "tick", every=timedelta(minutes=5))
+    client.pause_schedule("orders", "beat")
     return store
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +12,7 @@ from cassieq_spark.client import Client
 from cassieq_spark.console.changes import CHANGED
 from cassieq_spark.console.group_plans import MAKING
 from cassieq_spark.console.plans import OF_QUEUE
+from cassieq_spark.console.schedules import OF_SCHEDULE
 from cassieq_spark.model import Order
 from cassieq_spark.queues import create_queue, is_paused, purge_queue, read_queue
 from cassieq_spark.queues.stats import GroupStats, read_stats
@@ -26,6 +28,7 @@ CHANGES = [
     "/queues/ledger/groups/booking/change/resume",
     "/queues/orders/dead/change/redrive",
     "/queues/orders/dead/change/purge",
+    *(f"/queues/orders/schedules/nightly/change/{name}" for name in OF_SCHEDULE),
     "/create",
 ]
 
@@ -62,7 +65,14 @@ def test_a_console_that_only_looks_refuses_every_change(
 
 
 @pytest.mark.parametrize(
-    "path", ["/queues/orders", "/queues/orders/settings", "/queues/orders/dead", "/"]
+    "path",
+    [
+        "/queues/orders",
+        "/queues/orders/settings",
+        "/queues/orders/dead",
+        "/queues/orders/schedules",
+        "/",
+    ],
 )
 def test_a_console_that_only_looks_offers_no_change(visitor: Visitor, path: str):
     actions = {form.action for form in forms_of(visitor.page(path)) if form.method == "post"}
@@ -99,6 +109,47 @@ def test_a_change_that_was_not_confirmed_changes_nothing(
     assert "this confirmation does not hold any more" in words_of(forged.text)
     assert store._rows == before
     assert counting.cas_count == 0
+
+
+def test_schedules_are_shown_with_what_they_put_next(visitor: Visitor):
+    words = words_of(visitor.page("/queues/orders/schedules"))
+
+    assert re.search(r"beat paused every 5m - - - tick", words)
+    assert re.search(
+        r'nightly 0 3 \* \* \* UTC - 20\S+ 03:00:00.* - \{"day": "\{\{date\}\}"\}', words
+    )
+
+
+def test_a_schedule_is_paused_resumed_run_and_deleted(operator: Visitor, store: MemoryStore):
+    client = Client.from_store(store)
+    page = "/queues/orders/schedules"
+
+    def do(change: str, of: str) -> str:
+        asked = operator.submit(operator.page(page), f"/schedules/{of}/change/{change}")
+        command = "run-now" if change == "run" else change
+        assert f"cassieq schedule {command} {of} --queue orders" in words_of(asked.text)
+        return words_of(operator.confirm(asked).text)
+
+    assert "Schedule nightly is paused." in do("pause", "nightly")
+    assert client.schedule("orders", "nightly").schedule.paused
+    assert "Schedule nightly goes on." in do("resume", "nightly")
+    assert "Schedule beat has put message 20." in do("run", "beat")
+    assert client.message("orders", 20).value == b"tick"
+    assert "Schedule beat is deleted." in do("delete", "beat")
+    assert [each.name for each in client.schedules("orders")] == ["nightly"]
+
+
+def test_a_change_of_a_schedule_that_was_made_again_does_not_hold(
+    operator: Visitor, store: MemoryStore
+):
+    client = Client.from_store(store)
+    page = operator.page("/queues/orders/schedules")
+    asked = operator.submit(page, "/schedules/nightly/change/delete")
+    client.delete_schedule("orders", "nightly")
+    client.create_schedule("orders", "nightly", "new", cron="0 3 * * *")
+
+    assert operator.confirm(asked).status_code == 409
+    assert len(client.schedules("orders")) == 2
 
 
 def test_a_group_is_moved_after_it_was_shown_what_that_does(operator: Visitor, store: MemoryStore):

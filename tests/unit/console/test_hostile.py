@@ -59,6 +59,8 @@ PAGES = [
     "/queues/plain/dead",
     "/queues/plain/dead?reason={}",
     "/queues/plain/dead?since={}",
+    "/queues/plain/schedules",
+    "/queues/{}/schedules",
     "/queues/plain/settings",
     "/queues/typed/messages",
     "/queues/typed/messages/0/0",
@@ -121,6 +123,9 @@ def hostile() -> Iterator[Visitor]:
         spoilt = client.create_queue(f"spoilt-{EVIL.index(evil)}")
         row = Insert(group_key(evil), group_values(0, 1), if_absent=True)
         assert store.cas(partition_of_ledger(spoilt.queue_id), [row])
+    for number, evil in enumerate(EVIL):
+        every = timedelta(minutes=5)
+        client.create_schedule("plain", f"s{number}", evil, every=every, key=evil)
     names = ["`" + evil.replace("`", "``") + "`" for evil in EVIL]
     columns = ", ".join(f"{name} string" for name in names)
     client.create_queue("typed", schema=columns)
@@ -146,7 +151,9 @@ def test_nothing_of_a_stranger_becomes_markup_a_script_or_a_link(hostile: Visito
         assert harm_in(answer.text) == []
 
 
-@pytest.mark.parametrize("page", ["/queues/plain/messages", "/queues/plain/dead", "/queues/plain"])
+@pytest.mark.parametrize(
+    "page", [f"/queues/plain{it}" for it in ("/messages", "/dead", "/schedules", "")]
+)
 def test_hostile_texts_are_shown_all_the_same(hostile: Visitor, page: str):
     text = hostile.page(page)
 

@@ -52,6 +52,8 @@ ADDRESSES = [
     "/queues/orders/dead?reason=address&group=shipping&since=2026-01-01T00:00:00Z",
     "/queues/orders.dead/dead",
     "/queues/empty/dead",
+    "/queues/orders/schedules",
+    "/queues/empty/schedules",
     "/queues/orders/settings",
     "/queues/trips/settings",
     "/repair",

@@ -1,0 +1,415 @@
+"""``cassieq schedule``: messages that are put again and again, and the runner that puts them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from cassieq_spark.arguments import AT_ONCE
+from cassieq_spark.cli.complete import complete_queues
+from cassieq_spark.cli.options import (
+    WHEN,
+    AsJson,
+    Value,
+    Yes,
+    checked,
+    command,
+    make_app,
+    name_and_value,
+)
+from cassieq_spark.cli.output import ask, print_json, tell
+from cassieq_spark.cli.tables import Column, print_record, print_table
+from cassieq_spark.client import Client
+from cassieq_spark.display import shown_age
+from cassieq_spark.schedules.plain import plain_progress, plain_schedule
+from cassieq_spark.schedules.runner import REFRESH, Published, Runner
+from cassieq_spark.schedules.schedule import (
+    LONGEST_AHEAD,
+    LONGEST_JITTER,
+    MOST_CAUGHT_UP,
+    MOST_COUNTED,
+    Schedule,
+)
+from cassieq_spark.schedules.template import show_instant
+from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.kinds import Kind, duration, whole_number
+from cassieq_spark.settings.queue import PERIOD
+from cassieq_spark.signals import stopped_by_signals
+from cassieq_spark.store import open_store
+from cassieq_spark.terminal import echo, log_to_stderr
+
+app = make_app("Put messages again and again, at times that are known beforehand.")
+
+_FEW = {"none": 0, "last": 1}
+
+
+def _parse_catch_up(text: str) -> int:
+    few = _FEW.get(text.strip().lower())
+    return whole_number(0, MOST_CAUGHT_UP).parse(text) if few is None else few
+
+
+_CATCH_UP: Kind[int] = Kind(
+    f"none, last or a number up to {MOST_CAUGHT_UP}",
+    _parse_catch_up,
+    lambda number: {each: word for word, each in _FEW.items()}.get(number, str(number)),
+    "none|last|NUMBER",
+)
+
+ScheduleName = Annotated[
+    str,
+    typer.Argument(help="Name of the schedule.", metavar="SCHEDULE", callback=checked("schedule")),
+]
+OfQueue = Annotated[
+    str,
+    typer.Option(
+        "--queue",
+        help="Name of its queue.",
+        metavar="QUEUE",
+        autocompletion=complete_queues,
+        callback=checked("queue"),
+    ),
+]
+
+
+@command(app)
+def create(  # noqa: PLR0913 (one per option)
+    name: ScheduleName,
+    *,
+    connection: ConnectionOptions,
+    queue: OfQueue,
+    message: Annotated[
+        str, typer.Option(help="Body of the messages; may name {{tick}}, {{local}}, {{date}}.")
+    ],
+    cron: Annotated[
+        str | None,
+        typer.Option(
+            help="When: minute, hour, day of the month, month, day of the week.",
+            show_default="give --every",
+        ),
+    ] = None,
+    every: Annotated[
+        timedelta | None,
+        Value(
+            duration(timedelta(days=365)),
+            "How long from one message to the next, counted from --start, or from 1970: 5m.",
+            without="give --cron",
+        ),
+    ] = None,
+    zone: Annotated[
+        str, typer.Option(help="Time zone of --cron and of {{local}}.", metavar="ZONE")
+    ] = "UTC",
+    key: Annotated[
+        str | None,
+        typer.Option(help="Key of the messages.", show_default="the name of the schedule"),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="Header of the messages. Repeatable.", show_default="none"
+        ),
+    ] = None,
+    start: Annotated[
+        datetime | None, Value(WHEN, "No message before this instant.", without="at once")
+    ] = None,
+    end: Annotated[
+        datetime | None,
+        Value(WHEN, "No message from this instant on.", without="without end"),
+    ] = None,
+    count: Annotated[
+        int | None,
+        Value(
+            whole_number(1, MOST_COUNTED),
+            "How many times it comes, from its start on.",
+            without="without end",
+        ),
+    ] = None,
+    catch_up: Annotated[
+        int,
+        Value(_CATCH_UP, "How many messages to put late, at most, after no runner ran."),
+    ] = 1,
+    jitter: Annotated[
+        timedelta,
+        Value(
+            duration(LONGEST_JITTER, zero=True),
+            "Put each message off, by a time of its own up to this.",
+        ),
+    ] = AT_ONCE,
+    ahead: Annotated[
+        timedelta,
+        Value(
+            duration(LONGEST_AHEAD, zero=True),
+            "Put each message so much earlier, to be delivered at its time.",
+        ),
+    ] = AT_ONCE,
+    as_json: AsJson = False,
+) -> None:
+    """Create a schedule. A runner must run: 'cassieq schedule run', or a gateway.
+
+    A local time that the clocks leave out comes once, when they jump; one that they show twice
+    comes once, the first time.
+
+    Examples:
+        cassieq schedule create beat --queue orders --every 5m --message '{"at": "{{tick}}"}'
+        cassieq schedule create daily --queue orders --cron '0 3 * * mon-fri' --message '{{date}}'
+    """
+    with _client(connection) as client:
+        made = client.create_schedule(
+            queue,
+            name,
+            message,
+            cron=cron,
+            every=every,
+            zone=zone,
+            key=key,
+            headers=dict(name_and_value("--header", each) for each in header or ()),
+            start=start,
+            end=end,
+            count=count,
+            catch_up=catch_up,
+            jitter=jitter,
+            ahead=ahead,
+        )
+    first = next(made.ticks_after(made.since))
+    tell(
+        f"Schedule {name} of queue {queue} is created; it begins at {_shown(made, first)}.",
+        _json(made),
+        as_json=as_json,
+    )
+
+
+@command(app, "list")
+def list_(
+    *,
+    connection: ConnectionOptions,
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            "--queue",
+            help="Only those of this queue.",
+            metavar="QUEUE",
+            show_default="of all queues",
+            autocompletion=complete_queues,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List schedules.
+
+    Examples:
+        cassieq schedule list
+        cassieq schedule list --queue orders
+    """
+    with _client(connection) as client:
+        found = client.schedules(queue)
+    if as_json:
+        print_json([_json(each) for each in found])
+    elif found:
+        columns = [Column("queue", wraps=True), Column("schedule", wraps=True)]
+        rows = [(it.queue, it.name, it.when, it.paused, it.end) for it in found]
+        print_table([*columns, "when", "paused", "ends"], rows)
+    else:
+        echo("There are no schedules. To create one: cassieq schedule create NAME --queue QUEUE")
+
+
+@command(app)
+def show(
+    name: ScheduleName,
+    *,
+    connection: ConnectionOptions,
+    queue: OfQueue,
+    ticks: Annotated[int, Value(whole_number(1, 1000), "How many of its next times to show.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Show a schedule: when it came last, when it comes next, and whether it is late.
+
+    Examples:
+        cassieq schedule show nightly --queue orders
+    """
+    with _client(connection) as client:
+        found = client.schedule(queue, name, ticks=ticks)
+    it = found.schedule
+    if as_json:
+        print_json({"queue": queue, **plain_progress(found)})
+        return
+    print_record(
+        [
+            ("schedule", it.name),
+            ("queue", it.queue),
+            ("when", it.when),
+            ("message", it.message),
+            ("key", it.key),
+            *((f"header {key}", value) for key, value in it.headers.items()),
+            ("starts", it.start),
+            ("ends", it.end),
+            ("catches up", _CATCH_UP.show(it.catch_up)),
+            ("jitter", PERIOD.show(it.jitter) if it.jitter else None),
+            ("ahead", PERIOD.show(it.ahead) if it.ahead else None),
+            ("paused", it.paused),
+            ("last", None if found.last is None else _shown(it, found.last)),
+            ("late by", None if found.lag is None else shown_age(found.lag)),
+            *(("next", _shown(it, at)) for at in found.next),
+        ]
+    )
+
+
+@command(app)
+def pause(
+    name: ScheduleName,
+    *,
+    connection: ConnectionOptions,
+    queue: OfQueue,
+    as_json: AsJson = False,
+) -> None:
+    """Pause a schedule: it puts nothing until it is resumed.
+
+    Runners learn of it within ten seconds.
+
+    Examples:
+        cassieq schedule pause nightly --queue orders
+    """
+    with _client(connection) as client:
+        changed = client.pause_schedule(queue, name)
+    tell(
+        f"Schedule {name} of queue {queue} is paused{'' if changed else ' already'}. To resume "
+        f"it: cassieq schedule resume {name} --queue {queue}",
+        {"queue": queue, "schedule": name, "paused": True, "changed": changed},
+        as_json=as_json,
+    )
+
+
+@command(app)
+def resume(
+    name: ScheduleName,
+    *,
+    connection: ConnectionOptions,
+    queue: OfQueue,
+    as_json: AsJson = False,
+) -> None:
+    """Resume a paused schedule; what came during the pause is not made up for.
+
+    Examples:
+        cassieq schedule resume nightly --queue orders
+    """
+    with _client(connection) as client:
+        changed = client.resume_schedule(queue, name)
+    was = "is resumed" if changed else "was not paused"
+    tell(
+        f"Schedule {name} of queue {queue} {was}.",
+        {"queue": queue, "schedule": name, "paused": False, "changed": changed},
+        as_json=as_json,
+    )
+
+
+@command(app, "run-now")
+def run_now(
+    name: ScheduleName,
+    *,
+    connection: ConnectionOptions,
+    queue: OfQueue,
+    as_json: AsJson = False,
+) -> None:
+    """Put a message of a schedule now, also if it is paused; its times stay as they are.
+
+    Examples:
+        cassieq schedule run-now nightly --queue orders
+    """
+    with _client(connection) as client:
+        position = client.run_schedule_now(queue, name)
+    tell(
+        f"Schedule {name} has put message {position} into queue {queue}.",
+        {
+            "queue": queue,
+            "schedule": name,
+            "monoton": int(position),
+            "partition": position.partition,
+        },
+        as_json=as_json,
+    )
+
+
+@command(app)
+def delete(
+    name: ScheduleName,
+    *,
+    connection: ConnectionOptions,
+    queue: OfQueue,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a schedule; messages that it has put stay.
+
+    Examples:
+        cassieq schedule delete nightly --queue orders
+    """
+    with _client(connection) as client:
+        when = client.schedule(queue, name, ticks=0).schedule.when
+        ask(
+            lambda: f"Delete schedule {name} of queue {queue} ({when})?",
+            yes=yes,
+            otherwise="give --yes to delete the schedule",
+        )
+        client.delete_schedule(queue, name)
+    tell(
+        f"Schedule {name} of queue {queue} is deleted.",
+        {"queue": queue, "schedule": name, "deleted": True},
+        as_json=as_json,
+    )
+
+
+@command(app)
+def run(
+    *,
+    connection: ConnectionOptions,
+    once: Annotated[
+        bool, typer.Option("--once", help="Put what has come by now, and end.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run all schedules, until SIGTERM or Ctrl-C; print a line for each message.
+
+    Any number of runners may run, on any machines: each message is put once, and in order. If one
+    ends, the others go on. If none runs, the next one puts what is missing, as far as the
+    schedules catch up.
+
+    Examples:
+        cassieq schedule run
+        cassieq schedule run --once
+    """
+    log_to_stderr()
+
+    def told(each: Published) -> None:
+        schedule, tick = each
+        tell(
+            f"{show_instant(tick)} {schedule.name} into queue {schedule.queue}",
+            {"queue": schedule.queue, "schedule": schedule.name, "tick": show_instant(tick)},
+            as_json=as_json,
+        )
+
+    with closing(open_store(connection)) as store, stopped_by_signals() as stop:
+        if once:
+            stop.set()
+            Runner(store, politeness=AT_ONCE).run(stop, told)
+            return
+        seconds = REFRESH // timedelta(seconds=1)
+        echo(f"Running all schedules; new ones begin within {seconds} s. Ctrl-C ends.", err=True)
+        Runner(store).run(stop, told)
+
+
+def _json(schedule: Schedule) -> dict[str, Any]:
+    return {"queue": schedule.queue, **plain_schedule(schedule)}
+
+
+def _shown(schedule: Schedule, at: datetime) -> str:
+    """An instant, with the local time of the schedule if that is another one."""
+    local = f" ({schedule.local(at).isoformat()})" if schedule.zone != "UTC" else ""
+    return f"{show_instant(at)}{local}"
+
+
+@contextmanager
+def _client(connection: ConnectionOptions) -> Iterator[Client]:
+    with closing(open_store(connection)) as store:
+        yield Client.from_store(store)

@@ -1,0 +1,89 @@
+"""Publishes ticks of schedules: each is a batch of a sink of its own, so it is published once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from cassieq_spark.errors import BatchOrderError
+from cassieq_spark.ledger.identity import PlanIdentity
+from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.state import sink_batch_of, sink_key
+from cassieq_spark.model import QueueDefinition, SinkBatch, from_millis, to_millis
+from cassieq_spark.producer.new_message import NewMessage, batches_of, check_message
+from cassieq_spark.producer.partitioner import partition_of_key
+from cassieq_spark.producer.publisher import publish_written, write_partition
+from cassieq_spark.schedules.due import Tick
+from cassieq_spark.schedules.schedule import Schedule
+from cassieq_spark.store.protocol import Store
+
+#: Two messages of one tick differ only in how many ticks a runner knew to be missing before it.
+_KNOWN_BY_ITS_NUMBER = str(PlanIdentity("tick"))
+
+
+class Progress(NamedTuple):
+    """How far the ticks of a schedule were published.
+
+    Attributes:
+        last: The last tick; None if there was none.
+        now: The time, by the clock of the server that answered.
+    """
+
+    last: datetime | None
+    now: datetime
+
+
+def message_of(schedule: Schedule, tick: Tick) -> NewMessage:
+    """The message of a tick, which follows from the schedule and the tick."""
+    return NewMessage(
+        schedule.value_of(tick.at),
+        schedule.key,
+        schedule.headers_of(tick.at, tick.missed),
+        visible_at=tick.due_at if schedule.ahead else None,
+    )
+
+
+def read_progress(store: Store, queue: QueueDefinition, schedule: Schedule) -> Progress:
+    """Read the last tick that was published. One read.
+
+    Raises:
+        QueueStateError: The queue was purged or deleted meanwhile.
+    """
+    ledger = Ledger(store, _partition_of(queue, schedule).queue_id)
+    found = ledger.read_head_with(sink_key(schedule.sink))
+    last = None if found.row is None else sink_batch_of(found.row)
+    return Progress(None if last is None else from_millis(last.batch_id), found.now)
+
+
+def publish_tick(store: Store, queue: QueueDefinition, schedule: Schedule, tick: Tick) -> bool:
+    """Publish a tick, unless it or a later one was published. One LWT, one read and one write.
+
+    Args:
+        store: The store.
+        queue: The whole queue.
+        schedule: The schedule.
+        tick: The tick.
+
+    Returns:
+        False if it, or a later one, was published before.
+
+    Raises:
+        MessageError, SchemaError: The queue does not take the message any more.
+        OptionError: The queue takes no delayed messages.
+        QueueStateError: The queue was purged or deleted meanwhile.
+        StoreError: Cassandra failed. It does no harm to repeat the call.
+    """
+    checked = check_message(message_of(schedule, tick), queue)
+    batch = SinkBatch(schedule.sink, to_millis(tick.at), _KNOWN_BY_ITS_NUMBER)
+    rows = batches_of([checked], queue)
+    own = _partition_of(queue, schedule)
+    written = write_partition(store, own, rows, batch, visible=checked.visible, is_fresh=True)
+    try:
+        return publish_written(store, [written]).monotons is not None
+    except BatchOrderError:
+        return False
+
+
+def _partition_of(queue: QueueDefinition, schedule: Schedule) -> QueueDefinition:
+    """The partition of all messages of a schedule, and so of its sink."""
+    return queue.of_partition(partition_of_key(schedule.key, queue.partitions))

@@ -1,0 +1,146 @@
+"""Mutants of schedules: when they tick, which ticks are published, and how often."""
+
+from __future__ import annotations
+
+from tests.mutants.changes import (
+    compare,
+    drop_statement,
+    never,
+    replace,
+    replace_call,
+    value,
+)
+from tests.mutants.mutant import Mutant
+
+_TICKS = ("property/test_ticks_property.py",)
+_CRON = ("unit/schedules/test_cron.py",)
+_SCHEDULE = ("unit/schedules/test_schedule.py",)
+_CHANGES = ("unit/schedules/test_changes.py",)
+_RUNNER = ("unit/schedules/test_runner.py",)
+_RACES = ("property/test_schedules_property.py",)
+
+SCHEDULES = (
+    # -- ticks --------------------------------------------------------------------------------
+    Mutant(
+        "a local time that does not exist is an hour after the jump",
+        "ticks at local times",
+        "schedules.local_time:first_shown",
+        never("_A_SECOND"),
+        _CRON,
+    ),
+    Mutant(
+        "times that the clocks leave out tick at the same instant again",
+        "ticks at local times",
+        "schedules.timing:AtLocalTimes.after",
+        compare(">", ">=", of="last"),
+        _TICKS,
+    ),
+    Mutant(
+        "a day need match both day fields",
+        "ticks at local times",
+        "schedules.cron:Cron._has",
+        never("either"),
+        _CRON,
+    ),
+    Mutant(
+        "a schedule ticks at its end",
+        "ticks at local times",
+        "schedules.schedule:Schedule.ticks_after",
+        compare(">=", ">", of="end"),
+        _SCHEDULE,
+    ),
+    Mutant(
+        "jitter differs from runner to runner",
+        "each tick once",
+        "schedules.schedule:Schedule.due_at",
+        value("id(self).to_bytes(8, 'big')", of="seed", nth=1),
+        _SCHEDULE,
+    ),
+    # -- what is due --------------------------------------------------------------------------
+    Mutant(
+        "ticks that are published ahead take the place of late ones",
+        "catch-up",
+        "schedules.due:due_ticks",
+        value("len(in_time)", of="have_come", nth=1),
+        _SCHEDULE,
+    ),
+    Mutant(
+        "the oldest late ticks are caught up",
+        "catch-up",
+        "schedules.due:due_ticks",
+        replace("list(late)[-room:]", "list(late)[:room]"),
+        _SCHEDULE,
+    ),
+    Mutant(
+        "a tick comes before its time",
+        "catch-up",
+        "schedules.due:due_ticks",
+        replace("tick.due_at - schedule.ahead", "tick.due_at - schedule.ahead - LATE"),
+        _RUNNER,
+    ),
+    # -- each tick once -----------------------------------------------------------------------
+    Mutant(
+        "a tick is published without its number",
+        "each tick once",
+        "schedules.publish:publish_tick",
+        replace("batch", "None"),
+        _RUNNER,
+    ),
+    Mutant(
+        "a schedule has the sink of the one that had its name",
+        "each tick once",
+        "schedules.schedule:Schedule.sink",
+        value("f'schedule:{self.name}'"),
+        _CHANGES,
+    ),
+    Mutant(
+        "a runner believes its own clock alone",
+        "each tick once",
+        "schedules.runner:Runner._serve",
+        replace_call("min", "now"),
+        _RUNNER,
+    ),
+    Mutant(
+        "a clock that was ahead stops a runner",
+        "each tick once",
+        "schedules.runner:Runner._learn",
+        drop_statement("_known", nth=1),
+        _RUNNER,
+    ),
+    Mutant(
+        "a runner goes on after another one has taken over",
+        "each tick once",
+        "schedules.runner:Runner._serve",
+        never("is_mine", nth=2),
+        _RACES,
+    ),
+    Mutant(
+        "runners race for every tick",
+        "the cost of schedules",
+        "schedules.runner:Runner._serve",
+        value("timedelta(0)", of="_politeness"),
+        _RUNNER,
+    ),
+    # -- changes ------------------------------------------------------------------------------
+    Mutant(
+        "a resumed schedule makes up for its pause",
+        "pauses of schedules",
+        "schedules.changes:_update",
+        value("old.since", of="since", nth=1),
+        _CHANGES,
+    ),
+    Mutant(
+        "a schedule begins by the later of two clocks",
+        "pauses of schedules",
+        "schedules.changes:_present",
+        replace("min", "max"),
+        _CHANGES,
+    ),
+    Mutant(
+        "a queue that is made again has the schedules of the old one",
+        "pauses of schedules",
+        "queues.lifecycle:create_queue",
+        replace("'schedules'", "'attributes'"),
+        _CHANGES,
+    ),
+)
