@@ -601,6 +601,8 @@ def change_message_visibility(scene: Scene) -> None:
     scene.see("receives", message["Attributes"]["ApproximateReceiveCount"], "2")
     code = "InvalidParameterValue"
     scene.refuses("a long time", code, call, **given, VisibilityTimeout=43_201)
+    # Some of the twelve hours are over.
+    scene.refuses("all of the time again", code, call, **given, VisibilityTimeout=43_200)
     wrong = {"QueueUrl": url, "ReceiptHandle": "none", "VisibilityTimeout": 1}
     scene.refuses("no handle", "ReceiptHandleIsInvalid", call, **wrong)
     handle = message["ReceiptHandle"]

@@ -623,6 +623,26 @@ class Test18Bounds:
         assert code == "InvalidParameterValue"
         assert said == f"Value {value} for parameter {name} is invalid. Reason: {text}"
 
+    def test_a_message_is_held_for_twelve_hours_in_all(self, sqs: Sqs):
+        url = sqs.create()
+        sqs.send(url)
+        (message,) = sqs.receive(url)
+        given = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"]}
+        change = sqs.client.change_message_visibility
+
+        change(**given, VisibilityTimeout=42_000)
+        again = refused(change, **given, VisibilityTimeout=43_200)
+        pop_receipt, _, received = message["ReceiptHandle"].rpartition(".")
+        given["ReceiptHandle"] = f"{pop_receipt}.{int(received) - 2_000_000}"
+        later = refused(change, **given, VisibilityTimeout=42_000)
+
+        for code, text in (again, later):
+            assert code == "InvalidParameterValue"
+            assert text.endswith("beyond the limit [43200 seconds]")
+        for handle in (pop_receipt, f"{pop_receipt}.", f"{pop_receipt}.x"):
+            given["ReceiptHandle"] = handle
+            assert refused(change, **given, VisibilityTimeout=1)[0] == "ReceiptHandleIsInvalid"
+
     def test_the_greatest_numbers_are_taken(self, sqs: Sqs):
         url = sqs.create()
         sqs.send(url)

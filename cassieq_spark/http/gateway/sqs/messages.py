@@ -19,6 +19,7 @@ from cassieq_spark.http.gateway.responses import LARGE, body_of
 from cassieq_spark.http.gateway.sqs.calls import SqsCall, error_of, serves
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
 from cassieq_spark.http.gateway.sqs.settings import (
+    MILLISECONDS,
     attributes_held,
     is_fifo,
     milliseconds,
@@ -55,7 +56,9 @@ _IDS = UUID("6f1c3c55-31c5-4d0b-8d3a-9a5d2f0c7e11")
 _ORIGIN, _DELIVERIES = "cassieq.origin-queue", "cassieq.deliveries"
 _FIRST_AT, _PUBLISHED_AT = "cassieq.first-delivered-at", "cassieq.published-at"
 _NOT_AT_ALL = timedelta(0)
-#: Most bytes of messages in an answer, unless other interfaces have put larger messages.
+#: In a receipt handle, before the milliseconds of the receive.
+_RECEIVED_AT = "."
+#: Bytes of messages of one answer; only other doors put larger ones.
 _HUGE = 4 << 20
 
 
@@ -180,7 +183,7 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
     }
     output: MessageOutput = {
         "MessageId": _id_at(message.queue, version, message.partition, message.monoton),
-        "ReceiptHandle": call.gateway.receipts.of(message.receipt),
+        "ReceiptHandle": _handle_of(call, message),
         "MD5OfBody": md5_of(body.encode()),
         "Body": body,
     }
@@ -190,6 +193,16 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
         output["MessageAttributes"] = outputs_of(chosen)
         output["MD5OfMessageAttributes"] = str(digest_of(chosen))
     return output
+
+
+def _handle_of(call: SqsCall, message: Message) -> str:
+    """The receipt handle: the pop receipt, and when the message was received.
+
+    The time is not signed: a client that changes it holds a message for as long as each change
+    allows, as clients of the other doors do.
+    """
+    pop_receipt = call.gateway.receipts.of(message.receipt)
+    return f"{pop_receipt}{_RECEIVED_AT}{milliseconds(call.now)}"
 
 
 def _origin_of(call: SqsCall, message: Message) -> str | None:
@@ -255,6 +268,14 @@ async def change_message_visibility_batch(call: SqsCall) -> Output:
 
 async def _change(call: SqsCall, handle: str, seconds: int) -> None:
     receipt, time = await _receipt(call, handle), _held(call, timedelta(seconds=seconds))
+    received = handle.rpartition(_RECEIVED_AT)[2]
+    held = int(milliseconds(call.now)) - int(received) + seconds * 1_000
+    if seconds and held > inputs.LONGEST_VISIBILITY * 1_000:
+        reason = (
+            "Total VisibilityTimeout for the message is beyond the limit "
+            f"[{inputs.LONGEST_VISIBILITY} seconds]"
+        )
+        raise InvalidParameterValue.of(seconds, "VisibilityTimeout", reason)
     action = Action("extend", time) if time else Action("release")
     (is_done,) = await call.gateway.settlements.settle([receipt], action)
     if not is_done:
@@ -268,11 +289,14 @@ async def _receipt(call: SqsCall, handle: str) -> Receipt:
         ReceiptHandleIsInvalid: The handle is none of this queue.
         NotFoundError: There is no such queue, either.
     """
+    pop_receipt, _, received = handle.rpartition(_RECEIVED_AT)
     try:
-        return call.gateway.receipts.parse(handle, call.queue)
+        if MILLISECONDS.fullmatch(received):
+            return call.gateway.receipts.parse(pop_receipt, call.queue)
     except RefusedError:
-        await call.known_queue()
-        raise ReceiptHandleIsInvalid.of(handle) from None
+        pass
+    await call.known_queue()
+    raise ReceiptHandleIsInvalid.of(handle)
 
 
 def _held(call: SqsCall, time: timedelta) -> timedelta:
