@@ -35,7 +35,7 @@ _WIDTH, _HEIGHT = 640.0, 120.0
 _MOST_LINES = 6
 #: How many leases and waiting rows the page of a queue shows, and that of a group.
 _FIRST, _MOST = 5, 500
-#: The names of attributes begin with it that the SQS door keeps tags in.
+#: The SQS door keeps tags in attributes whose names begin with it.
 _SQS_TAG = "sqs.tag."
 
 

@@ -58,7 +58,7 @@ _FIRST_AT, _PUBLISHED_AT = "cassieq.first-delivered-at", "cassieq.published-at"
 _NOT_AT_ALL = timedelta(0)
 #: In a receipt handle, before the milliseconds of the receive.
 _RECEIVED_AT = "."
-#: Bytes of messages of one answer; only other doors put larger ones.
+#: Most bytes of messages in an answer, unless other interfaces have put larger messages.
 _HUGE = 4 << 20
 
 
@@ -199,7 +199,7 @@ def _handle_of(call: SqsCall, message: Message) -> str:
     """The receipt handle: the pop receipt, and when the message was received.
 
     The time is not signed: a client that changes it holds a message for as long as each change
-    allows, as clients of the other doors do.
+    allows, as clients of the other interfaces do.
     """
     pop_receipt = call.gateway.receipts.of(message.receipt)
     return f"{pop_receipt}{_RECEIVED_AT}{milliseconds(call.now)}"
