@@ -163,7 +163,7 @@ need-node:
 	  echo "node is $$(node --version); $(NODE_MAJOR) or later is needed" >&2; exit 1; }
 
 .PHONY: test-sqs
-test-sqs: $(STAMP) need-java-compiler need-node ## Programs of Amazon SQS, unchanged: AWS CLI, Celery, kombu, Java, sqs-consumer
+test-sqs: $(STAMP) need-java-compiler need-node ## Programs of Amazon SQS, unchanged: AWS CLI, Celery, kombu, Java, sqs-consumer; and moto beside it
 	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group sqs
 	$(PYTHON) -m tests.sqs.jars
 	$(BIN)/pytest -q -n 2 tests/sqs $(PYTEST_ARGS)

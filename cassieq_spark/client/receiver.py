@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sized
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -39,7 +39,7 @@ from cassieq_spark.errors import (
 )
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import OnUnreadable, Unreadable, fetch
-from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
+from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.partitions import ensure_groups
 from cassieq_spark.groups.presence import Presences
 from cassieq_spark.groups.rounds import Rounds
@@ -420,7 +420,7 @@ class Receiver:
             return []
         most_bytes = lease.request.max_decoded_bytes
         stored = self._stored(leased, lease, most_bytes, unreadable.add)
-        deliveries = dict(_each_count(lease.leased))
+        handed_out = dict(_each_delivery(lease))
         return [
             Message(
                 queue=one.queue,
@@ -431,9 +431,10 @@ class Receiver:
                 published_at=one.published_at,
                 partition=one.partition,
                 group=self._member.group,
-                delivery_count=deliveries[one.monoton],
+                delivery_count=handed_out[one.monoton][0],
                 receipt=f"{prefix}{one.monoton}",
                 lease_until=until,
+                first_delivered_at=handed_out[one.monoton][1],
             )
             for one in stored
         ]
@@ -478,11 +479,13 @@ class Receiver:
             )
 
 
-def _each_count(leased: Iterable[LeasedSlot]) -> Iterator[tuple[int, int]]:
-    """The monotons of these slots, each with its number of deliveries."""
-    for each in leased:
+def _each_delivery(lease: Lease) -> Iterator[tuple[int, tuple[int, datetime | None]]]:
+    """The monotons of a lease, each with its deliveries and the time of the first one."""
+    for each in lease.leased:
+        is_first = each.deliveries == 1 and each.first_at is None
+        delivery = (each.deliveries, lease.state.now if is_first else each.first_at)
         for part in each.monotons:
-            yield from ((monoton, each.deliveries) for monoton in range(part.start, part.stop))
+            yield from ((monoton, delivery) for monoton in range(part.start, part.stop))
 
 
 def _monotons_of(handed: Any) -> Ranges:

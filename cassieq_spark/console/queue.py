@@ -22,6 +22,7 @@ from cassieq_spark.groups.presence import read_presences
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Ranges, from_millis
+from cassieq_spark.queues.attributes import attributes_of
 from cassieq_spark.queues.stats import GroupStats, backlog_of
 from cassieq_spark.schemas.ddl import schema_of, to_ddl
 from cassieq_spark.settings.queue import QUEUE_SETTINGS, QueueSetting
@@ -34,6 +35,8 @@ _WIDTH, _HEIGHT = 640.0, 120.0
 _MOST_LINES = 6
 #: How many leases and waiting rows the page of a queue shows, and that of a group.
 _FIRST, _MOST = 5, 500
+#: The SQS door keeps tags in attributes whose names begin with it.
+_SQS_TAG = "sqs.tag."
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,7 @@ def settings(call: PageCall) -> Response:
         **about_queue(call, looked),
         settings=_settings_shown(call, looked.record.definition),
         fields=fields_of(looked.record.definition),
+        attributes=_attributes_shown(looked),
         versions=_versions_of(looked.record.definition),
     )
 
@@ -184,6 +188,14 @@ def _settings_shown(call: PageCall, queue: QueueDefinition) -> list[QueueSetting
     alterable = {it.name for it in settings_to_alter(queue)}
     shown = [it for it in QUEUE_SETTINGS if it.fixed or it.name in alterable - {"schema"}]
     return [it for it in shown if it.fixed or not call.console.allow_changes]
+
+
+def _attributes_shown(looked: Looked) -> list[tuple[bool, bytes, bytes]]:
+    """The attributes of a queue: whether it is a tag of SQS, the name, and the value."""
+    return [
+        (name.startswith(_SQS_TAG), name.removeprefix(_SQS_TAG).encode(), value.encode())
+        for name, value in attributes_of(looked.record).items()
+    ]
 
 
 def about_queue(call: PageCall, looked: Looked) -> dict[str, Any]:

@@ -75,12 +75,15 @@ class Message(StoredMessage):
         delivery_count: How often the message was delivered to that group, this time included.
         receipt: Text with which any program can settle the message.
         lease_until: Until when, at least, the message is held, by the coordinator's clock.
+        first_delivered_at: When the message was delivered to that group for the first time, by
+            the coordinator's clock; None if nobody knows, and by HTTP.
     """
 
     group: str
     delivery_count: int
     receipt: str
     lease_until: datetime
+    first_delivered_at: datetime | None = field(default=None, kw_only=True)
 
     def _view(self) -> ObjectView:
         # Not super(), which loses its class where there are slots.

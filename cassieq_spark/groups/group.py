@@ -346,7 +346,9 @@ class ConsumerGroup:
                 for it in slots
             ]
             if self.carry_out(ops, partial(was_taken_up, token)):
-                leased = tuple(LeasedSlot(it.number, it.monotons, it.deliveries) for it in slots)
+                leased = tuple(
+                    LeasedSlot(it.number, it.monotons, it.deliveries, it.first_at) for it in slots
+                )
                 request = replace(request, token=token)
                 return Lease(request, state, (), leased, state.head.pointer)
         raise ContentionError(f"{self}: could not take up an earlier receive of the attempt again")

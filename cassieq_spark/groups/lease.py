@@ -104,11 +104,17 @@ class LeaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeasedSlot:
-    """Monotons in a slot under our token, in their ``deliveries``-th delivery."""
+    """Monotons in a slot under our token, in their ``deliveries``-th delivery.
+
+    Attributes:
+        first_at: When they were delivered for the first time; None: now, or nobody knows. It says
+            nothing of who holds them, and is not compared.
+    """
 
     slot: int
     monotons: Ranges
     deliveries: int
+    first_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

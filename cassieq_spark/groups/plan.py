@@ -147,7 +147,7 @@ def plan_replay(state: GroupState, request: LeaseRequest) -> Lease:
         taken, pause = _replayed(slot, request)
         still = (as_read(slot, "monotons"), as_read(slot, "deliveries"))
         if taken or not slot.monotons:
-            leased.append(LeasedSlot(slot.number, taken, slot.deliveries + 1))
+            leased.append(LeasedSlot(slot.number, taken, slot.deliveries + 1, slot.first_at))
             held = slot_values(
                 monotons=taken,
                 due_at=ServerNow(request.lease or _NO_TIME),
@@ -296,13 +296,14 @@ def _lease_again(
     values = leased_values(request, taken, delivery, row.first_at)
     if isinstance(row, Waiting):
         changes.remove_waiting(row, rest=rest)
-        return LeasedSlot(changes.fill_slot(values, reuse=empty), taken, delivery)
+        number = changes.fill_slot(values, reuse=empty)
+        return LeasedSlot(number, taken, delivery, row.first_at)
     # I5, I8: since the read, some of it may have been settled under its token, or all of it handed
     # out once more, and released.
     still = (RAN_OUT, as_read(row, "monotons"), as_read(row, "deliveries"))
     changes.change_slot(row, values, *still)
     changes.add_waiting(row.to_waiting(changes.state.due_in(), rest))
-    return LeasedSlot(row.number, taken, delivery)
+    return LeasedSlot(row.number, taken, delivery, row.first_at)
 
 
 def _replayed(slot: Slot, request: LeaseRequest) -> tuple[Ranges, timedelta]:

@@ -237,7 +237,7 @@ def _lease_taken(  # noqa: PLR0913 (as `lease_singly`)
             lanes = join_lanes(restrict(each, monotons) for each in known)
             values |= slot_values(lanes=encode_lanes(lanes))
         number = changes.fill_slot(values, reuse=(reuse.pop(0),) if reuse else ())
-        leased.append(LeasedSlot(number, monotons, before + 1))
+        leased.append(LeasedSlot(number, monotons, before + 1, first_at))
     return tuple(sorted(leased, key=lambda each: each.monotons.start))
 
 

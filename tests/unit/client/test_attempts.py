@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -182,3 +183,27 @@ def test_a_name_that_is_none_is_refused(attempt: Any, error: Any, problem: str):
 
     with pytest.raises(error, match=problem):
         scene.receive(attempt)
+
+
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_a_message_says_when_it_was_delivered_first_however_it_comes_again(order: str):
+    scene = Scene(order=order)
+    first_at = scene.clock.now
+    first = scene.receive("one", 9)
+    assert {each.first_delivered_at for each in first} == {first_at}
+
+    scene.clock.advance(SECOND)
+    repeated = scene.receive("one", 9)
+    scene.client.release(*repeated[:2], delay=SECOND)
+    scene.clock.advance(2 * LEASE)
+    then: list[Message] = []
+    while got := scene.receive(None, 20):
+        then += got
+        # In a queue with an order, others of their keys are next.
+        scene.client.ack(*got)
+
+    assert {each.first_delivered_at for each in repeated} == {first_at}
+    assert Counter((each.delivery_count, each.first_delivered_at) for each in then) == {
+        (2, first_at): 9,
+        (1, scene.clock.now): 11,
+    }

@@ -126,6 +126,7 @@ def hostile() -> Iterator[Visitor]:
     for number, evil in enumerate(EVIL):
         every = timedelta(minutes=5)
         client.create_schedule("plain", f"s{number}", evil, every=every, key=evil)
+    client.set_attributes("plain", {evil: evil for evil in EVIL} | {f"sqs.tag.{EVIL[0]}": "x"})
     names = ["`" + evil.replace("`", "``") + "`" for evil in EVIL]
     columns = ", ".join(f"{name} string" for name in names)
     client.create_queue("typed", schema=columns)

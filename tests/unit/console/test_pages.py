@@ -279,6 +279,23 @@ def test_a_message_tells_where_it_stands_in_each_group(visitor: Visitor):
     assert '"order": 5' in words
 
 
+def test_the_settings_of_a_queue_end_with_its_attributes(store: MemoryStore):
+    given = {"team": "payments", "sqs.tag.tier": "", "long": "x" * 10_000 + "end"}
+    Client.from_store(store).set_attributes("orders", given)
+
+    with visiting(store) as visitor:
+        visitor.look()
+        text = visitor.page("/queues/orders/settings")
+        other = words_of(visitor.page("/queues/empty/settings"))
+
+    words = words_of(text)
+    assert "team payments" in words
+    assert "tier tag of SQS empty" in words
+    assert "xxx…" in words
+    assert "xend" not in text
+    assert "None. To set one: cassieq queue attributes empty --set NAME=VALUE" in other
+
+
 def test_a_message_that_there_is_not_is_not_found(visitor: Visitor):
     for address in ("0/20", "0/x", "1/5", "x/5", "0/-1", f"0/{2**70}"):
         answer = visitor.get(f"/queues/orders/messages/{address}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
@@ -18,6 +19,7 @@ from cassieq_spark.http.gateway.responses import LARGE, body_of
 from cassieq_spark.http.gateway.sqs.calls import SqsCall, error_of, serves
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
 from cassieq_spark.http.gateway.sqs.settings import (
+    MILLISECONDS,
     attributes_held,
     is_fifo,
     milliseconds,
@@ -29,6 +31,7 @@ from cassieq_spark.http.sqs.contents import TRACE, Contents
 from cassieq_spark.http.sqs.errors import (
     InvalidParameterValue,
     MessageNotInflight,
+    QueueDoesNotExist,
     ReceiptHandleIsInvalid,
 )
 from cassieq_spark.http.sqs.message_attributes import (
@@ -48,9 +51,13 @@ _Entry = TypeVar("_Entry", bound=inputs.Entry)
 _ALL = "All"
 #: The namespace of message ids: UUIDs, as at AWS, each derived from the position of its message.
 _IDS = UUID("6f1c3c55-31c5-4d0b-8d3a-9a5d2f0c7e11")
-#: The header of a dead letter that names the queue where the message died.
-_ORIGIN = "cassieq.origin-queue"
+#: Headers of a dead letter: the queue where the message died, how often it was delivered there,
+#: when for the first time, and when it was published. No sender can set them.
+_ORIGIN, _DELIVERIES = "cassieq.origin-queue", "cassieq.deliveries"
+_FIRST_AT, _PUBLISHED_AT = "cassieq.first-delivered-at", "cassieq.published-at"
 _NOT_AT_ALL = timedelta(0)
+#: In a receipt handle, before the milliseconds of the receive.
+_RECEIVED_AT = "."
 #: Most bytes of messages in an answer, unless other interfaces have put larger messages.
 _HUGE = 4 << 20
 
@@ -82,6 +89,10 @@ async def _send(
     contents.check_for(is_fifo=is_ordered, by_content=by_content, in_batch=in_batch)
     most = min(int(settings["MaximumMessageSize"]), gateway.limits.body_bytes)
     contents.check_size(most)
+    if is_ordered and contents.deduplication_id is None:
+        digest = hashlib.sha256(contents.body).hexdigest()
+        contents = replace(contents, deduplication_id=digest)
+    unique_id = contents.deduplication_id
     gateway.storage.check_messages(call.account)
     delay = None if contents.delay is None else timedelta(seconds=contents.delay)
     # A message with a delay of 0 is not delayed, even if its queue delays messages.
@@ -92,7 +103,7 @@ async def _send(
         contents.headers(call.key_id),
         delay or None,
         call.now if is_at_once else None,
-        _unique_id_of(contents) if is_ordered else None,
+        None if unique_id is None else unique_id.encode(),
     )
     position = await gateway.producers.put(name, message)
     if not position.is_repeat:
@@ -101,13 +112,6 @@ async def _send(
     number = _sequence_number(position.version, position) if is_ordered else None
     place = _id_at(name, position.version, position.partition, position)
     return contents.answer(place, number)
-
-
-def _unique_id_of(contents: Contents) -> bytes:
-    """The deduplication id, or the id that follows from the body."""
-    if contents.deduplication_id is not None:
-        return contents.deduplication_id.encode()
-    return hashlib.sha256(contents.body).hexdigest().encode()
 
 
 @serves("ReceiveMessage")
@@ -157,12 +161,13 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
     attributes, extras = from_headers(message.headers)
     _, version, _ = parts_of_id(Receipt.parse(message.receipt).queue_id)
     number = _sequence_number(version, message.monoton) if is_ordered else None
+    first_at = _instant_in(message, _FIRST_AT) or message.first_delivered_at
+    # The queue where a message died keeps when it was sent, but for the retention of FIFO queues.
+    sent_at = None if is_ordered else _instant_in(message, _PUBLISHED_AT)
     system: dict[str, str | None] = {
-        "SentTimestamp": milliseconds(message.published_at),
-        "ApproximateReceiveCount": str(message.delivery_count),
-        "ApproximateFirstReceiveTimestamp": (
-            milliseconds(call.now) if message.delivery_count == 1 else None
-        ),
+        "SentTimestamp": milliseconds(sent_at or message.published_at),
+        "ApproximateReceiveCount": str(message.delivery_count + _deliveries_before(message)),
+        "ApproximateFirstReceiveTimestamp": None if first_at is None else milliseconds(first_at),
         "SenderId": extras.sender,
         TRACE: extras.trace,
         "MessageGroupId": None if message.key is None else text_of(message.key),
@@ -178,7 +183,7 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
     }
     output: MessageOutput = {
         "MessageId": _id_at(message.queue, version, message.partition, message.monoton),
-        "ReceiptHandle": call.gateway.receipts.of(message.receipt),
+        "ReceiptHandle": _handle_of(call, message),
         "MD5OfBody": md5_of(body.encode()),
         "Body": body,
     }
@@ -190,9 +195,29 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
     return output
 
 
+def _handle_of(call: SqsCall, message: Message) -> str:
+    """The receipt handle: the pop receipt, and when the message was received.
+
+    The time is not signed: a client that changes it holds a message for as long as each change
+    allows, as clients of the other interfaces do.
+    """
+    pop_receipt = call.gateway.receipts.of(message.receipt)
+    return f"{pop_receipt}{_RECEIVED_AT}{milliseconds(call.now)}"
+
+
 def _origin_of(call: SqsCall, message: Message) -> str | None:
     origin = message.headers.get(_ORIGIN)
     return None if origin is None else call.arn_of(own_name(origin))
+
+
+def _deliveries_before(message: Message) -> int:
+    """How often a dead letter was delivered by the queue where it died."""
+    return int(message.headers.get(_DELIVERIES) or 0)
+
+
+def _instant_in(message: Message, header: str) -> datetime | None:
+    text = message.headers.get(header)
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def _id_at(queue: str, version: int, partition: int, monoton: int) -> str:
@@ -208,7 +233,7 @@ def _sequence_number(version: int, monoton: int) -> str:
 @serves("DeleteMessage")
 async def delete_message(call: SqsCall) -> Output:
     """Delete a message. Deleting a deleted message is no error."""
-    await call.gateway.settlements.ack([_receipt(call, call.input.ReceiptHandle)])
+    await call.gateway.settlements.ack([await _receipt(call, call.input.ReceiptHandle)])
     return {}
 
 
@@ -217,7 +242,7 @@ async def delete_message_batch(call: SqsCall) -> Output:
     """Delete messages."""
 
     async def delete(entry: inputs.DeleteMessageBatchEntry) -> Output:
-        await call.gateway.settlements.ack([_receipt(call, entry.ReceiptHandle)])
+        await call.gateway.settlements.ack([await _receipt(call, entry.ReceiptHandle)])
         return {}
 
     return await _each(call, call.input.Entries, delete)
@@ -242,18 +267,36 @@ async def change_message_visibility_batch(call: SqsCall) -> Output:
 
 
 async def _change(call: SqsCall, handle: str, seconds: int) -> None:
-    receipt, time = _receipt(call, handle), _held(call, timedelta(seconds=seconds))
+    receipt, time = await _receipt(call, handle), _held(call, timedelta(seconds=seconds))
+    received = handle.rpartition(_RECEIVED_AT)[2]
+    held = int(milliseconds(call.now)) - int(received) + seconds * 1_000
+    if seconds and held > inputs.LONGEST_VISIBILITY * 1_000:
+        reason = (
+            "Total VisibilityTimeout for the message is beyond the limit "
+            f"[{inputs.LONGEST_VISIBILITY} seconds]"
+        )
+        raise InvalidParameterValue.of(seconds, "VisibilityTimeout", reason)
     action = Action("extend", time) if time else Action("release")
     (is_done,) = await call.gateway.settlements.settle([receipt], action)
     if not is_done:
         raise MessageNotInflight
 
 
-def _receipt(call: SqsCall, handle: str) -> Receipt:
+async def _receipt(call: SqsCall, handle: str) -> Receipt:
+    """The receipt that a handle stands for. No read, unless it stands for none.
+
+    Raises:
+        ReceiptHandleIsInvalid: The handle is none of this queue.
+        NotFoundError: There is no such queue, either.
+    """
+    pop_receipt, _, received = handle.rpartition(_RECEIVED_AT)
     try:
-        return call.gateway.receipts.parse(handle, call.queue)
+        if MILLISECONDS.fullmatch(received):
+            return call.gateway.receipts.parse(pop_receipt, call.queue)
     except RefusedError:
-        raise ReceiptHandleIsInvalid.of(handle) from None
+        pass
+    await call.known_queue()
+    raise ReceiptHandleIsInvalid.of(handle)
 
 
 def _held(call: SqsCall, time: timedelta) -> timedelta:
@@ -281,6 +324,7 @@ async def _each(
 
     Raises:
         AccessDenied: The sender may not use the queue, so the whole batch is refused.
+        QueueDoesNotExist: There is no such queue; likewise.
     """
     _ = call.queue
     outcomes = await asyncio.gather(*map(do, entries), return_exceptions=True)
@@ -288,7 +332,10 @@ async def _each(
     failed: list[Any] = []
     for entry, outcome in zip(entries, outcomes, strict=True):
         if isinstance(outcome, Exception):
-            failed.append(entry.failure(error_of(outcome, "sqs")))
+            error = error_of(outcome, "sqs")
+            if isinstance(error, QueueDoesNotExist):
+                raise error
+            failed.append(entry.failure(error))
         elif isinstance(outcome, BaseException):
             raise outcome
         else:

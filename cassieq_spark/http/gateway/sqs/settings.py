@@ -41,6 +41,9 @@ GROUP_PARTITIONS = 16
 #: How long a FIFO queue remembers deduplication ids.
 DEDUPLICATION = timedelta(minutes=5)
 
+#: An instant as text, in milliseconds since 1970.
+MILLISECONDS = re.compile("[0-9]{1,15}")
+
 _OURS = (TAG, TASK, TO_END, MODIFIED, PURGED)
 #: Attributes of SQS that only settings of the queue hold.
 _IN_SETTINGS = (REDRIVE, FIFO, SCOPE)
@@ -51,7 +54,6 @@ _DURATIONS = {
     "DelaySeconds": "delay",
     _RETENTION: "expire_after",
 }
-_MILLISECONDS = re.compile("[0-9]{1,15}")
 
 
 def settings_of(attributes: Mapping[str, str | None]) -> dict[str, Any]:
@@ -190,7 +192,7 @@ def check_target(policy: str, source: QueueAddress) -> RedrivePolicy:
 def held_time(known: KnownQueue, name: str) -> int | None:
     """The instant in an attribute, in milliseconds since 1970; None if it has no instant."""
     text = known.attributes.get(name, "")
-    return int(text) if _MILLISECONDS.fullmatch(text) else None
+    return int(text) if MILLISECONDS.fullmatch(text) else None
 
 
 def milliseconds(at: datetime) -> str:
