@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cassieq_spark.arguments import (
     AT_ONCE,
+    check_client_name,
     check_count,
     check_duration,
     check_flag,
@@ -69,6 +70,7 @@ from cassieq_spark.model import (
     validate_name,
 )
 from cassieq_spark.parallel import in_parallel
+from cassieq_spark.processes import process_name
 from cassieq_spark.producer.group_commit import GroupCommit
 from cassieq_spark.producer.new_message import (
     CheckedMessage,
@@ -167,32 +169,43 @@ class Client:
         True b'hello'
 
     Args:
+        name: The name of the client for people, who see it beside the leases that the client has;
+            None: the host and the number of the process.
         connection: How to reach Cassandra; see `ConnectionOptions`.
 
     Raises:
-        OptionError: The connection is malformed.
+        OptionError: The name or the connection is malformed.
         ConnectError: Nobody answers at the contact points, or the credentials are refused.
         MissingSchemaError: The keyspace does not exist, or its tables are of another release.
     """
 
-    def __init__(self, **connection: Unpack[Connection]) -> None:
+    def __init__(self, *, name: str | None = None, **connection: Unpack[Connection]) -> None:
+        checked = None if name is None else check_client_name(name)
         options = connection_options(connection)
-        self._begin(open_store(options), options, closes_store=True)
+        self._begin(open_store(options), options, checked, closes_store=True)
 
     @classmethod
-    def from_store(cls, store: Store) -> Self:
+    def from_store(cls, store: Store, *, name: str | None = None) -> Self:
         """Make a client, for tests, on a store that stays open when the client is closed."""
+        checked = None if name is None else check_client_name(name)
         client = cls.__new__(cls)
-        client._begin(store, None, closes_store=False)  # noqa: SLF001 (our own)
+        client._begin(store, None, checked, closes_store=False)  # noqa: SLF001 (our own)
         return client
 
     def __reduce__(self) -> tuple[Callable[..., Client], tuple[object, ...]]:
-        return _unpickled, (type(self), self._store, self._options, self._closes_store)
+        whole = (type(self), self._store, self._options, self._name, self._closes_store)
+        return _unpickled, whole
 
     def _begin(
-        self, store: Store, options: ConnectionOptions | None, *, closes_store: bool
+        self,
+        store: Store,
+        options: ConnectionOptions | None,
+        name: str | None,
+        *,
+        closes_store: bool,
     ) -> None:
         self._store = store
+        self._name = name
         self._closes_store = closes_store
         self._calls = Calls("client", self._disconnect)
         self._options = options
@@ -542,6 +555,8 @@ class Client:
             self._presences,
             self._together.rounds,
             self._lanes,
+            # A client that was sent or forked is another process.
+            self._name or process_name(),
             queue,
             group,
             make_group,
@@ -1276,11 +1291,15 @@ class Client:
 
 
 def _unpickled(
-    kind: type[Client], store: Store, options: ConnectionOptions | None, closes_store: bool
+    kind: type[Client],
+    store: Store,
+    options: ConnectionOptions | None,
+    name: str | None,
+    closes_store: bool,
 ) -> Client:
     """Rebuild a pickled client in this process."""
     client = kind.__new__(kind)
-    client._begin(store, options, closes_store=closes_store)  # noqa: SLF001 (our own)
+    client._begin(store, options, name, closes_store=closes_store)  # noqa: SLF001 (our own)
     return client
 
 

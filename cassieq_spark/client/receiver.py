@@ -94,6 +94,7 @@ class Member:
         presences: The presences of the client.
         rounds: Shares LWTs among the threads of this client and of other clients.
         lanes: The lanes of messages that the client has read.
+        name: The name of the client, which its leases carry.
         queue: Name of the queue.
         group: Name of the group.
         make_group: True to create the group, from the earliest message on, if it does not exist.
@@ -108,6 +109,7 @@ class Member:
     presences: Presences
     rounds: Rounds
     lanes: LaneReaders
+    name: str
     queue: str
     group: str
     make_group: bool = True
@@ -277,6 +279,7 @@ class Receiver:
             prefetch=prefetch,
             rounds=member.rounds,
             lanes=(lanes or member.lanes.of(queue, member.group)) if queue.has_lanes else None,
+            name=member.name,
         )
         self._given: Lease | None = None
         # The lease of an earlier receive of the same attempt; the next look hands it over.

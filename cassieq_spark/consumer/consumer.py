@@ -79,9 +79,10 @@ class Consumer:
             one.
         lanes: Reads the lanes of messages, in a queue ordered by key; None: a held message
             holds up its whole partition.
+        name: The name of the reader, which its leases carry; None: it has none.
     """
 
-    def __init__(  # noqa: PLR0913 (the last four by name)
+    def __init__(  # noqa: PLR0913 (the last five by name)
         self,
         store: Store,
         queue: QueueDefinition,
@@ -91,6 +92,7 @@ class Consumer:
         prefetch: Prefetch | None = None,
         rounds: Rounds | None = None,
         lanes: LaneReader | None = None,
+        name: str | None = None,
     ) -> None:
         self.queue = queue
         self.group = ConsumerGroup(Ledger(store, queue.queue_id), group, rounds or Rounds())
@@ -99,6 +101,7 @@ class Consumer:
         self._cache = StateCache(cache_for)
         self._prefetch = prefetch
         self._lanes = lanes
+        self._name = name
         self._head: LedgerHead | None = None
 
     @property
@@ -407,6 +410,7 @@ class Consumer:
             request,
             token=uuid4(),
             lease=lease,
+            by=request.by or self._name,
             max_deliveries=queue.max_deliveries,
             strict_fifo=queue.is_ordered,
         )
