@@ -378,6 +378,7 @@ class AsyncClient(InThreads[Client]):
     _receiver = in_thread(Client.receiver)
     peek = in_thread(Client.peek)
     message = in_thread(Client.message)
+    history = in_thread(Client.history)
 
     ack = in_thread(Client.ack)
     release = in_thread(Client.release)

@@ -609,10 +609,14 @@ def _peek(
     return messages
 
 
-def read_message(
-    store: Store, queue: QueueDefinition, monoton: int, *, partition: int | None
-) -> StoredMessage:
-    """Read one message by its position; see `Client.message`."""
+def partition_given(
+    queue: QueueDefinition, monoton: int, partition: int | None
+) -> QueueDefinition:
+    """The partition of a message that somebody names.
+
+    Raises:
+        OptionError: The monoton is none, or no such partition is given.
+    """
     check_count("monoton", monoton, least=0)
     if partition is not None:
         check_count("partition", partition, least=0, most=queue.partitions - 1)
@@ -621,7 +625,14 @@ def read_message(
             f"queue {queue.name!r} has {queue.partitions} partitions, each with monotons of its "
             f"own: say in which partition message {monoton} is"
         )
-    part = queue.of_partition(partition or 0)
+    return queue.of_partition(partition or 0)
+
+
+def read_message(
+    store: Store, queue: QueueDefinition, monoton: int, *, partition: int | None
+) -> StoredMessage:
+    """Read one message by its position; see `Client.message`."""
+    part = partition_given(queue, monoton, partition)
     ledger = Ledger(store, part.queue_id)
     head = ledger.read_head(serial=True)
     if monoton >= head.next:
