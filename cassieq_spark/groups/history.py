@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import count
+from operator import itemgetter
 from queue import Empty, Full, Queue
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 from weakref import WeakKeyDictionary, ref
 
 from cassieq_spark.display import Displayed, ObjectView
@@ -57,6 +60,9 @@ LONGEST_HISTORY = timedelta(days=365)
 MOST_WAITING = 10_000
 
 _KIND = "event"
+#: The position of a row: the microseconds of its time, a count, and chance, for other processes.
+_TURN_BITS, _CHANCE_BITS = 20, 32
+_turns = count()
 #: Seconds after which a thread that has nothing to write ends.
 _IDLE = 1.0
 #: Seconds from one warning about lost events to the next.
@@ -289,10 +295,13 @@ class HistoryWriter:
         self._lose(reason)
 
     def _lose(self, reason: str) -> None:
-        self.lost += 1
         now = time.monotonic()
-        if now >= self._warned_at + _WARN_EVERY:
-            self._warned_at = now
+        with self._lock:
+            self.lost += 1
+            is_to_be_told = now >= self._warned_at + _WARN_EVERY
+            if is_to_be_told:
+                self._warned_at = now
+        if is_to_be_told:
             logger.warning(
                 "%d events of the history of messages were not written so far: %s",
                 self.lost,
@@ -335,9 +344,16 @@ def _lines_of(queue: QueueDefinition, event: HistoryEvent, now: float) -> Iterat
         }
         given = {"holder": event.by, "outcomes": event.detail, "deliveries": event.deliveries}
         values |= {column: value for column, value in given.items() if value is not None}
-        row = (_KIND, to_millis(at), uuid4().int >> 65)
+        row = (_KIND, to_millis(at), _position(at))
         partition = _partition_of(queue.queue_id, event.group, span)
         yield _Line(partition, row, values, int(now * 1_000_000), ttl)
+
+
+def _position(at: datetime) -> int:
+    """The place of a row among those of its millisecond: later rows of a process come later."""
+    micros = at.microsecond % 1000
+    turn = next(_turns) % (1 << _TURN_BITS)
+    return ((micros << _TURN_BITS) | turn) << _CHANCE_BITS | secrets.randbits(_CHANCE_BITS)
 
 
 def _by_span(monotons: Ranges) -> Iterator[tuple[int, Ranges]]:
@@ -370,12 +386,14 @@ def read_history(store: Store, queue: QueueDefinition, monoton: int) -> list[His
     # What is older has expired.
     kept = queue.history or LONGEST_HISTORY
     which = Slice(kinds=(_KIND,), start=int((time.time() - kept.total_seconds()) * 1000))
-    found = []
+    found: list[tuple[Any, HistoryEvent]] = []
     for group in Ledger(store, queue.queue_id).read_groups():
         partition = _partition_of(queue.queue_id, group.name, monoton // SPAN)
-        events = map(_event_of, store.read_rows(partition, which).rows)
-        found += [replace(it, group=group.name) for it in events if monoton in it.monotons]
-    return sorted(found, key=lambda event: event.at)
+        for row in store.read_rows(partition, which).rows:
+            event = replace(_event_of(row), group=group.name)
+            if monoton in event.monotons:
+                found.append(((row["ordinal"], row["position"]), event))
+    return [event for _, event in sorted(found, key=itemgetter(0))]
 
 
 @decoded

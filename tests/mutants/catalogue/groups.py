@@ -28,6 +28,7 @@ _EXCHANGED = ("property/test_client_machine.py",)
 _GIVEN_BACK = ("property/test_handed_over_property.py",)
 _ROUNDS = ("unit/groups/test_rounds.py",)
 _COMPETING = ("unit/client/test_competing.py",)
+_HISTORY = ("unit/client/test_message_history.py",)
 _NAMES = ("unit/client/test_names.py",)
 _ATTEMPTS = ("unit/client/test_attempts.py",)
 _CHECKPOINT = ("unit/spark/test_checkpoint.py",)
@@ -396,6 +397,21 @@ GROUPS = (
         "groups.settle:put_away",
         drop_statement("holder_values"),
         _NAMES,
+    ),
+    # -- history ------------------------------------------------------------------------------
+    Mutant(
+        "the history says what a stale receipt did not do",
+        "history",
+        "groups.history:events_of_settlement",
+        drop_term("stale"),
+        _HISTORY,
+    ),
+    Mutant(
+        "an event is where its first message is, and nowhere else",
+        "history",
+        "groups.history:_by_span",
+        replace("each.split_at_multiples(SPAN)", "[each]"),
+        _HISTORY,
     ),
     # -- in flight, idle, delays --------------------------------------------------------------
     Mutant(
