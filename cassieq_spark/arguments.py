@@ -26,6 +26,8 @@ RESERVED = "cassieq."
 REDRIVES = RESERVED + "redrives"
 #: Characters of the name of an attempt, which is in each slot that it leases.
 LONGEST_ATTEMPT = 128
+#: Characters of the name of a client, which is in each slot that it leases.
+LONGEST_CLIENT_NAME = 100
 #: The largest number that a column of the type ``bigint`` holds.
 MOST = 2**63 - 1
 
@@ -138,6 +140,21 @@ def check_attempt(given: object) -> str:
         raise OptionError(
             f"attempt must have 1 to {LONGEST_ATTEMPT} characters, not {len(name)}: give each "
             "receive a name of its own, such as a uuid"
+        )
+    return name
+
+
+def check_client_name(given: object) -> str:
+    """Return the name of a client.
+
+    Raises:
+        OptionError: It is not a text of 1 to 100 characters.
+    """
+    name = check_text("name", given)
+    if not name.strip() or len(name) > LONGEST_CLIENT_NAME:
+        raise OptionError(
+            f"the name of a client must have 1 to {LONGEST_CLIENT_NAME} characters, not "
+            f"{len(name)}, and not only blanks: its leases carry it"
         )
     return name
 

@@ -332,6 +332,7 @@ class QueueDefinition(Displayed):
         deduplicate: The time after the publication of a message in which no other message with
             its unique id is published; None: messages have no unique ids.
         unique_per: The scope within which a unique id is unique.
+        history: How long the history of its messages is kept; None: it is not kept.
         schemas: The versions of its schema in Spark's DDL, oldest first; empty: its messages are
             bytes.
         partitions: The number of its partitions, each with a ledger and group states of its own.
@@ -354,6 +355,7 @@ class QueueDefinition(Displayed):
     delay: timedelta | None = None
     deduplicate: timedelta | None = None
     unique_per: UniquePer = UniquePer.KEY
+    history: timedelta | None = None
     schemas: tuple[str, ...] = ()
     partitions: int = 1
     created_at: datetime | None = None

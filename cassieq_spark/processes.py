@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import encodings.idna  # noqa: F401 (else the first connection of a process does, in some thread)
 import os
+import socket
 import sys
 import threading
 from typing import Any, ClassVar, NoReturn
@@ -19,6 +20,8 @@ from cassieq_spark.errors import CassieqError
 
 #: How many seconds a fork waits for a lock. Then it goes on, as it would without this module.
 _PATIENCE = 30.0
+#: Characters of the name of a host that are shown.
+_LONGEST_HOST = 80
 #: Held while locks are made, and during a fork: of two concurrent forks, the second waits.
 _turn = threading.RLock()
 _locks: WeakSet[Any] = WeakSet()
@@ -57,6 +60,11 @@ def _after() -> None:
 
 
 os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
+
+
+def process_name() -> str:
+    """The name of this process, for people: that of its host, and its number."""
+    return f"{socket.gethostname()[:_LONGEST_HOST]}:{os.getpid()}"
 
 
 class StaysHere:

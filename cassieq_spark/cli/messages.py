@@ -18,8 +18,9 @@ from cassieq_spark.arguments import AT_ONCE
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.cli.inlet import STANDARD_INPUT, batches, standard_input
 from cassieq_spark.cli.options import MESSAGES_PANEL, PLACE, AsJson, QueueName, Value, command
-from cassieq_spark.cli.output import print_json
-from cassieq_spark.client import Client, Message, StoredMessage
+from cassieq_spark.cli.output import instant_text, print_json
+from cassieq_spark.cli.tables import Column, print_table
+from cassieq_spark.client import Client, HistoryEvent, Message, StoredMessage
 from cassieq_spark.display import visible_bytes
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.schemas.to_rows import json_of
@@ -98,6 +99,70 @@ def peek(
     except BrokenPipeError:
         # The reader has what it wants. Python would try to write the rest as the program ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+
+
+@command(app, panel=MESSAGES_PANEL)
+def history(
+    queue: QueueName,
+    monoton: Annotated[
+        int, typer.Argument(help="The position of the message.", metavar="MONOTON", min=0)
+    ],
+    *,
+    connection: ConnectionOptions,
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            "--partition", help="The partition of the message, if there are several.", min=0
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show who got, extended, released, acked or rejected a message, and when.
+
+    Only what was done while the queue kept the history, see 'cassieq queue alter --history'. It is
+    best effort: what a program did just before it died may be missing.
+
+    Examples:
+        cassieq history orders 4711
+        cassieq history orders 4711 --partition 3 --json
+    """
+    with client_of(connection) as client:
+        found = client.history(queue, monoton, partition=partition)
+        is_kept = client.queue(queue).history is not None
+    if as_json:
+        print_json([_event_in_json(each) for each in found])
+        return
+    if not found:
+        why = "" if is_kept else f": cassieq queue alter {queue} --history 7d keeps it from now on"
+        echo(f"Queue {queue} has no history of message {monoton}{why}.")
+        return
+    columns = ["at", "did", "group", "by", "delivery", "lease"]
+    rows = [
+        (
+            instant_text(each.at),
+            str(each.did),
+            each.group,
+            each.by,
+            each.deliveries,
+            str(each.lease)[:8],
+            each.detail,
+        )
+        for each in found
+    ]
+    print_table([*columns, Column("reason", wraps=True)], rows)
+
+
+def _event_in_json(event: HistoryEvent) -> dict[str, Any]:
+    return {
+        "at": instant_text(event.at),
+        "did": str(event.did),
+        "group": event.group,
+        "by": event.by,
+        "delivery": event.deliveries,
+        "lease": str(event.lease),
+        "monotons": str(event.monotons),
+        "reason": event.detail,
+    }
 
 
 @contextmanager

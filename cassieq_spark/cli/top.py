@@ -41,6 +41,8 @@ app = typer.Typer()
 
 #: The number of lines around the table: the headline, the titles, and the line with the keys.
 _AROUND = 3
+#: Characters of the name of a reader that a terminal shows.
+_LONGEST_HOLDER = 40
 _ESCAPE = b"\x1b"
 #: The bytes that terminals send for keys that have no character.
 _NAMED = {
@@ -255,6 +257,14 @@ def _count(name: str) -> Callable[[BoardLine], Any]:
     return lambda line: getattr(line.group, name) if line.group else None
 
 
+def _holders(line: BoardLine) -> str | None:
+    """The name of one of the readers that hold messages, and how many others do."""
+    if not line.holders:
+        return None
+    first, *others = line.holders
+    return first[:_LONGEST_HOLDER] + (f" and {len(others)} more" if others else "")
+
+
 COLUMNS = (
     TopColumn("in/s", 0, lambda line: line.published, shown_rate),
     TopColumn("out/s", 0, lambda line: line.settled, shown_rate),
@@ -265,6 +275,7 @@ COLUMNS = (
     TopColumn("dead", 88, _count("dead")),
     TopColumn("oldest", 56, _count("oldest_age"), shown_age),
     TopColumn("readers", 72, lambda line: line.readers if line.group else None),
+    TopColumn("holder", 120, _holders, str),
 )
 
 

@@ -24,6 +24,7 @@ from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.consumer.prefetch import DEFAULT_BUDGET, PrefetchBudget
 from cassieq_spark.dead_letters.stopped import Stopped
 from cassieq_spark.dead_letters.survey import Survey
+from cassieq_spark.groups.history import HistoryEvent
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.producer.new_message import Headers, NewMessage
 from cassieq_spark.producer.producer import Producer
@@ -37,6 +38,7 @@ __all__ = [
     "AsyncProducer",
     "Client",
     "Headers",
+    "HistoryEvent",
     "LeaseRequest",
     "Message",
     "NewMessage",

@@ -327,6 +327,7 @@ class AsyncClient(InThreads[Client]):
 
     Args:
         threads: Most calls to Cassandra at a time.
+        name: The name of the client for people; see `Client`.
         connection: How to reach Cassandra; see `ConnectionOptions`.
 
     Raises:
@@ -334,20 +335,30 @@ class AsyncClient(InThreads[Client]):
     """
 
     def __init__(
-        self, *, threads: int = DEFAULT_THREADS, **connection: Unpack[Connection]
+        self,
+        *,
+        threads: int = DEFAULT_THREADS,
+        name: str | None = None,
+        **connection: Unpack[Connection],
     ) -> None:
-        self._begin(partial(Client, **connection), threads)
+        self._begin(partial(Client, name=name, **connection), threads)
 
     @classmethod
     def from_store(
-        cls, store: Store, *, threads: int = DEFAULT_THREADS, share: int | None = None
+        cls,
+        store: Store,
+        *,
+        threads: int = DEFAULT_THREADS,
+        share: int | None = None,
+        name: str | None = None,
     ) -> Self:
         """Make a client on a store that stays open when the client is closed.
 
         Each `CALLER` uses at most ``share`` threads at a time; None: all threads.
         """
         client = cls.__new__(cls)
-        client._begin(partial(Client.from_store, store), threads, share)  # noqa: SLF001 (our own)
+        connect = partial(Client.from_store, store, name=name)
+        client._begin(connect, threads, share)  # noqa: SLF001 (our own)
         return client
 
     def _begin(
@@ -367,6 +378,7 @@ class AsyncClient(InThreads[Client]):
     _receiver = in_thread(Client.receiver)
     peek = in_thread(Client.peek)
     message = in_thread(Client.message)
+    history = in_thread(Client.history)
 
     ack = in_thread(Client.ack)
     release = in_thread(Client.release)

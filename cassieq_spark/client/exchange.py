@@ -248,6 +248,7 @@ class Exchange(StaysHere):
                 by_lease(messages),
                 lambda monotons: Settlement(unread=monotons),
                 self._member.rounds,
+                self._member.name,
             )
 
     def rest(self) -> None:
@@ -336,6 +337,7 @@ class PartExchange:
                     monotons_by(LeaseKey.of, batch),
                     lambda monotons: Settlement(acked=monotons),
                     self._member.rounds,
+                    self._member.name,
                 )
             except CassieqError as error:
                 failed |= dict.fromkeys(batch, error)

@@ -94,6 +94,7 @@ class Member:
         presences: The presences of the client.
         rounds: Shares LWTs among the threads of this client and of other clients.
         lanes: The lanes of messages that the client has read.
+        name: The name of the client, which its leases carry.
         queue: Name of the queue.
         group: Name of the group.
         make_group: True to create the group, from the earliest message on, if it does not exist.
@@ -108,6 +109,7 @@ class Member:
     presences: Presences
     rounds: Rounds
     lanes: LaneReaders
+    name: str
     queue: str
     group: str
     make_group: bool = True
@@ -277,6 +279,7 @@ class Receiver:
             prefetch=prefetch,
             rounds=member.rounds,
             lanes=(lanes or member.lanes.of(queue, member.group)) if queue.has_lanes else None,
+            name=member.name,
         )
         self._given: Lease | None = None
         # The lease of an earlier receive of the same attempt; the next look hands it over.
@@ -609,10 +612,14 @@ def _peek(
     return messages
 
 
-def read_message(
-    store: Store, queue: QueueDefinition, monoton: int, *, partition: int | None
-) -> StoredMessage:
-    """Read one message by its position; see `Client.message`."""
+def partition_given(
+    queue: QueueDefinition, monoton: int, partition: int | None
+) -> QueueDefinition:
+    """The partition of a message that somebody names.
+
+    Raises:
+        OptionError: The monoton is none, or no such partition is given.
+    """
     check_count("monoton", monoton, least=0)
     if partition is not None:
         check_count("partition", partition, least=0, most=queue.partitions - 1)
@@ -621,7 +628,14 @@ def read_message(
             f"queue {queue.name!r} has {queue.partitions} partitions, each with monotons of its "
             f"own: say in which partition message {monoton} is"
         )
-    part = queue.of_partition(partition or 0)
+    return queue.of_partition(partition or 0)
+
+
+def read_message(
+    store: Store, queue: QueueDefinition, monoton: int, *, partition: int | None
+) -> StoredMessage:
+    """Read one message by its position; see `Client.message`."""
+    part = partition_given(queue, monoton, partition)
     ledger = Ledger(store, part.queue_id)
     head = ledger.read_head(serial=True)
     if monoton >= head.next:

@@ -115,10 +115,11 @@ def settle_each(
     leases: Mapping[LeaseKey, Ranges],
     settle: Callable[[Consumer, LeaseKey, Ranges], Settled],
     rounds: Rounds | None = None,
+    name: str | None = None,
 ) -> list[str]:
     """Settle one lease after the other; if a lease fails, the others are still settled.
 
-    Threads with the same ``rounds`` share LWTs.
+    Threads with the same ``rounds`` share LWTs. The history of messages has the ``name``.
 
     Returns:
         The receipts that were stale: settled before, or not under their lease any more.
@@ -129,7 +130,7 @@ def settle_each(
         StoreError: Cassandra failed for a lease, and the others are settled. The call is safe to
             repeat.
     """
-    outcome = settle_apart(store, leases, settle, rounds)
+    outcome = settle_apart(store, leases, settle, rounds, name)
     errors = list(dict.fromkeys(outcome.failed.values()))
     if errors:
         for other in errors[1:]:
@@ -143,6 +144,7 @@ def settle_apart(
     leases: Mapping[LeaseKey, Ranges],
     settle: Callable[[Consumer, LeaseKey, Ranges], Settled],
     rounds: Rounds | None = None,
+    name: str | None = None,
 ) -> SettleResult:
     """Settle one lease after the other, as `settle_each` does, but return the errors of leases.
 
@@ -159,7 +161,7 @@ def settle_apart(
             stale += key.receipts(monotons)
             continue
         try:
-            consumer = Consumer(store, queue, key.group, rounds=rounds)
+            consumer = Consumer(store, queue, key.group, rounds=rounds, name=name)
             stale += key.receipts(settle(consumer, key, monotons).stale)
         except CassieqError as error:
             failed |= dict.fromkeys(key.receipts(monotons), error)
@@ -171,12 +173,13 @@ def settle_all(
     leases: Mapping[LeaseKey, Ranges],
     settlement_of: Callable[[Ranges], Settlement],
     rounds: Rounds | None = None,
+    name: str | None = None,
 ) -> list[str]:
     """Settle all messages in the same way; see `settle_each`.
 
     One read per queue, and one LWT and two reads per lease.
     """
-    return settle_each(store, leases, settling(settlement_of), rounds)
+    return settle_each(store, leases, settling(settlement_of), rounds, name)
 
 
 def settling(

@@ -67,7 +67,7 @@ class Stand:
         kind: ``settled``, ``leased``, ``due``, ``waiting``, ``dead`` or ``fresh``.
         at: Until when the message is leased, or when it is due; None if neither.
         deliveries: How often the message was handed out, as far as known.
-        detail: The lease, or the reason.
+        detail: The lease and who has it, or the reason.
     """
 
     group: str
@@ -214,7 +214,8 @@ def stand_of(group: str, state: GroupState, monoton: int) -> Stand:
     for slot in state.slots:
         if monoton in slot.monotons and not slot.is_parked:
             kind = "leased" if slot.due_at >= state.now else "due"
-            return Stand(group, kind, slot.due_at, slot.deliveries, str(slot.lease))
+            lease = f"{slot.lease} of {slot.by}" if slot.by else str(slot.lease)
+            return Stand(group, kind, slot.due_at, slot.deliveries, lease)
     for row in state.waiting:
         if monoton in row.monotons:
             if row.reason is not None:

@@ -51,6 +51,7 @@ class LeaseRow:
         runs: True if it has not run out.
         deliveries: How often the messages were handed out.
         first_at, last_at: When the messages were handed out first, and last.
+        by: The name of the reader; None if unknown.
     """
 
     partition: int | None
@@ -61,6 +62,7 @@ class LeaseRow:
     deliveries: int
     first_at: datetime | None
     last_at: datetime | None
+    by: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +263,7 @@ def lease_rows(state: GroupState, partition: int | None) -> Iterable[LeaseRow]:
                 slot.deliveries,
                 slot.first_at,
                 slot.last_at,
+                slot.by,
             )
 
 

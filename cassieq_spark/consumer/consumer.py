@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -18,6 +18,13 @@ from cassieq_spark.errors import CassieqError, InvariantError, OutcomeUnknownErr
 from cassieq_spark.fetch.find import Finder, Piece
 from cassieq_spark.groups.deliveries import too_often
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.history import (
+    Did,
+    HistoryEvent,
+    events_of_lease,
+    events_of_settlement,
+    writer_of,
+)
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.rounds import Rounds
 from cassieq_spark.groups.settle import Settled
@@ -25,6 +32,7 @@ from cassieq_spark.groups.state import GroupState, Settlement, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead, check_open
 from cassieq_spark.model import OnDead, QueueDefinition, Range, Ranges
+from cassieq_spark.processes import process_name
 from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.store.protocol import Store
@@ -79,9 +87,10 @@ class Consumer:
             one.
         lanes: Reads the lanes of messages, in a queue ordered by key; None: a held message
             holds up its whole partition.
+        name: The name of the reader, which its leases carry; None: it has none.
     """
 
-    def __init__(  # noqa: PLR0913 (the last four by name)
+    def __init__(  # noqa: PLR0913 (the last five by name)
         self,
         store: Store,
         queue: QueueDefinition,
@@ -91,6 +100,7 @@ class Consumer:
         prefetch: Prefetch | None = None,
         rounds: Rounds | None = None,
         lanes: LaneReader | None = None,
+        name: str | None = None,
     ) -> None:
         self.queue = queue
         self.group = ConsumerGroup(Ledger(store, queue.queue_id), group, rounds or Rounds())
@@ -99,6 +109,7 @@ class Consumer:
         self._cache = StateCache(cache_for)
         self._prefetch = prefetch
         self._lanes = lanes
+        self._name = name
         self._head: LedgerHead | None = None
 
     @property
@@ -162,12 +173,14 @@ class Consumer:
         request = replace(request, stop=seen.offered_below(stop), delayed_stop=seen.delayed_stop)
         lease = self.group.lease(request, known, ahead)
         self._cache.put(lease, known)
+        self._record_lease(lease)
         return lease
 
     def ack(self, request: LeaseRequest) -> Lease:
         """Ack messages, lease none, and dead-letter those that are dead. One LWT, two reads."""
         request = self._of_this_queue(replace(request, max_messages=0))
         lease = self.group.lease(request)
+        self._record_lease(lease)
         self.dead_letter(lease.dead, known=lease.state.waiting)
         return lease
 
@@ -178,12 +191,17 @@ class Consumer:
     def lease_again(self, request: LeaseRequest) -> Lease | None:
         """Lease an earlier request's messages anew, if any; see `ConsumerGroup.lease_again`."""
         self._cache.clear()
-        return self.group.lease_again(self._of_this_queue(request))
+        lease = self.group.lease_again(self._of_this_queue(request))
+        if lease is not None:
+            self._record_again(lease.leased, lease.token, lease.request.by)
+        return lease
 
     def take_again(self, request: LeaseRequest) -> tuple[LeasedSlot, ...]:
         """Take up a lease of another process; see `ConsumerGroup.take_again`."""
         leased = self.group.take_again(self._of_this_queue(request))
         self._cache.clear()
+        if request.held is not None:
+            self._record_again(leased, request.held, request.by or self._name)
         return leased
 
     def heartbeat(self, length: timedelta) -> Heartbeat:
@@ -266,8 +284,34 @@ class Consumer:
         settled = self.group.settle(
             lease, settlement, deliveries=deliveries, with_batch=with_batch
         )
+        if self.queue.history is not None and not with_batch:
+            by = self._name or process_name()
+            self._record(
+                events_of_settlement(lease, settlement, settled, by=by, deliveries=deliveries)
+            )
         self.dead_letter(settled.dead)
         return settled
+
+    def _record_lease(self, lease: Lease) -> None:
+        if self.queue.history is not None:
+            by = self._name or lease.request.by or process_name()
+            self._record(events_of_lease(lease, acked_by=by))
+
+    def _record_again(self, leased: Sequence[LeasedSlot], lease: UUID, by: str | None) -> None:
+        if self.queue.history is not None:
+            self._record(
+                HistoryEvent(
+                    did=Did.REPLAYED,
+                    monotons=each.monotons,
+                    by=by,
+                    lease=lease,
+                    deliveries=each.deliveries,
+                )
+                for each in leased
+            )
+
+    def _record(self, events: Iterable[HistoryEvent]) -> None:
+        writer_of(self._store).record(self.queue, self.group.name, events)
 
     def return_unread(self, lease: Lease, read: Ranges, unreadable: Mapping[str, Ranges]) -> None:
         """Reject messages of a lease that can't be read; give back the others not handed over.
@@ -407,6 +451,7 @@ class Consumer:
             request,
             token=uuid4(),
             lease=lease,
+            by=request.by or self._name,
             max_deliveries=queue.max_deliveries,
             strict_fifo=queue.is_ordered,
         )

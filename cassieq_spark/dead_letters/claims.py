@@ -38,11 +38,13 @@ from cassieq_spark.groups.state import (
     Waiting,
     emptied,
     handed_out,
+    holder_values,
     slot_values,
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import REDRIVE_LIFETIME, Mark, Once, mark, read_mark
 from cassieq_spark.model import QueueId, Range, Ranges
+from cassieq_spark.processes import process_name
 from cassieq_spark.queues import Records, read_records
 from cassieq_spark.store.protocol import Op, ServerNow
 
@@ -131,7 +133,7 @@ def claim(
             if slot.lease in tried:
                 return Claim(tried[slot.lease], slot.lease)
         lease = token()
-        taken, ops = plan_claim(state, monotons, lease, length)
+        taken, ops = plan_claim(state, monotons, lease, length, process_name())
         if not taken:
             return None
         if group.carry_out(ops, partial(_has_token, lease)):
@@ -141,7 +143,11 @@ def claim(
 
 
 def plan_claim(
-    state: GroupState, monotons: Ranges, lease: UUID, length: timedelta | None
+    state: GroupState,
+    monotons: Ranges,
+    lease: UUID,
+    length: timedelta | None,
+    by: str | None = None,
 ) -> tuple[Ranges, tuple[Op, ...]]:
     """Plan to claim messages beyond the pointer and in waiting rows.
 
@@ -176,6 +182,7 @@ def plan_claim(
     else:
         until = ServerNow(length)
         values = slot_values(monotons=taken, lease=lease, due_at=until, by_receipts=False)
+        values |= holder_values(lease, by)
     changes.fill_slot(values | handed_out(deliveries + 1, None))
     return taken, changes.ops()
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID, uuid4
 
+from cassieq_spark.arguments import abridged
 from cassieq_spark.backoff import Backoff, attempts
 from cassieq_spark.errors import (
     ContentionError,
@@ -44,6 +45,7 @@ from cassieq_spark.groups.state import (
     create_state,
     encode_attempt,
     head_of,
+    holder_values,
     registration_key,
     registration_of,
     slot_key,
@@ -224,7 +226,9 @@ class ConsumerGroup:
                 each.round = planned
             if not planned.ops or self.carry_out(planned.ops, planned.was_applied):
                 return planned
-        raise ContentionError(f"{self}: {changes[0].lost}")
+        names = sorted({slot.by for slot in state.slots if slot.by and slot.monotons})
+        others = f". Messages are held by: {abridged(names)}" if names else ""
+        raise ContentionError(f"{self}: {changes[0].lost}{others}")
 
     def _was_carried_out(self, planned: Round) -> bool:
         """True if a round was carried out by a thread that was interrupted. One serial read."""
@@ -340,7 +344,7 @@ class ConsumerGroup:
                 lease=token,
                 due_at=ServerNow(request.lease or timedelta(0)),
                 attempt=encode_attempt(token, name),
-            )
+            ) | holder_values(token, request.by)
             ops = [
                 Update(slot_key(it.number), held, when=still_held(it.lease, it.deliveries))
                 for it in slots

@@ -17,6 +17,7 @@ from cassieq_spark.groups.state import (
     Written,
     encode_attempt,
     handed_out,
+    holder_values,
     slot_values,
 )
 from cassieq_spark.model import Ranges
@@ -54,6 +55,7 @@ class LeaseRequest:
         by_receipts: True if the messages are only settled one by one, as clients do, and never as
             the batch of ``held``: then the slot is free as soon as all of them are settled.
         attempt: The name of the request, by which its lease is found again; None: it has none.
+        by: The name of the reader, for people; None: it has none.
         prefer_fresh: True if fresh messages go before those that are due. Readers alternate, so
             that neither kind starves.
         max_deliveries: Deliveries after which a message is dead; 0 for no limit.
@@ -78,6 +80,7 @@ class LeaseRequest:
     retry_backoff: timedelta = timedelta(0)
     by_receipts: bool = False
     attempt: str | None = None
+    by: str | None = None
     prefer_fresh: bool = False
     max_deliveries: int = 0
     strict_fifo: bool = False
@@ -243,4 +246,4 @@ def leased_values(
     )
     if request.attempt is not None:
         held |= slot_values(attempt=encode_attempt(request.token, request.attempt))
-    return held | handed_out(delivery, first_at)
+    return held | holder_values(request.token, request.by) | handed_out(delivery, first_at)

@@ -35,6 +35,7 @@ from cassieq_spark.groups.state import (
     as_read,
     encode_outcomes,
     handed_out,
+    holder_values,
     slot_values,
 )
 from cassieq_spark.model import LedgerBlock, Range, Ranges
@@ -154,6 +155,7 @@ def plan_replay(state: GroupState, request: LeaseRequest) -> Lease:
                 # Another replay at the same time writes the same, but for this.
                 taken_up_by=request.token,
             )
+            held |= holder_values(slot.lease, request.by)
             if slot.is_published:
                 text = encode_outcomes(
                     Settlement(), slot.lease, slot.deliveries + 1, is_published=True

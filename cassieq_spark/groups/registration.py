@@ -196,6 +196,7 @@ def refuse_leases(group: ConsumerGroup, state: GroupState) -> None:
     """Raise `QueueStateError` if readers hold messages."""
     leases = [
         f"messages {slot.monotons.short} until {slot.due_at.isoformat(timespec='seconds')}"
+        + (f" ({slot.by})" if slot.by else "")
         for slot in state.slots
         if slot.monotons and slot.due_at >= state.now
     ]

@@ -19,6 +19,7 @@ from cassieq_spark.groups.state import (
     as_read,
     encode_outcomes,
     handed_out_before,
+    holder_values,
     slot_values,
 )
 from cassieq_spark.model import Ranges
@@ -166,6 +167,7 @@ def put_away(
     held: list[Slot | Waiting] = []
     for by, monotons in outcomes.extended.items():
         values = slot_values(monotons=monotons, lease=kept, due_at=ServerNow(by))
+        values |= holder_values(kept, slot.by)
         if lanes := lanes_within(slot.lanes, monotons):
             values |= slot_values(lanes=lanes)
         number = changes.fill_slot(values | handed_out_before(slot))

@@ -134,6 +134,8 @@ class Slot:
         lanes: The lanes of the messages as text, possibly of more messages; see `lanes_of`.
         attempt: The attempt that leased the slot, as `encode_attempt` writes it, possibly under an
             earlier lease.
+        holder: The reader that leased the slot, as `holder_values` writes it, possibly under an
+            earlier lease; see `by`.
     """
 
     number: int
@@ -148,6 +150,13 @@ class Slot:
     taken_up_by: UUID | None = None
     lanes: str | None = None
     attempt: str | None = None
+    holder: str | None = None
+
+    @property
+    def by(self) -> str | None:
+        """The name of the reader that has the lease, or had it last; None if unknown."""
+        digits, _, name = (self.holder or "").partition(" ")
+        return name if name and digits == _digits_of(self.lease) else None
 
     def is_held_by_attempt(self, name: str, now: datetime) -> bool:
         """True if a receive of this name has leased the slot, and still holds messages in it."""
@@ -339,7 +348,8 @@ def _slot_of(row: Row) -> Slot:
     handed_out = (values["deliveries"], values["first_at"], values["last_at"])
     by_receipts = bool(values["by_receipts"])
     rest = (by_receipts, values["taken_up_by"], values["lanes"] or None)
-    return Slot(*where, *handed_out, values["outcomes"], *rest, attempt=values["attempt"])
+    names = {"attempt": values["attempt"], "holder": values["holder"]}
+    return Slot(*where, *handed_out, values["outcomes"], *rest, **names)
 
 
 @decoded
@@ -374,6 +384,16 @@ def slot_values(**fields: Ranges | Value | ServerNow) -> Written:
 def encode_attempt(lease: UUID, name: str) -> str:
     """The name of an attempt as text, valid only with the lease that the attempt got."""
     return f"{lease} {name}"
+
+
+def holder_values(lease: UUID, by: str | None) -> Written:
+    """The column that says who has the lease of a slot; none if the reader has no name."""
+    return {} if by is None else {"holder": f"{_digits_of(lease)} {by}"}
+
+
+def _digits_of(lease: UUID) -> str:
+    """What of a token is stored beside the name of its reader: enough to know another lease."""
+    return lease.hex[:8]
 
 
 def emptied(lease: UUID) -> Written:

@@ -20,6 +20,7 @@ class BoardLine:
         group: The figures of the group; None if the queue has none.
         settled: Messages that the group settled per second; None if unknown.
         readers: Leases of the group that have not run out.
+        holders: The names of the readers that have these leases.
         error: Why the queue could not be read.
         has_dead_letters: True if other queues send dead letters to this queue.
     """
@@ -30,6 +31,7 @@ class BoardLine:
     group: GroupStats | None = None
     settled: float | None = None
     readers: int = 0
+    holders: tuple[str, ...] = ()
     error: str | None = None
     has_dead_letters: bool = False
 
@@ -86,6 +88,7 @@ def _of_queue(
             group=group,
             settled=change.settled[group.group] if change else None,
             readers=queue.leases.get(group.group, 0),
+            holders=queue.holders.get(group.group, ()),
             has_dead_letters=has_dead_letters,
         )
     if not queue.stats.groups:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -33,6 +33,7 @@ class QueueSnapshot:
         name: Name of the queue, or label of one of several queue partitions.
         stats: The figures of the queue's messages, and of each group.
         leases: Leases that have not run out, by group: one per reader and queue partition.
+        holders: The names of the readers that have these leases, by group, in order.
         paused: True if the queue is paused.
         fence: Writes that began before this instant are refused; the latest of several partitions;
             None if unknown.
@@ -45,6 +46,7 @@ class QueueSnapshot:
     name: str
     stats: QueueStats
     leases: Mapping[str, int] = field(default_factory=dict)
+    holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     paused: bool = False
     fence: datetime | None = None
     dead_letters: int | None = None
@@ -185,12 +187,16 @@ def read_queue_snapshot(
     of_parts = stats.partitions or (stats,)
     parts = [replace(part, stats=each) for part, each in zip(parts, of_parts, strict=True)]
     leases: Counter[str] = Counter()
+    holders: defaultdict[str, set[str]] = defaultdict(set)
     for part in parts:
         leases.update(part.leases)
+        for group, names in part.holders.items():
+            holders[group].update(names)
     return QueueSnapshot(
         name=queue.name,
         stats=stats,
         leases=leases,
+        holders={group: tuple(sorted(names)) for group, names in holders.items()},
         paused=any(part.paused for part in parts),
         fence=max(part.fence for part in parts if part.fence is not None),
         dead_letters=read_dead(store, queue).count if is_target else None,
@@ -201,13 +207,17 @@ def read_queue_snapshot(
 
 def _snapshot_of(ledger: Ledger, name: str, look: Look) -> QueueSnapshot:
     running = {
-        group: {it.lease for it in state.slots if it.monotons and it.due_at >= state.now}
+        group: [it for it in state.slots if it.monotons and it.due_at >= state.now]
         for group, state in look.states.items()
     }
     return QueueSnapshot(
         name=name,
         stats=stats_of(ledger, look.states, look.head),
-        leases={group: len(leases) for group, leases in running.items()},
+        leases={group: len({it.lease for it in slots}) for group, slots in running.items()},
+        holders={
+            group: tuple(sorted({it.by for it in slots if it.by}))
+            for group, slots in running.items()
+        },
         paused=look.head.paused,
         fence=look.head.fence,
         read_at=time.monotonic(),

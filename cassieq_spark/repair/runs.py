@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +15,7 @@ from typing import Any
 from cassieq_spark.errors import InvariantError, StoreError
 from cassieq_spark.lock.bakery import DEFAULT_TTL, Bakery, HeldLock, holding, read_holder
 from cassieq_spark.model import to_millis
+from cassieq_spark.processes import process_name
 from cassieq_spark.repair.context import Checkpoint
 from cassieq_spark.repair.report import Outcome, Report
 from cassieq_spark.signals import Stop
@@ -164,7 +163,7 @@ def run_alone(  # noqa: PLR0913 (each is a choice of its own, by name)
     Returns:
         The report; None if another run had the lock all the time, or ``stop`` was set first.
     """
-    runner = f"{socket.gethostname()}:{os.getpid()}"
+    runner = process_name()
     bakery = Bakery(store, REPAIR, owner=runner)
 
     def may_continue() -> bool:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Generic, TypeVar
 
-from cassieq_spark.arguments import MOST
+from cassieq_spark.arguments import MOST, check_client_name
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import validate_name
 
@@ -190,6 +190,7 @@ def _within(least: int, value: int, most: int) -> int:
 
 
 TEXT: Kind[str] = Kind("text", _parse_text)
+CLIENT_NAME: Kind[str] = Kind("a name", check_client_name)
 NAMES: Kind[tuple[str, ...]] = Kind(
     "names with commas between them; a name that has one is in backquotes",
     _parse_names,

@@ -69,6 +69,7 @@ class QueueChanges(TypedDict, total=False):
     delay: timedelta | None
     deduplicate: timedelta | None
     unique_per: UniquePer | str | None
+    history: timedelta | None
     schema: pa.Schema | str | None
 
 
@@ -292,6 +293,15 @@ QUEUE_SETTINGS = (
         "the same, in a queue with one partition.",
         default=UniquePer.KEY,
         choice=UniquePer,
+    ),
+    QueueSetting(
+        "history",
+        _INT,
+        "How long the history of messages is kept: who got, extended, released, acked or rejected "
+        "them, and when. Takes a write more for each lease and settlement, in the background; a "
+        "year at most.",
+        is_duration=True,
+        without="not kept",
     ),
     QueueSetting(
         "bucket_size",

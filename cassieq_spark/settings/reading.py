@@ -17,6 +17,7 @@ from cassieq_spark.settings.declaration import (
 )
 from cassieq_spark.settings.kinds import (
     BOOLEAN,
+    CLIENT_NAME,
     NAMES,
     PATTERN,
     SECONDS,
@@ -176,6 +177,14 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM,),
         option="leaseSeconds",
         of_lease="lease",
+    )
+    client_name: str | None = setting(
+        CLIENT_NAME,
+        None,
+        "The name of the query for people, who see it beside the leases that the query has.",
+        without="the host and the number of the process that reads",
+        only_for=(STREAM,),
+        of_lease="by",
     )
     checkpoint_location: str | None = setting(
         TEXT,

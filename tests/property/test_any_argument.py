@@ -132,6 +132,7 @@ class Scene:
             "on_dead": "continue",
             "idempotency_key": None,
             "keep_settled": 60 * SECOND,
+            "history": 60 * SECOND,
             "attempt": None,
             "deduplicate": 60 * SECOND,
             "unique_per": "key",

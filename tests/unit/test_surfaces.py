@@ -80,6 +80,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
         on_dead="stop",
         expire_after=timedelta(days=14),
         keep_settled=timedelta(days=3),
+        history=timedelta(days=2),
         delay=timedelta(seconds=90),
         deduplicate=timedelta(minutes=5),
         schema="vendor string",
@@ -236,7 +237,7 @@ def in_repl(value: Any) -> str:
 
 
 AGE = {"oldest_age": "oldest_age_seconds"}
-_PERIODS = ("lease", "expire_after", "keep_settled", "delay", "deduplicate")
+_PERIODS = ("lease", "expire_after", "keep_settled", "delay", "deduplicate", "history")
 PERIODS = {name: f"{name}_seconds" for name in _PERIODS}
 CAMEL = {
     "name": "queueName",
@@ -252,6 +253,7 @@ CAMEL = {
     "delay": "delaySeconds",
     "deduplicate": "deduplicateSeconds",
     "unique_per": "uniquePer",
+    "history": "historySeconds",
 }
 OF_GROUP_BY_HTTP = {
     "depth": "size",
@@ -400,6 +402,7 @@ DEFINITION_SURFACES = {
             delay="Delay",
             deduplicate="Deduplicate",
             unique_per="Unique per",
+            history="History",
             schema=r"version before (\w+ \w+)",
             partitions="Partitions",
         ),

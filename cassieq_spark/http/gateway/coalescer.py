@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from weakref import WeakValueDictionary
 
+from cassieq_spark.arguments import LONGEST_CLIENT_NAME
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import (
     DEFAULT_BUDGET,
@@ -82,6 +83,7 @@ class _Receive:
         most: Most messages.
         lease: How long messages are leased; None: for the queue's lease time.
         longest: The upper limit of the queue's lease time, if ``lease`` is None.
+        key: The name of the key that asks; empty for an administrator.
         deadline: The end of its wait by the loop's clock; then the request gets no messages.
         looked: True if a round has looked for messages for the request since the last backoff.
     """
@@ -89,6 +91,7 @@ class _Receive:
     most: int
     lease: timedelta | None
     longest: timedelta | None
+    key: str
     deadline: float
     looked: bool = False
     future: asyncio.Future[Received] = field(default_factory=_new_future)
@@ -250,7 +253,8 @@ class _Rounds:
         takers = tuple(each.most for each in served)
         request = request_of(min(self._most, sum(takers)), self._most_bytes)
         lease, longest = (served[0].lease, served[0].longest) if served else (None, None)
-        return replace(request, lease=lease, longest_lease=longest, takers=takers)
+        by = holder_name([each.key for each in served])
+        return replace(request, lease=lease, longest_lease=longest, takers=takers, by=by)
 
     def _requeue(self, served: Sequence[_Receive]) -> None:
         """Drop answered requests; requests with another lease time come first."""
@@ -282,6 +286,17 @@ class _Rounds:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await event.wait()
+
+
+def holder_name(keys: Sequence[str]) -> str | None:
+    """The name, for people, under which requests of these keys lease; None if there are none.
+
+    >>> holder_name(["b", "a", "b"]), holder_name([""])
+    ('key a, b', 'an administrator')
+    """
+    known = sorted({*keys} - {""})
+    told = "key " + ", ".join(known) if known else "an administrator"
+    return told[:LONGEST_CLIENT_NAME] if keys else None
 
 
 def request_of(most: int, most_bytes: int) -> LeaseRequest:
@@ -391,12 +406,14 @@ class Coalescer:
         wait: timedelta,
         longest: timedelta | None = None,
         attempt: str | None = None,
+        key: str = "",
     ) -> Received:
         """Lease messages, at least one unless none comes in time; see `AsyncClient.receive`.
 
         If a call is cancelled, messages that were leased for it are given back, uncounted. If
         ``lease`` is None, messages are leased for the queue's lease time, but for ``longest`` at
-        most. A call with an ``attempt`` shares no round, so it costs an LWT of its own.
+        most. The lease carries the name of the ``key``. A call with an ``attempt`` shares no
+        round, so it costs an LWT of its own.
         """
         if attempt is not None:
             request = replace(
@@ -404,10 +421,12 @@ class Coalescer:
                 lease=lease,
                 longest_lease=longest,
                 attempt=attempt,
+                by=holder_name([key]),
             )
             return await self._receive_alone(queue, group, request, wait)
         patience = 0.0 if self._stopped.is_set() else wait.total_seconds()
-        receive = _Receive(most, lease, longest, asyncio.get_running_loop().time() + patience)
+        deadline = asyncio.get_running_loop().time() + patience
+        receive = _Receive(most, lease, longest, key, deadline)
         self._rounds(queue, group).receive(receive)
         try:
             return await receive.future

@@ -402,6 +402,7 @@ async def _leased(call: Call, most: int) -> Received:
         longest=longest,
         wait=wait,
         attempt=query.attempt,
+        key=call.sender.key,
     )
     if not wait:
         return await receive()

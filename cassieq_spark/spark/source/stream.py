@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +24,7 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError
 from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.processes import process_name
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.shipping import Shipped
@@ -191,7 +192,7 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
                 select=partial(self._selected, store) if queue is None else None,
                 starting=options.starting_position,
                 fail_on_data_loss=options.fail_on_data_loss,
-                request=LeaseRequest(**options.lease_limits),
+                request=_request_of(options),
                 max_trigger_delay=options.max_trigger_delay,
                 with_receipts=options.include_receipts,
                 checkpoint=options.checkpoint_location,
@@ -211,6 +212,12 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
         queues = read_selected(store, self._options)
         check_alike(self._columns, queues)
         return queues
+
+
+def _request_of(options: SourceOptions) -> LeaseRequest:
+    """What a query leases, under its name."""
+    request = LeaseRequest(**options.lease_limits)
+    return request if request.by else replace(request, by=process_name())
 
 
 class RefusedStreamReader(Shipped, DataSourceStreamReader):

@@ -173,6 +173,12 @@ def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     ViewColumn("lease", "STRING", "Token that holds it, or held it last; null if there is none."),
     ViewColumn("due_at", "TIMESTAMP", "When the lease runs out or the wait is over."),
     ViewColumn("deliveries", "INT", "How often it was delivered."),
+    ViewColumn(
+        "held_by",
+        "STRING",
+        "The name of the reader that holds it, or held it last; null if unknown, or if there is "
+        "none.",
+    ),
 )
 def _leases(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     found = [read_group_states(ledger) for ledger in open_ledgers(store, options.queue)]
@@ -194,19 +200,20 @@ def _held(state: GroupState) -> Iterator[ViewRow]:
     for it in sorted([*held, *state.waiting], key=attrgetter("monotons.start")):
         slot: int | None = None
         lease: str | None = None
+        held_by: str | None = None
         due_at: datetime | None = None
         if isinstance(it, Slot) and it.is_parked:
             standing, slot = "parked", it.number
         elif isinstance(it, Slot):
             standing = "leased" if it.due_at >= state.now else "due"
-            slot, lease, due_at = it.number, str(it.lease), it.due_at
+            slot, lease, due_at, held_by = it.number, str(it.lease), it.due_at, it.by
         else:
             standing = "due" if it.due <= state.now_ms else "waiting"
             standing = standing if it.reason is None else "dead"
             due_at = from_millis(it.due)
         for part in it.monotons:
             ends = (part.start, part.stop, len(part))
-            yield standing, slot, *ends, lease, due_at, it.deliveries
+            yield standing, slot, *ends, lease, due_at, it.deliveries, held_by
 
 
 @View(

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from cassieq_spark import AsyncClient, Client, NewMessage
 from cassieq_spark.cli import app
 from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.groups.history import flush_history
 from cassieq_spark.model import Range
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
@@ -355,3 +356,21 @@ def test_ctrl_c_gives_back_what_was_not_printed(client: Client, queue: str, reac
 
     # Of the last one, the reader has not seen anything.
     assert sorted(receiving.came_back()) == [(b"b", 2), (b"c", 1)]
+
+
+def test_the_history_says_who_had_a_message_and_a_command_shows_it(
+    store: CountingStore, queue: str, reach: list[str]
+):
+    billing = Client.from_store(store, name="billing")
+    billing.alter_queue(queue, history=timedelta(hours=1))
+    billing.put(queue, "a")
+    billing.ack(*billing.receive(queue, "g"))
+    flush_history(store, 30 * SECOND)
+
+    shown = CliRunner().invoke(app, ["history", queue, "0", "--json", *reach])
+
+    assert [(it["did"], it["by"], it["delivery"]) for it in json.loads(shown.stdout)] == [
+        ("leased", "billing", 1),
+        ("acked", "billing", None),
+    ]
+    assert billing.history(queue, 1) == []

@@ -28,6 +28,8 @@ _EXCHANGED = ("property/test_client_machine.py",)
 _GIVEN_BACK = ("property/test_handed_over_property.py",)
 _ROUNDS = ("unit/groups/test_rounds.py",)
 _COMPETING = ("unit/client/test_competing.py",)
+_HISTORY = ("unit/client/test_message_history.py",)
+_NAMES = ("unit/client/test_names.py",)
 _ATTEMPTS = ("unit/client/test_attempts.py",)
 _CHECKPOINT = ("unit/spark/test_checkpoint.py",)
 _MESSAGE_WRITER = ("unit/spark/sink/test_message_writer.py",)
@@ -373,6 +375,43 @@ GROUPS = (
         "client.receiver:QueueReceiver._gather_again",
         replace("self._receivers", "_[:1]"),
         _ATTEMPTS,
+    ),
+    # -- names of readers ---------------------------------------------------------------------
+    Mutant(
+        "a slot shows the name of an earlier lease",
+        "names",
+        "groups.state:Slot.by",
+        drop_condition("digits"),
+        _NAMES,
+    ),
+    Mutant(
+        "a replay leaves the name of the process before",
+        "names",
+        "groups.plan:plan_replay",
+        drop_statement("holder_values"),
+        _NAMES,
+    ),
+    Mutant(
+        "nobody holds what is held beyond its batch",
+        "names",
+        "groups.settle:put_away",
+        drop_statement("holder_values"),
+        _NAMES,
+    ),
+    # -- history ------------------------------------------------------------------------------
+    Mutant(
+        "the history says what a stale receipt did not do",
+        "history",
+        "groups.history:events_of_settlement",
+        drop_term("stale"),
+        _HISTORY,
+    ),
+    Mutant(
+        "an event is where its first message is, and nowhere else",
+        "history",
+        "groups.history:_by_span",
+        replace("each.split_at_multiples(SPAN)", "[each]"),
+        _HISTORY,
     ),
     # -- in flight, idle, delays --------------------------------------------------------------
     Mutant(

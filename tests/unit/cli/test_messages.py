@@ -20,6 +20,7 @@ import typer
 from cassieq_spark.cli import execute, messages, put, receive
 from cassieq_spark.cli.execute import Commands
 from cassieq_spark.client import Client
+from cassieq_spark.groups.history import flush_history
 from cassieq_spark.queues import create_queue
 from cassieq_spark.signals import Stop
 from cassieq_spark.store.memory import MemoryStore
@@ -49,6 +50,33 @@ def values(client: Client, queue: str = "orders") -> list[Any]:
 
 def depth(client: Client, group: str = "g") -> int:
     return next(each.depth for each in client.stats("orders").groups if each.group == group)
+
+
+# -- history --------------------------------------------------------------------------------------
+
+
+def test_the_history_of_a_message_is_a_line_for_each_event(client: Client, store: MemoryStore):
+    billing = Client.from_store(store, name="billing")
+    client.alter_queue("orders", history=timedelta(days=1))
+    client.put("orders", "one")
+    billing.reject(*billing.receive("orders", "g"), reason="no address")
+    flush_history(store, timedelta(seconds=30))
+
+    ended = cassieq("history", "orders", "0")
+
+    assert ended.code == 0
+    titles, leased, rejected = ended.out.splitlines()
+    assert titles.split() == ["at", "did", "group", "by", "delivery", "lease", "reason"]
+    assert leased.split()[1:5] == ["leased", "g", "billing", "1"]
+    assert rejected.endswith("no address")
+
+
+def test_of_a_queue_without_a_history_it_says_how_to_keep_one(client: Client):
+    client.put("orders", "one")
+
+    ended = cassieq("history", "orders", "0")
+
+    assert "no history of message 0: cassieq queue alter orders --history 7d" in ended.out
 
 
 # -- put ------------------------------------------------------------------------------------------

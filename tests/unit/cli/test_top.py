@@ -16,7 +16,7 @@ from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.queues import create_queue, pause_queue
 from cassieq_spark.store.memory import MemoryStore
-from tests.support.builders import make_clocked_store, make_group, make_pending
+from tests.support.builders import make_clocked_store, make_group, make_pending, make_request
 from tests.support.snapshots import read_snapshot
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
@@ -68,6 +68,17 @@ def test_the_second_frame_has_rates(store: MemoryStore):
     cells = dict(zip(titles.split(), line.split(), strict=True))
     assert int(cells["in/s"].replace(",", "")) > 10_000
     assert cells["out/s"] == "0"
+
+
+def test_a_wide_frame_says_who_has_messages(store: MemoryStore):
+    group = make_group(store, read_snapshot(store).queues[0].stats.queue_id)
+    for name in ("billing", "audit" * 20):
+        group.lease(make_request(stop=10, max_messages=1, by=name))
+
+    _, titles, line = drawn(TopFrame(read_snapshot(store)), 160)
+
+    assert titles.split()[-1] == "holder"
+    assert line.endswith(" " + "audit" * 8 + " and 1 more")
 
 
 @pytest.mark.parametrize("width", [40, 56, 72, 88, 200])

@@ -67,6 +67,7 @@ def test_zero_takes_away_what_a_queue_may_be_without():
         "keep_settled": None,
         "delay": None,
         "deduplicate": None,
+        "history": None,
     }
     assert http_settings_given(zero) == {
         "maxDeliveryCount": 0,
@@ -75,6 +76,7 @@ def test_zero_takes_away_what_a_queue_may_be_without():
         "keepSettledSeconds": 0,
         "delaySeconds": 0,
         "deduplicateSeconds": 0,
+        "historySeconds": 0,
     }
 
 

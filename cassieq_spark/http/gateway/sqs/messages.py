@@ -134,6 +134,7 @@ async def receive_message(call: SqsCall) -> Output:
         lease=max(SHORTEST_LEASE, lease),
         wait=min(timedelta(seconds=wait), gateway.limits.wait),
         attempt=given.ReceiveRequestAttemptId if is_ordered else None,
+        key=call.sender.key,
     )
     if wait:
         call.held = await polled(gateway, call.sender, call.request, receive)

@@ -226,6 +226,7 @@ def test_queues_are_all_of_the_keyspace_or_the_one_asked_for():
         "delay_seconds": None,
         "deduplicate_seconds": None,
         "unique_per": "key",
+        "history_seconds": None,
         "lease_seconds": 60,
         "max_deliveries": 0,
         "dead_letter_queue": None,
