@@ -161,15 +161,19 @@ def signature_of(secret: str, at: datetime, scope: str, request: str) -> str:
     """The signature of a canonical request, in hexadecimal digits."""
     digest = hashlib.sha256(_bytes(request)).hexdigest()
     text = "\n".join((ALGORITHM, at.strftime(_TIME), scope, digest))
-    return hmac.digest(_signing_key(secret, scope), text.encode(), hashlib.sha256).hex()
+    # Not `hmac.digest`, which lets other threads run, and then waits for its turn.
+    signing = _signing_key(secret, scope).copy()
+    signing.update(text.encode())
+    return signing.hexdigest()
 
 
 @lru_cache(maxsize=1_024)
-def _signing_key(secret: str, scope: str) -> bytes:
+def _signing_key(secret: str, scope: str) -> hmac.HMAC:
+    """A digest under the signing key, of nothing yet; copy it."""
     key = f"AWS4{secret}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), hashlib.sha256)
-    return key
+    return hmac.new(key, digestmod=hashlib.sha256)
 
 
 def _claim_of_header(received: Received, authorization: str) -> Claim:
@@ -200,6 +204,16 @@ def _claim_of_query(received: Received, query: Mapping[str, str]) -> Claim:
     return _claim(received, fields, query.get("X-Amz-Date", ""), is_presigned=True)
 
 
+@lru_cache(maxsize=1_024)
+def _time_of(text: str) -> datetime:
+    """The time of a signature; many clients sign in the same second.
+
+    Raises:
+        ValueError: It is not such a time.
+    """
+    return datetime.strptime(text, _TIME).replace(tzinfo=UTC)
+
+
 def _claim(
     received: Received, fields: Mapping[str, str], time: str, *, is_presigned: bool
 ) -> Claim:
@@ -212,7 +226,7 @@ def _claim(
     if credential["service"] != SERVICE:
         raise InvalidSignature(f"Credential should be scoped to correct service: '{SERVICE}'.")
     try:
-        at = datetime.strptime(time, _TIME).replace(tzinfo=UTC)
+        at = _time_of(time)
     except ValueError:
         raise IncompleteSignature("Date must be in ISO-8601 'basic format'.") from None
     if credential["date"] != time[:8]:
@@ -247,18 +261,18 @@ def _check_headers(claim: Claim) -> None:
 
 
 def _check_clock(at: datetime, now: datetime) -> None:
+    if abs(at - now) <= SKEW:
+        return
     signed, ours, minutes = at.strftime(_TIME), now.strftime(_TIME), SKEW.seconds // 60
-    if at < now - SKEW:
+    if at < now:
         edge = (now - SKEW).strftime(_TIME)
         raise InvalidSignature(
             f"Signature expired: {signed} is now earlier than {edge} ({ours} - {minutes} min.)"
         )
-    if at > now + SKEW:
-        edge = (now + SKEW).strftime(_TIME)
-        raise InvalidSignature(
-            f"Signature not yet current: {signed} is still later than {edge} ({ours} + {minutes} "
-            "min.)"
-        )
+    edge = (now + SKEW).strftime(_TIME)
+    raise InvalidSignature(
+        f"Signature not yet current: {signed} is still later than {edge} ({ours} + {minutes} min.)"
+    )
 
 
 def _check_expiry(at: datetime, query: Mapping[str, str], now: datetime) -> None:

@@ -6,6 +6,7 @@ read the signature -> read the body -> check the signature -> admit -> decode ->
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
 from urllib.parse import urlsplit
-from uuid import uuid4
+from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -150,6 +151,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _request_id() -> str:
+    """The id of a request, which is no secret.
+
+    Not `uuid4`, which lets other threads run, and then waits for its turn.
+    """
+    return str(UUID(int=random.getrandbits(128), version=4))
+
+
 def _since(began: float) -> float:
     """Seconds since a time of `perf_counter`."""
     return time.perf_counter() - began
@@ -174,7 +183,7 @@ class _Served:
     async def response(self) -> Response:
         """Serve the request, and return the answer; every error becomes an answer."""
         began = time.perf_counter()
-        protocol, stamp = protocol_of(self._received), Stamp(str(uuid4()), self._now)
+        protocol, stamp = protocol_of(self._received), Stamp(_request_id(), self._now)
         more: Mapping[str, str] = {}
         try:
             answer = await self._answer(protocol, stamp)
