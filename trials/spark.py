@@ -12,6 +12,8 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cassieq_spark.spark import daemon
+
 try:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -33,6 +35,7 @@ def spark_settings(scratch: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -Djava.io.tmpdir={scratch}",
         "spark.local.dir": str(scratch),
+        "spark.python.daemon.module": daemon.NAME,
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),

@@ -17,24 +17,16 @@ completes the row. So a command that broke off is completed by repeating it, or 
 | two commands at once | each change of the row is conditioned on the one before |
 | the answer to a change is lost | a serial read tells whether the row has our token |
 | a request arrives late | refused: the row has another token, or the ledger another status |
+
+What changes queues is imported on first use: Spark's processes read them only.
 """
 
 from __future__ import annotations
 
-from cassieq_spark.queues.attributes import attributes_of, read_attributes, set_attributes
-from cassieq_spark.queues.clocks import ClockRepair, fix_clocks
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from cassieq_spark.queues.definition import check_delayable
-from cassieq_spark.queues.lifecycle import (
-    alter_queue,
-    close_versions,
-    create_queue,
-    delete_queue,
-    is_paused,
-    mark_retired,
-    pause_queue,
-    purge_queue,
-    resume_queue,
-)
 from cassieq_spark.queues.record import (
     CACHED_FOR,
     QueueNames,
@@ -52,6 +44,21 @@ from cassieq_spark.queues.record import (
     read_record,
     read_records,
 )
+
+if TYPE_CHECKING:
+    from cassieq_spark.queues.attributes import attributes_of, read_attributes, set_attributes
+    from cassieq_spark.queues.clocks import ClockRepair, fix_clocks
+    from cassieq_spark.queues.lifecycle import (
+        alter_queue,
+        close_versions,
+        create_queue,
+        delete_queue,
+        is_paused,
+        mark_retired,
+        pause_queue,
+        purge_queue,
+        resume_queue,
+    )
 
 __all__ = [
     "CACHED_FOR",
@@ -85,3 +92,26 @@ __all__ = [
     "resume_queue",
     "set_attributes",
 ]
+
+_MODULES = {
+    "attributes": ("attributes_of", "read_attributes", "set_attributes"),
+    "clocks": ("ClockRepair", "fix_clocks"),
+    "lifecycle": (
+        "alter_queue",
+        "close_versions",
+        "create_queue",
+        "delete_queue",
+        "is_paused",
+        "mark_retired",
+        "pause_queue",
+        "purge_queue",
+        "resume_queue",
+    ),
+}
+_LAZY = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

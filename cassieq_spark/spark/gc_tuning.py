@@ -38,6 +38,8 @@ def freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
     """
     if phase != "stop" or info["generation"] != _ALL:
         return
-    between_calls = sys._getframe(1).f_globals is vars(sys.modules["__main__"])  # noqa: SLF001
+    # Without a caller, the process ends.
+    caller = sys._getframe().f_back  # noqa: SLF001
+    between_calls = caller and caller.f_globals is vars(sys.modules["__main__"])
     if between_calls and len(gc.get_objects()) > _MANY:
         gc.freeze()

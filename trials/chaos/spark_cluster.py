@@ -110,6 +110,8 @@ def submit(
     """
     scratch = folder.parent / f"{folder.name}-scratch"
     settings = spark_settings(scratch) | {
+        # Executors have the package from the archive, which Spark's daemon does not look into.
+        "spark.python.daemon.module": "pyspark.daemon",
         "spark.driver.extraJavaOptions": f"{_JAVA} -Djava.io.tmpdir={scratch}",
         "spark.executor.cores": "1",
         "spark.executor.extraJavaOptions": _JAVA,

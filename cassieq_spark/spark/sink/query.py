@@ -9,17 +9,20 @@ of the batch, and the sink of an epoch before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
 from cassieq_spark.errors import CassieqError, OptionError
-from cassieq_spark.groups.group import ConsumerGroup
-from cassieq_spark.groups.state import Settlement
-from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.spark.checkpoint import Plan
-from cassieq_spark.spark.source.offsets import leases_of
 from cassieq_spark.store.protocol import Store
+
+# Only replays and refusals have to do with leases, and these imports take 40 ms.
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from cassieq_spark.groups.group import ConsumerGroup
 
 logger = logging.getLogger(__name__)
 
@@ -79,20 +82,18 @@ def keep_sources_whole(store: Store, plan: Plan) -> None:
         store: The store of the sink.
         plan: The plan of the batch.
     """
-    for values in plan.offsets():
-        for queue_id, name, lease in leases_of(values):
-            group = ConsumerGroup(Ledger(store, queue_id), name)
-            try:
-                group.keep_whole(lease)
-            except CassieqError as error:
-                logger.warning(
-                    "%s: could not mark the batch of lease %s, which is published, so its replay "
-                    "may leave out messages, which are delivered and published again: %s",
-                    group,
-                    lease,
-                    error,
-                    extra={"action": NOT_KEPT_WHOLE, "queue": queue_id, "group": name},
-                )
+    for group, lease in _leases_of(store, plan):
+        try:
+            group.keep_whole(lease)
+        except CassieqError as error:
+            logger.warning(
+                "%s: could not mark the batch of lease %s, which is published, so its replay "
+                "may leave out messages, which are delivered and published again: %s",
+                group,
+                lease,
+                error,
+                extra={"action": NOT_KEPT_WHOLE, **group.log_fields},
+            )
 
 
 def give_back_unseen(store: Store, plan: Plan) -> None:
@@ -107,22 +108,33 @@ def give_back_unseen(store: Store, plan: Plan) -> None:
         store: The store of the sink.
         plan: The plan of the batch, of which nothing is published.
     """
+    from cassieq_spark.groups.state import Settlement  # noqa: PLC0415
+
+    for group, lease in _leases_of(store, plan):
+        try:
+            for slot in group.read().held_by(lease):
+                unseen = Settlement(unread=slot.monotons)
+                group.settle(lease, unseen, deliveries=slot.deliveries)
+        except CassieqError as error:
+            logger.warning(
+                "%s: could not give back the batch of lease %s, which nobody has seen, so its "
+                "delivery counts: %s",
+                group,
+                lease,
+                error,
+                extra={"action": NOT_GIVEN_BACK, **group.log_fields},
+            )
+
+
+def _leases_of(store: Store, plan: Plan) -> Iterator[tuple[ConsumerGroup, UUID]]:
+    """The leases of a plan, each with its group."""
+    from cassieq_spark.groups.group import ConsumerGroup  # noqa: PLC0415
+    from cassieq_spark.ledger.ledger import Ledger  # noqa: PLC0415
+    from cassieq_spark.spark.source.offsets import leases_of  # noqa: PLC0415
+
     for values in plan.offsets():
         for queue_id, name, lease in leases_of(values):
-            group = ConsumerGroup(Ledger(store, queue_id), name)
-            try:
-                for slot in group.read().held_by(lease):
-                    unseen = Settlement(unread=slot.monotons)
-                    group.settle(lease, unseen, deliveries=slot.deliveries)
-            except CassieqError as error:
-                logger.warning(
-                    "%s: could not give back the batch of lease %s, which nobody has seen, so its "
-                    "delivery counts: %s",
-                    group,
-                    lease,
-                    error,
-                    extra={"action": NOT_GIVEN_BACK, "queue": queue_id, "group": name},
-                )
+            yield ConsumerGroup(Ledger(store, queue_id), name), lease
 
 
 def check_task_messages(messages: Sequence[object]) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from cassieq_spark.arguments import did_you_mean
-from cassieq_spark.arrow.rows import METADATA, PlainRows, Rows, TypedRows, metadata_type
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.canonical import type_name
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.settings import SourceOptions
+
+# Importing the rows takes 20 ms, and the process beside the driver makes none.
+if TYPE_CHECKING:
+    from cassieq_spark.arrow.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +41,15 @@ class Columns:
         """All columns of a queue with a schema, as Spark gets them; None if it has no schema."""
         if self.schema is None or not self.include_metadata:
             return self.schema
+        from cassieq_spark.arrow.rows import METADATA, metadata_type  # noqa: PLC0415
+
         metadata = metadata_type(include_receipts=self.include_receipts)
         return self.schema.append(pa.field(METADATA, metadata))
 
     def rows(self, queue: QueueDefinition, receipt_prefix: str | None = None) -> Rows:
         """How messages of a queue, or of a queue partition, become rows."""
+        from cassieq_spark.arrow.rows import PlainRows, TypedRows  # noqa: PLC0415
+
         prefix = receipt_prefix if self.include_receipts else None
         rows: Rows = PlainRows(queue.name, self.include_headers)
         if self.schema is not None:
@@ -90,6 +98,8 @@ def check_given(queue: QueueDefinition, columns: Columns, given: pa.Schema) -> C
     """
     if given.equals(columns.whole):
         return columns
+    from cassieq_spark.arrow.rows import METADATA  # noqa: PLC0415
+
     schema = schema_of(queue.schema or "")
     own = [field for field in given if field.name != METADATA]
     chosen = _chosen(queue, schema, [field.name for field in own])

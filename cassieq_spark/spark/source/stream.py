@@ -21,16 +21,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.errors import OptionError
-from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.processes import process_name
 from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SourceOptions
 from cassieq_spark.spark.shipping import Shipped
 from cassieq_spark.spark.source.columns import Columns, check_has_all_values, check_still_there
-from cassieq_spark.spark.source.offsets import initial_offset, initial_offset_of_queues
-from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.spark.source.tasks import TaskPart
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
@@ -39,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cassieq_spark.model import QueueDefinition
+    from cassieq_spark.spark.source.queue_reader import QueueReader
 
 logger = logging.getLogger(__name__)
 
@@ -88,10 +85,12 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
 
     def initialOffset(self) -> dict[str, Any]:
         """The offset before the first batch; checks that the queue exists."""
+        from cassieq_spark.spark.source import offsets  # noqa: PLC0415
+
         self._open()
         if self._options.is_of_several:
-            return initial_offset_of_queues(self._group)
-        return initial_offset(self._options.queue, self._group)
+            return offsets.initial_offset_of_queues(self._group)
+        return offsets.initial_offset(self._options.queue, self._group)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Deliver only messages that are published by now, in as many batches as needed."""
@@ -159,6 +158,8 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
             )
         finally:
             if reasons := found.by_reason():
+                from cassieq_spark.consumer.consumer import Consumer  # noqa: PLC0415 (rarely)
+
                 receipt = Receipt.parse(f"{part.receipt_prefix}0")
                 Consumer(store, part.queue, receipt.group).reject_unreadable(
                     receipt.lease, reasons, deliveries=receipt.deliveries, with_batch=True
@@ -178,6 +179,10 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
 
     def _open(self) -> QueueReader:
         if self._reader is None:
+            # Only the process beside the driver needs it; tasks and the planner start without it.
+            from cassieq_spark.groups.lease import LeaseRequest  # noqa: PLC0415
+            from cassieq_spark.spark.source.queue_reader import QueueReader  # noqa: PLC0415
+
             options = self._options
             store = open_store(options.connection)
             queue = None

@@ -20,7 +20,7 @@ from cassieq_spark.cli import app
 from tests.docs.pages import ROOT, blocks_of, connect
 
 #: What needs a machine of its own, or what the test does instead.
-_NOT_HERE = {"node", "schema"}
+_NOT_HERE = {"node", "schema", "spark"}
 #: What the programs of a page take for granted.
 _GRANTED = {
     "docs/dead-letters.md": (

@@ -12,15 +12,18 @@ import venv
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 import cassieq_spark
 from cassieq_spark.client import Client
 from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.spark.daemon import MODULES, NAME
 from cassieq_spark.store.protocol import Store
 from tests.support.connect_server import SPARK_HOME
 from tests.support.spark_session import recommended_settings
 from trials.spark import QUICK_JAVA
 
-PROGRAM = Path(__file__).parent / "programs" / "fail_on_executors.py"
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 def environment_without_the_package(folder: Path) -> Path:
@@ -32,23 +35,28 @@ def environment_without_the_package(folder: Path) -> Path:
     return folder / "bin"
 
 
-def test_executors_without_the_package_say_so(
-    cassandra_store: Store, connection: ConnectionOptions, tmp_path: Path
-):
-    with Client.from_store(cassandra_store) as client:
-        name = client.create_queue(f"q-{uuid4().hex[:12]}").name
-        client.put(name, b"one")
-    theirs = environment_without_the_package(tmp_path / "theirs")
-    options = {
+def options_of(connection: ConnectionOptions, queue: str) -> dict[str, str]:
+    return {
         "spark.cassandra.connection.host": ",".join(connection.contact_points),
         "spark.cassandra.connection.port": str(connection.port),
         "keyspace": connection.keyspace,
-        "queue": name,
+        "queue": queue,
     }
+
+
+def run_on_a_cluster(program: str, *arguments: str, commands: Path, folder: Path) -> str:
+    """Run a program with a master, a worker and an executor; return its output.
+
+    Args:
+        program: Its file among the programs.
+        arguments: Its arguments after the settings of the session.
+        commands: The folder of the executor's Python.
+        folder: Where to run it.
+    """
     settings = recommended_settings() | {
         # A master and a worker in the driver's JVM, and an executor in one of its own.
         "spark.master": "local-cluster[1,1,1024]",
-        "spark.executorEnv.PATH": f"{theirs}{os.pathsep}{os.environ['PATH']}",
+        "spark.executorEnv.PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": QUICK_JAVA,
@@ -56,16 +64,11 @@ def test_executors_without_the_package_say_so(
         "spark.task.maxFailures": "1",
         "spark.ui.enabled": "false",
     }
-
+    if arguments:
+        settings |= json.loads(arguments[0])
     done = subprocess.run(
-        [
-            sys.executable,
-            PROGRAM,
-            json.dumps(settings),
-            json.dumps(options),
-            tmp_path / "checkpoint",
-        ],
-        cwd=tmp_path,
+        [sys.executable, PROGRAMS / program, json.dumps(settings), *arguments[1:]],
+        cwd=folder,
         env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         | {
             # Found on the path of each machine.
@@ -78,11 +81,50 @@ def test_executors_without_the_package_say_so(
         text=True,
         check=False,
     )
-
     assert done.returncode == 0, done.stdout + done.stderr[-5000:]
-    said = dict(re.findall(r"^== (\S+)\n(.*?)(?=^== |\Z)", done.stdout, re.DOTALL | re.MULTILINE))
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("daemon", "message"),
+    [
+        ("pyspark.daemon", r"^ModuleNotFoundError: cassieq-spark is missing in {python} "),
+        (NAME, r"^ *{python}: Error while finding module specification for 'cassieq_spark\."),
+    ],
+)
+def test_executors_without_the_package_say_so(
+    daemon: str,
+    message: str,
+    cassandra_store: Store,
+    connection: ConnectionOptions,
+    tmp_path: Path,
+):
+    with Client.from_store(cassandra_store) as client:
+        name = client.create_queue(f"q-{uuid4().hex[:12]}").name
+        client.put(name, b"one")
+    theirs = environment_without_the_package(tmp_path / "theirs")
+
+    output = run_on_a_cluster(
+        "fail_on_executors.py",
+        json.dumps({"spark.python.daemon.module": daemon}),
+        json.dumps(options_of(connection, name)),
+        str(tmp_path / "checkpoint"),
+        commands=theirs,
+        folder=tmp_path,
+    )
+
+    said = dict(re.findall(r"^== (\S+)\n(.*?)(?=^== |\Z)", output, re.DOTALL | re.MULTILINE))
     assert list(said) == ["write", "read", "stream"]
-    here = rf"cassieq-spark is missing in {re.escape(str(theirs))}/python3 "
+    expected = message.format(python=rf"{re.escape(str(theirs))}/python3")
     for text in said.values():
-        assert re.search(rf"^ModuleNotFoundError: {here}", text, re.MULTILINE), text
-        assert f"install cassieq-spark {cassieq_spark.__version__} there" in text
+        assert re.search(expected, text, re.MULTILINE), text
+        if daemon != NAME:
+            assert f"install cassieq-spark {cassieq_spark.__version__} there" in text
+
+
+def test_a_worker_of_an_executor_has_imported_what_tasks_need(tmp_path: Path):
+    output = run_on_a_cluster(
+        "loaded_on_executors.py", commands=Path(sys.executable).parent, folder=tmp_path
+    )
+
+    assert set(MODULES) <= set(output.split())

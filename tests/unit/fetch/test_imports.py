@@ -13,7 +13,7 @@ from cassieq_spark.model import Range, Ranges
 from cassieq_spark.store.memory import MemoryStore
 
 #: What the process beside the driver does before its first batch.
-BEGIN = "import cassieq_spark.spark.source.stream"
+BEGIN = "import cassieq_spark.spark.source.stream, cassieq_spark.spark.source.queue_reader"
 #: What a task does with a chunk.
 READ = """
 import pickle, sys
@@ -42,15 +42,32 @@ def test_a_query_begins_without_what_only_tasks_need():
 
     assert "cassieq_spark.consumer.consumer" in found
     late = {"pyarrow.compute", "pyarrow.fs", "cassieq_spark.arrow.chunks", "cassandra", "pandas"}
-    assert found.isdisjoint(late)
+    assert found.isdisjoint({*late, "cassieq_spark.arrow.rows", "cassieq_spark.queues.clocks"})
 
 
-def test_a_task_that_writes_imports_no_client_and_no_files():
+def test_a_query_is_planned_without_what_leases_or_reads():
+    found = imported("import cassieq_spark.spark.source.stream, cassieq_spark.spark.datasource")
+
+    assert "cassieq_spark.spark.source.columns" in found
+    late = {"cassieq_spark.arrow.rows", "cassieq_spark.consumer", "cassieq_spark.fetch.read"}
+    assert found.isdisjoint({*late, "cassandra", "cassieq_spark.groups"})
+
+
+def test_a_task_that_reads_imports_nothing_that_leases():
+    found = imported("import cassieq_spark.spark.source.stream, cassieq_spark.fetch.read")
+
+    assert "cassieq_spark.queues.record" in found
+    assert found.isdisjoint({"cassieq_spark.consumer", "cassieq_spark.groups", "asyncio"})
+
+
+def test_a_task_that_writes_imports_no_client_no_leases_and_no_files():
     found = imported("import cassieq_spark.spark.sink.message_writer")
 
     assert "cassieq_spark.producer.partitioned" in found
     late = {"cassieq_spark.client", "pyarrow.parquet", "cassandra", "pandas", "asyncio"}
-    assert found.isdisjoint(late)
+    assert found.isdisjoint(
+        {*late, "cassieq_spark.groups.group", "cassieq_spark.queues.lifecycle"}
+    )
 
 
 @pytest.mark.parametrize("schema", [None, "name string, at timestamp, tags array<string>"])

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -30,7 +31,7 @@ def main(settings: dict[str, str], options: dict[str, str], folder: str) -> None
 def show(what: str, action: Callable[[], object]) -> None:
     try:
         action()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         sys.stdout.write(f"== {what}\n{error}\n")
     else:
         raise AssertionError(f"{what} should have failed")
