@@ -34,6 +34,7 @@ from cassieq_spark.store.protocol import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from cassieq_spark.groups.lease import LeaseRequest
     from cassieq_spark.model import QueueDefinition
     from cassieq_spark.spark.source.queue_reader import QueueReader
 
@@ -180,7 +181,6 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
     def _open(self) -> QueueReader:
         if self._reader is None:
             # Only the process beside the driver needs it; tasks and the planner start without it.
-            from cassieq_spark.groups.lease import LeaseRequest  # noqa: PLC0415
             from cassieq_spark.spark.source.queue_reader import QueueReader  # noqa: PLC0415
 
             options = self._options
@@ -221,6 +221,9 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
 
 def _request_of(options: SourceOptions) -> LeaseRequest:
     """What a query leases, under its name."""
+    # As the reader, only beside the driver.
+    from cassieq_spark.groups.lease import LeaseRequest  # noqa: PLC0415
+
     request = LeaseRequest(**options.lease_limits)
     return request if request.by else replace(request, by=process_name())
 
