@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cassieq_spark.errors import OptionError
-from cassieq_spark.groups.history import LONGEST_HISTORY
 from cassieq_spark.ledger.unique import LONGEST_WINDOW
 from cassieq_spark.model import OnDead, Order, QueueDefinition, UniquePer, validate_name
 from cassieq_spark.schemas.canonical import walk
@@ -49,10 +48,14 @@ def validate_settings(queue: QueueDefinition) -> None:
             f"deduplicate must be at most {LONGEST_WINDOW.days} day, not {queue.deduplicate}: "
             "each program that publishes has the unique ids of that time in its memory"
         )
-    if queue.history is not None and queue.history > LONGEST_HISTORY:
-        raise OptionError(
-            f"history must be at most {LONGEST_HISTORY.days} days, not {queue.history}"
-        )
+    if queue.history is not None:
+        # Spark's tasks read definitions, and start faster without what leases.
+        from cassieq_spark.groups.history import LONGEST_HISTORY  # noqa: PLC0415
+
+        if queue.history > LONGEST_HISTORY:
+            raise OptionError(
+                f"history must be at most {LONGEST_HISTORY.days} days, not {queue.history}"
+            )
     if queue.unique_per is UniquePer.QUEUE and queue.partitions > 1:
         raise OptionError(
             "unique ids are those of the whole queue only if it has one partition, and this one "
