@@ -47,10 +47,13 @@ def _is_quoted_in(quote: str, text: str) -> bool:
 def _raised_in(module: str) -> Iterator[str]:
     tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call):
+        made = node.exc if isinstance(node, ast.Raise) else getattr(node, "value", None)
+        if not isinstance(node, (ast.Raise, ast.Return)) or not isinstance(made, ast.Call):
             continue
-        if ast.unparse(node.exc.func) != "InvariantError":
-            yield " ".join(filter(None, map(_text_of, node.exc.args)))
+        # A function that makes an error returns it, and what calls the function raises it.
+        name = ast.unparse(made.func)
+        if name.endswith("Error") and name != "InvariantError":
+            yield " ".join(filter(None, map(_text_of, made.args)))
 
 
 TEXTS = "\n\n".join(

@@ -38,8 +38,10 @@ from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
-#: A query of several queues reads one more, or one less.
-QUEUE_FOUND, QUEUE_LEFT = "read.queue_found", "read.queue_left"
+#: A query of several queues reads one more.
+QUEUE_FOUND = "read.queue_found"
+#: A query of several queues leaves one that was deleted, purged or created anew.
+QUEUE_LEFT = "read.queue_left"
 
 #: How long, at least, a reader whose share has nothing waits before it looks at the other
 #: partitions; up to half as long again.
