@@ -18,10 +18,11 @@ NEED_NO_QUEUE = {
     "queue list",
     "repair history",
     "repair run",
+    "schedule list",
     "schema apply",
     "schema check",
 }
-FOR_EVER = {"console", "exporter", "gateway serve", "top"}
+FOR_EVER = {"console", "exporter", "gateway serve", "schedule run", "top"}
 CONNECTING = [
     name
     for name, each in COMMANDS.items()

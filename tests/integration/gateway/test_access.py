@@ -28,7 +28,7 @@ def named(endpoint: object) -> str:
 def ask(gateway: RunningGateway, endpoint: Endpoint, account: Account, **more) -> httpx.Response:
     """Ask for an endpoint in a way that changes nothing: there is no such queue, no such body."""
     path = endpoint.path.format(
-        account=account.name, queue="nothing", group="g", key="k", monoton=0
+        account=account.name, queue="nothing", group="g", key="k", monoton=0, schedule="s"
     )
     return HTTP.request(endpoint.method, gateway.url + path, **more)
 

@@ -41,6 +41,7 @@ NOT_BY_HTTP = {
     "exchange": "for the gateway itself",
     "fix_clocks": "for the operators of Cassandra",
     "from_store": "there is no store",
+    "history": "best effort, for who looks into Cassandra",
     "producer": "the gateway collects the puts of many programs",
     "queue_names": "of all queues, not of one",
     "queues": "of all queues, not of one",

@@ -20,7 +20,8 @@ def orders(account: Account) -> Account:
 
 
 def path_of(endpoint: Endpoint, account: Account) -> str:
-    names = {"account": account.name, "queue": "orders", "group": "g", "key": "k", "monoton": 0}
+    names = {"account": account.name, "queue": "orders", "group": "g", "key": "k"}
+    names |= {"monoton": 0, "schedule": "s"}
     return account.url + endpoint.path.format(**names)
 
 

@@ -130,8 +130,8 @@ def test_leases_show_who_has_what_until_when(queue: QueueOnSpark):
         expected(
             queue,
             "leases",
-            (0, "g", "leased", 0, 0, 30, 30, token, None, 1),
-            (0, "h", "leased", 0, 0, 10, 10, other, None, 1),
+            (0, "g", "leased", 0, 0, 30, 30, token, None, 1, None),
+            (0, "h", "leased", 0, 0, 10, 10, other, None, 1, None),
         ).drop("due_at"),
     )
     # As seconds since 1970: what `collect` makes of a timestamp depends on the time zone.
@@ -169,7 +169,7 @@ def test_queues_need_no_queue(queue: QueueOnSpark):
 
     definition = queue.definition
     sizes = (definition.bucket_size, definition.chunk_size)
-    order, periods, unique = ("none", "continue"), (None, None), (None, None, "key")
+    order, periods, unique = ("none", "continue"), (None, None), (None, None, "key", None)
     row = (definition.version, "active", 60, 0, None, 1, *order, *periods, *unique, *sizes, None)
     assert_df_equality(
         mine.drop("created_at"),

@@ -46,6 +46,7 @@ class Queues:
         self.faulty = FaultyStore(self.memory)
         self.store = CountingStore(self.faulty)
         self.client = Client.from_store(self.memory)
+        self.readers: list[QueueReader] = []
         self._began = self.clock.now
         for module in (idle_backoff, queue_reader, presence):
             monkeypatch.setattr(module, "time", self)
@@ -71,7 +72,7 @@ class Queues:
         given = SourceOptions.parse({**own, "group": "g", **options})
         store = store or self.store
         single = None if given.is_of_several else read_queue(store, given.queue)
-        return QueueReader(
+        reader = QueueReader(
             store,
             single,
             "g",
@@ -80,6 +81,14 @@ class Queues:
             request=limits or LeaseRequest(lease=LEASE),
             select=None if single else lambda: read_selected(store, given),
         )
+        self.readers.append(reader)
+        return reader
+
+    def stop(self) -> None:
+        """Stop all readers: their heartbeats would go on in other tests."""
+        self.faulty.calm()
+        for reader in self.readers:
+            reader.stop(with_release=False)
 
     def batch(self, reader: QueueReader, end: Mapping[str, Any]) -> list[str]:
         """The values of a batch, with their queues."""
@@ -107,8 +116,10 @@ class Queues:
 
 
 @pytest.fixture
-def queues(monkeypatch: pytest.MonkeyPatch) -> Queues:
-    return Queues(monkeypatch, "a", "b")
+def queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[Queues]:
+    queues = Queues(monkeypatch, "a", "b")
+    yield queues
+    queues.stop()
 
 
 def test_a_batch_has_messages_of_all_queues_and_the_next_one_acks_them(queues: Queues):
