@@ -363,7 +363,7 @@ class QueueDefinition(Displayed):
 
     @property
     def schema(self) -> str | None:
-        """Its present columns in Spark's DDL; None if its messages are bytes."""
+        """The present columns of the queue in Spark's DDL; None if its messages are bytes."""
         return self.schemas[-1] if self.schemas else None
 
     @property

@@ -22,6 +22,7 @@ from cassieq_spark.client.client import Client
 from cassieq_spark.client.settling import Action
 from cassieq_spark.consumer.message import Message, StoredMessage
 from cassieq_spark.consumer.prefetch import DEFAULT_BUDGET, PrefetchBudget
+from cassieq_spark.dead_letters.letters import DeadLetter
 from cassieq_spark.dead_letters.stopped import Stopped
 from cassieq_spark.dead_letters.survey import Survey
 from cassieq_spark.groups.history import HistoryEvent
@@ -37,6 +38,7 @@ __all__ = [
     "AsyncClient",
     "AsyncProducer",
     "Client",
+    "DeadLetter",
     "Headers",
     "HistoryEvent",
     "LeaseRequest",

@@ -26,7 +26,7 @@ _LONGER_PAUSE = 0.375
 
 
 class IdleBackoff:
-    """Decides when an idle reader looks at a queue partition again, by what the last look found.
+    """Decides when an idle reader looks at a queue partition again; the last look decides.
 
     Args:
         stops_on_dead: True if the group is given nothing behind a dead message. Then nothing that

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
+from typing import NamedTuple, Protocol, Self
 
 from cassieq_spark.arguments import REDRIVES, RESERVED
 from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.model import Range, Ranges
 
-#: The maximum number of digits of a count of redrives; other programs may have written any number.
+#: The maximum number of digits of a count; other programs may have written any number.
 _LONGEST_COUNT = 9
 
 #: The header of a letter that represents messages that could not be read: their monotons.
@@ -19,6 +20,18 @@ UNREADABLE = RESERVED + "unreadable"
 
 #: The headers of a message as Arrow returns them; None if it has none.
 Headers = Sequence[tuple[str, str | None]] | None
+
+
+class Delivered(Protocol):
+    """A message of a dead-letter queue, as far as `DeadLetter.of` reads it."""
+
+    @property
+    def monoton(self) -> int:
+        """The position of the message in the dead-letter queue."""
+
+    @property
+    def headers(self) -> Mapping[str, str | None]:
+        """The headers of the message."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -32,6 +45,9 @@ class DeadLetter(Displayed):
         reason: Why the message is dead.
         dead_lettered_at: When the message was dead-lettered.
         is_unreadable: True if the letter represents messages that could not be read.
+        deliveries: How often the group got the message before; 0 also if unknown.
+        first_delivered_at: When the group got the message first.
+        published_at: When the message was published in ``origin_queue``.
     """
 
     monoton: int
@@ -40,6 +56,37 @@ class DeadLetter(Displayed):
     reason: str | None = None
     dead_lettered_at: datetime | None = None
     is_unreadable: bool = False
+    deliveries: int = 0
+    first_delivered_at: datetime | None = None
+    published_at: datetime | None = None
+
+    @classmethod
+    def of(cls, message: Delivered) -> Self:
+        """Read the headers of a message that `Client.receive` returned.
+
+        What another program has written there is left out if it is malformed.
+        """
+        values = {
+            name.removeprefix(RESERVED): value
+            for name, value in message.headers.items()
+            if name.startswith(RESERVED)
+        }
+        origin, group, reason = map(values.get, ("origin-queue", "origin-group", "reason"))
+        dead_at, first_at, published_at = (
+            _instant(values.get(name))
+            for name in ("dead-lettered-at", "first-delivered-at", "published-at")
+        )
+        return cls(
+            message.monoton,
+            origin,
+            group,
+            reason,
+            dead_at,
+            UNREADABLE.removeprefix(RESERVED) in values,
+            _count(values.get("deliveries")),
+            first_at,
+            published_at,
+        )
 
     def _view(self) -> ObjectView:
         facts = {
@@ -50,6 +97,11 @@ class DeadLetter(Displayed):
             "dead_lettered_at": self.dead_lettered_at,
         }
         return ObjectView("dead letters", "", facts)
+
+
+class _Row(NamedTuple):
+    monoton: int
+    headers: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,16 +166,12 @@ class DeadLetterGroup(Displayed):
 
 
 def read_letter(monoton: int, headers: Headers) -> DeadLetter:
-    """Read the headers of a message.
+    """Read the headers of a message as Arrow returns them.
 
     >>> read_letter(7, [("cassieq.origin-queue", "orders"), ("own", "x")]).origin_queue
     'orders'
     """
-    values = dict(headers or ())
-    names = ("origin-queue", "origin-group", "reason", "dead-lettered-at")
-    origin, group, reason, at = (values.get(RESERVED + name) for name in names)
-    is_unreadable = UNREADABLE in values
-    return DeadLetter(monoton, origin, group, reason, _instant(at), is_unreadable)
+    return DeadLetter.of(_Row(monoton, dict(headers or ())))
 
 
 def redriven_headers(headers: Headers) -> list[tuple[str, str | None]]:
@@ -133,10 +181,7 @@ def redriven_headers(headers: Headers) -> list[tuple[str, str | None]]:
     [('own', 'x'), ('cassieq.redrives', '3')]
     """
     own = [(name, value) for name, value in headers or () if not name.startswith(RESERVED)]
-    before = dict(headers or ()).get(REDRIVES) or ""
-    is_count = before.isascii() and before.isdecimal() and len(before) <= _LONGEST_COUNT
-    count = int(before) if is_count else 0
-    return [*own, (REDRIVES, str(count + 1))]
+    return [*own, (REDRIVES, str(_count(dict(headers or ()).get(REDRIVES)) + 1))]
 
 
 def group_letters(
@@ -182,6 +227,13 @@ class _Gathered:
         first, last = self.instants or (None, None)
         unreadable = Ranges.of(*self.unreadable)
         return DeadLetterGroup(origin, group, reason, monotons, first, last, unreadable)
+
+
+def _count(text: str | None) -> int:
+    """The number in a header; 0 if there is none."""
+    digits = text or ""
+    is_count = digits.isascii() and digits.isdecimal() and len(digits) <= _LONGEST_COUNT
+    return int(digits) if is_count else 0
 
 
 def _instant(text: str | None) -> datetime | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from cassieq_spark.dead_letters.claims import ADMIN_GROUP, read_claims
 from cassieq_spark.dead_letters.letters import (
     DeadLetter,
     DeadLetterGroup,
+    Delivered,
     Filter,
     Headers,
     group_letters,
@@ -42,18 +43,6 @@ def unwatched(doing: str, done: int, total: int) -> None:
     """A `Watch` that does nothing."""
 
 
-class Delivered(Protocol):
-    """What `Survey.among` reads of a message."""
-
-    @property
-    def monoton(self) -> int:
-        """Its position in the dead-letter queue."""
-
-    @property
-    def headers(self) -> Mapping[str, str | None]:
-        """Its headers."""
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Survey(Displayed):
     """The dead letters of a queue, in groups.
@@ -77,10 +66,7 @@ class Survey(Displayed):
             queue: The dead-letter queue.
             messages: Messages of it, as `Client.receive` returns them.
         """
-        letters = (
-            read_letter(each.monoton, list(each.headers.items()))
-            for each in sorted(messages, key=attrgetter("monoton"))
-        )
+        letters = map(DeadLetter.of, sorted(messages, key=attrgetter("monoton")))
         return cls(queue, group_letters(letters, Filter()))
 
     @property

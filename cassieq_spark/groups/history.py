@@ -70,7 +70,7 @@ _WARN_EVERY = 60.0
 
 
 class Did(StrEnum):
-    """What became of messages."""
+    """The kind of an event."""
 
     LEASED = "leased"
     REPLAYED = "replayed"
@@ -84,7 +84,7 @@ class Did(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class HistoryEvent(Displayed):
-    """What a reader did with messages by one call.
+    """An event of some messages: one call of one reader.
 
     Attributes:
         did: What it did. ``returned`` messages were not handed over, and do not count as

@@ -392,7 +392,7 @@ def holder_values(lease: UUID, by: str | None) -> Written:
 
 
 def _digits_of(lease: UUID) -> str:
-    """What of a token is stored beside the name of its reader: enough to know another lease."""
+    """The first digits of a token, which tell one lease from another."""
     return lease.hex[:8]
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 #: Most characters of the name of an attribute.
 LONGEST_NAME = 200
-#: Most attributes of a queue, and most bytes of all its attributes: whoever reads the row reads
-#: all of them.
+#: Most attributes of a queue, and most bytes of all its attributes: each read of the row reads all
+#: of them.
 MOST_ATTRIBUTES, MOST_BYTES = 200, 64 << 10
 
 

@@ -109,7 +109,7 @@ class QueueRecord:
 
     @property
     def version(self) -> int:
-        """Its version; while ``PURGING``, the next version."""
+        """The version of the queue; while ``PURGING``, the next version."""
         return self.definition.version
 
     @property

@@ -1,6 +1,6 @@
 """Cron expressions of five fields, as sets of local times.
 
-An expression is about the wall clock only; `local_time` says when a wall clock shows a time.
+An expression is about the wall clock only; `timing` says when a wall clock shows a time.
 """
 
 from __future__ import annotations

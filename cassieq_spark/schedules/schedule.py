@@ -25,9 +25,8 @@ from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import to_millis
 from cassieq_spark.schedules.cron import parse_cron
-from cassieq_spark.schedules.local_time import zone_of
 from cassieq_spark.schedules.template import check_template, fields_of, filled_in, show_instant
-from cassieq_spark.schedules.timing import AtLocalTimes, Every, Timing
+from cassieq_spark.schedules.timing import AtLocalTimes, Every, Timing, zone_of
 from cassieq_spark.settings.queue import PERIOD
 
 #: The shortest pause between two ticks; each takes a compare-and-set.

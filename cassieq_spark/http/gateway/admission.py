@@ -51,7 +51,7 @@ _NAMES_FOR_EACH_QUEUE = 10
 
 
 class Admission:
-    """What all requests hold now. Bound to one event loop.
+    """Counts what the requests under way hold, and refuses more. Bound to one event loop.
 
     Attributes:
         requests: Requests under way.

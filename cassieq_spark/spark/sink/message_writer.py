@@ -35,7 +35,7 @@ from cassieq_spark.parallel import in_parallel
 from cassieq_spark.producer.blocks import times_of_task
 from cassieq_spark.producer.partitioned import publish_all, read_lasts, write_messages
 from cassieq_spark.producer.publisher import Written, publish_written
-from cassieq_spark.queues import read_queue
+from cassieq_spark.queues import list_queues, read_queue
 from cassieq_spark.schemas.assign import assign
 from cassieq_spark.schemas.canonical import all_nullable, checked
 from cassieq_spark.schemas.ddl import schema_of
@@ -183,8 +183,8 @@ class _Writing(Shipped):
             return None
         batch = _batch_of_plan(plan, sink)
         if self._route is not None:
-            # Only the rows know the queues, so its tasks look, and any may have published it.
-            return PlannedBatch(batch, is_fresh=False, is_published=plan.batch_id > plan.committed)
+            # Only the rows know the queues, so the tasks look what is published.
+            return PlannedBatch(batch, is_fresh=False, is_published=False)
         store, queue = self._store(), self._queue
         queue_ids = [each.queue_id for each in queue.by_partition]
         lasts = read_lasts(store, queue_ids, batch.sink)
@@ -297,20 +297,24 @@ class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
             raise
         if plan and self._planned and self._planned.is_published:
             keep_sources_whole(self._store(), plan)
+        #: The plan, if tasks find out whether the batch is published.
+        self._plan = plan if self._route is not None else None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """Write the messages of a task as blocks, on an executor."""
-        return self._write(iterator, _batch_of_task(), self._planned)
+        done = self._write(iterator, _batch_of_task(), self._planned)
+        if self._plan is not None and any(each.published for each in done.written):
+            keep_sources_whole(self._store(), self._plan)
+        return done
 
     def _give_back(self, plan: Plan) -> None:
         """Give back the messages of a refused batch, unless a part of it is published."""
-        if self._route is not None:
-            return  # Some queue may have published it.
         with suppress(CassieqError):
-            store = self._store()
-            queue = read_queue(store, self._options.queue)
+            store, name = self._store(), self._options.queue
+            # Without its rows, a batch that they route may be published in any queue.
+            queues = [read_queue(store, name)] if name else list_queues(store)
             batch = _batch_of_plan(plan, _sink_of_query)
-            queue_ids = [each.queue_id for each in queue.by_partition]
+            queue_ids = [part.queue_id for each in queues for part in each.by_partition]
             # What a driver that was killed has sent last may be under way still.
             lasts = read_lasts(store, queue_ids, batch.sink, serial=True).values()
             if Standing.PUBLISHED not in {standing_of(batch, last) for last in lasts}:

@@ -213,6 +213,11 @@ class PartitionReader:
         cut = [tuple(pieces)] if most is None else cut_tasks(pieces, self.queue, most)
         return [TaskPart(self.queue, each, prefix) for each in cut]
 
+    def abandon(self) -> None:
+        """Let go of a partition that does not exist any more, or of which nothing is held."""
+        self._heartbeat.stop()
+        self._held = None
+
     def stop(self, *, with_release: bool = True) -> None:
         """Give up the batch in hand. Two reads and one LWT; never raises.
 

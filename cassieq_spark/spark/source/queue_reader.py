@@ -310,7 +310,7 @@ class QueueReader:
 
     def _leave_lost(self) -> bool:
         """Leave the queues that were deleted, purged or made anew; False if there are none."""
-        lost = [each for each in self.queues if self._is_lost(each)]
+        lost = [each for each in self.queues if self._is_lost(each.name, each.queue_id)]
         for queue in lost:
             self._tell(QUEUE_LEFT, queue.name, "was deleted, purged or made anew: it is left")
             self._leave(queue.name)
@@ -318,16 +318,16 @@ class QueueReader:
         self._find_at = 0.0
         return bool(lost)
 
-    def _is_lost(self, queue: QueueDefinition) -> bool:
+    def _is_lost(self, name: str, queue_id: QueueId) -> bool:
         try:
-            return read_queue(self._store, queue.name).queue_id != queue.queue_id
+            return read_queue(self._store, name).queue_id != queue_id
         except QueueStateError:
             return True
 
     def _leave(self, name: str) -> None:
         member = self._members.pop(name)
         for key in member.keys:
-            self._readers.pop(key).stop(with_release=False)
+            self._readers.pop(key).abandon()
             self._settled.discard(key)
         member.presence.leave()
 
@@ -380,18 +380,12 @@ class QueueReader:
         """
         member = self._members.get(name)
         if member is None or member.queue.queue_id != queue_id:
-            if not self._fails_on_loss and self._is_gone(name, queue_id):
+            if not self._fails_on_loss and self._is_lost(name, queue_id):
                 return False
             queue = read_queue(self._store, name)
             if member is None:
                 self._admit(queue, [None] * queue.partitions, is_leaving=True)
         return True
-
-    def _is_gone(self, name: str, queue_id: QueueId) -> bool:
-        try:
-            return read_queue(self._store, name).queue_id != queue_id
-        except QueueStateError:
-            return True
 
     def _join(self, ends: Mapping[Key, Mapping[str, Any]]) -> dict[str, Any]:
         by_queue: dict[str, dict[int, Mapping[str, Any]]] = {}

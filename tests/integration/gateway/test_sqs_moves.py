@@ -103,6 +103,21 @@ def test_the_order_of_a_group_is_kept(sqs: Sqs):
     assert sqs.bodies(moved.url) == ["a", "b", "c"]
 
 
+def test_a_queue_of_several_partitions_takes_no_dead_letters(sqs: Sqs):
+    sqs.fifo("dead.fifo", DeduplicationScope="messageGroup")
+    policy = {"deadLetterTargetArn": sqs.arn("dead.fifo"), "maxReceiveCount": 1}
+
+    code, text = refused(
+        sqs.client.create_queue,
+        QueueName="orders.fifo",
+        Attributes={"FifoQueue": "true", "RedrivePolicy": json.dumps(policy)},
+    )
+
+    assert code == "InvalidParameterValue"
+    assert "partitions" in text
+    assert "QueueUrls" in sqs.client.list_queues()
+
+
 def test_a_task_is_slow_if_it_is_to_be_and_can_be_cancelled(moved: Moves):
     moved.die("a", "b", "c", "d")
 

@@ -24,7 +24,7 @@ SCHEDULES = (
     Mutant(
         "a local time that does not exist is an hour after the jump",
         "ticks at local times",
-        "schedules.local_time:first_shown",
+        "schedules.timing:first_shown",
         never("_A_SECOND"),
         _CRON,
     ),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,7 +23,8 @@ LETTER = DeadLetter(7, "orders", "g", "Too often", NOON)
 def test_a_letter_is_what_its_headers_say():
     read = read_letter(3, headers_of(3, "orders", reason="it hurts"))
 
-    assert read == DeadLetter(3, "orders", "g", "it hurts", NOON + 3 * HOUR)
+    of_before = {"deliveries": 5, "published_at": NOON}
+    assert read == DeadLetter(3, "orders", "g", "it hurts", NOON + 3 * HOUR, **of_before)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("headers", [None, [], [("own", "x")], [("xcassieq.origin-queue", "q")]])
@@ -111,3 +113,23 @@ def test_a_limit_takes_the_first_ones_and_reads_no_further():
 
     assert [group.monotons for group in groups] == [Ranges.parse("1-2,3-4,5-6")]
     assert next(letters).monoton == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("deliveries", "3", {"deliveries": 3}),
+        ("deliveries", "-1", {}),
+        ("deliveries", "9" * 5_000, {}),
+        ("deliveries", None, {}),
+        ("first-delivered-at", "2026-11-20T12:00:00Z", {"first_delivered_at": NOON}),
+        ("published-at", "2026-11-20T12:00:00", {}),
+        ("published-at", "yesterday", {}),
+    ],
+)
+def test_what_another_program_has_written_wrongly_is_as_if_it_were_not_there(
+    name: str, value: str | None, read: dict[str, object]
+):
+    headers = [("cassieq.origin-queue", "orders"), (f"cassieq.{name}", value)]
+
+    assert read_letter(3, headers) == replace(DeadLetter(3, "orders"), **read)  # type: ignore[arg-type]

@@ -9,8 +9,7 @@ import pytest
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.schedules.cron import ALIASES, parse_cron
-from cassieq_spark.schedules.local_time import zone_of
-from cassieq_spark.schedules.timing import AtLocalTimes
+from cassieq_spark.schedules.timing import AtLocalTimes, zone_of
 
 BEGIN = datetime(2026, 1, 1)  # noqa: DTZ001 (a local time)
 

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cassieq_spark.client.shares import CALLER
-from cassieq_spark.http.accounts import AccountKey, Right
+from cassieq_spark.http.accounts import ALL_RIGHTS, AccountKey, Right
 from cassieq_spark.http.gateway.authorization import KEY, Grant, digest_of_body
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.requests import ABOUT_QUEUES, log_request
@@ -256,7 +256,7 @@ class _Served:
         """The account of requests that are not signed, and a key that may do everything."""
         account = self._door.unsigned or ""
         for key in await self._gateway.authorizer.keys_of(account):
-            if Grant.of(key).covers_all and key.rights == frozenset(Right):
+            if Grant.of(key).covers_all and key.rights == ALL_RIGHTS:
                 return account, key
         raise MissingAuthenticationToken
 

@@ -6,13 +6,13 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
 from cassieq_spark.arrow.receipts import Receipt
-from cassieq_spark.client import Action, Message, NewMessage
+from cassieq_spark.client import Action, DeadLetter, Message, NewMessage
 from cassieq_spark.http.accounts import Right, own_name
 from cassieq_spark.http.gateway.messages import SHORTEST_LEASE, polled
 from cassieq_spark.http.gateway.responses import LARGE, body_of
@@ -51,10 +51,6 @@ _Entry = TypeVar("_Entry", bound=inputs.Entry)
 _ALL = "All"
 #: The namespace of message ids: UUIDs, as at AWS, each derived from the position of its message.
 _IDS = UUID("6f1c3c55-31c5-4d0b-8d3a-9a5d2f0c7e11")
-#: Headers of a dead letter: the queue where the message died, how often it was delivered there,
-#: when for the first time, and when it was published. No sender can set them.
-_ORIGIN, _DELIVERIES = "cassieq.origin-queue", "cassieq.deliveries"
-_FIRST_AT, _PUBLISHED_AT = "cassieq.first-delivered-at", "cassieq.published-at"
 _NOT_AT_ALL = timedelta(0)
 #: In a receipt handle, before the milliseconds of the receive.
 _RECEIVED_AT = "."
@@ -162,19 +158,22 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
     attributes, extras = from_headers(message.headers)
     _, version, _ = parts_of_id(Receipt.parse(message.receipt).queue_id)
     number = _sequence_number(version, message.monoton) if is_ordered else None
-    first_at = _instant_in(message, _FIRST_AT) or message.first_delivered_at
-    # The queue where a message died keeps when it was sent, but for the retention of FIFO queues.
-    sent_at = None if is_ordered else _instant_in(message, _PUBLISHED_AT)
+    # A dead letter continues the life of the message that died; no sender can set its headers.
+    letter = DeadLetter.of(message)
+    origin = letter.origin_queue
+    first_at = letter.first_delivered_at or message.first_delivered_at
+    # In a FIFO queue the retention begins anew, and so does the time of sending.
+    sent_at = None if is_ordered else letter.published_at
     system: dict[str, str | None] = {
         "SentTimestamp": milliseconds(sent_at or message.published_at),
-        "ApproximateReceiveCount": str(message.delivery_count + _deliveries_before(message)),
+        "ApproximateReceiveCount": str(message.delivery_count + letter.deliveries),
         "ApproximateFirstReceiveTimestamp": None if first_at is None else milliseconds(first_at),
         "SenderId": extras.sender,
         TRACE: extras.trace,
         "MessageGroupId": None if message.key is None else text_of(message.key),
         "MessageDeduplicationId": extras.deduplication_id,
         "SequenceNumber": number,
-        "DeadLetterQueueSourceArn": _origin_of(call, message),
+        "DeadLetterQueueSourceArn": None if origin is None else call.arn_of(own_name(origin)),
     }
     names = given.system_names
     told = {
@@ -206,23 +205,8 @@ def _handle_of(call: SqsCall, message: Message) -> str:
     return f"{pop_receipt}{_RECEIVED_AT}{milliseconds(call.now)}"
 
 
-def _origin_of(call: SqsCall, message: Message) -> str | None:
-    origin = message.headers.get(_ORIGIN)
-    return None if origin is None else call.arn_of(own_name(origin))
-
-
-def _deliveries_before(message: Message) -> int:
-    """How often a dead letter was delivered by the queue where it died."""
-    return int(message.headers.get(_DELIVERIES) or 0)
-
-
-def _instant_in(message: Message, header: str) -> datetime | None:
-    text = message.headers.get(header)
-    return None if text is None else datetime.fromisoformat(text)
-
-
 def _id_at(queue: str, version: int, partition: int, monoton: int) -> str:
-    """The id of the message at a position: the same for whoever sends, repeats or receives it."""
+    """The id of the message at a position; every send, repeat and receive has the same id."""
     return str(uuid5(_IDS, f"{queue}@{version}/{partition}/{int(monoton)}"))
 
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from cassieq_spark.client import Action, Message, Survey
+from cassieq_spark.client import Action, DeadLetter, Message, Survey
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts import Right, full_name
@@ -56,7 +56,6 @@ _LONGEST_PAUSE = 30.0
 #: How long a task waits for messages that a failed step may have held; leases, and pauses before a
 #: redelivery, are shorter.
 _PATIENCE = timedelta(minutes=10)
-_ORIGIN, _UNREADABLE = "cassieq.origin-queue", "cassieq.unreadable"
 
 
 def tasks_in(attributes: Mapping[str, str]) -> dict[str, MoveTask]:
@@ -277,9 +276,9 @@ class _Run:
         return count, RUNNING if due else COMPLETED, None
 
     def _can_be_moved(self, message: Message) -> bool:
-        if self.task.destination is not None:
-            return True
-        return message.headers.get(_ORIGIN) is not None and _UNREADABLE not in message.headers
+        letter = DeadLetter.of(message)
+        has_way_back = letter.origin_queue is not None and not letter.is_unreadable
+        return has_way_back or self.task.destination is not None
 
     async def _redrive(
         self, definition: QueueDefinition, messages: Sequence[Message]

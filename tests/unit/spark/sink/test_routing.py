@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,18 +25,25 @@ from cassieq_spark.errors import (
     SchemaError,
     StoreError,
 )
+from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.ledger.identity import PlanIdentity
 from cassieq_spark.model import SinkBatch
 from cassieq_spark.producer.publisher import Written
+from cassieq_spark.queues import read_queue
 from cassieq_spark.settings import SinkOptions
 from cassieq_spark.spark.datasource import CassieqDataSource
 from cassieq_spark.spark.sink import message_writer, query
-from cassieq_spark.spark.sink.message_writer import MessageStreamWriter, PlannedBatch
+from cassieq_spark.spark.sink.message_writer import MessageStreamWriter, PlannedBatch, TaskDone
 from cassieq_spark.spark.sink.routing import by_queue, write_routed
+from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.spark.source.queue_reader import QueueReader
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
+from tests.support.builders import LEASE
 
+SOURCE = initial_offset("source", "g")
+BOTH = (("a", "1"), ("b", "2"))
 ROWS = StructType().add("to", StringType()).add("value", BinaryType())
 
 
@@ -59,6 +70,21 @@ class Sink:
     def writer(self, schema: StructType = ROWS, **options: str) -> MessageStreamWriter:
         copy = pickle.loads(pickle.dumps(CassieqDataSource({"queueColumn": "TO", **options})))
         return copy.streamWriter(schema, overwrite=False)
+
+    def with_plan(self, folder: Path, batch: int, offset: Mapping[str, Any]) -> dict[str, str]:
+        """Log a batch as Spark does before it runs; the option that names the checkpoint."""
+        for log in ("offsets", "commits"):
+            (folder / log).mkdir(parents=True, exist_ok=True)
+        (folder / "metadata").write_text('{"id":"q1"}')
+        (folder / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+        self.told["streaming.sql.batchId"] = str(batch)
+        return {"checkpointLocation": str(folder)}
+
+    def reader(self) -> QueueReader:
+        """A new run of a query that reads the queue ``source``."""
+        queue = read_queue(self.memory, "source")
+        request = LeaseRequest(lease=LEASE)
+        return QueueReader(self.memory, queue, "g", starting="earliest", request=request)
 
     def peek(self, queue: str) -> list[str]:
         return [bytes(each.value).decode() for each in self.client.peek(queue, max=100)]
@@ -116,6 +142,16 @@ def test_what_fails_between_two_queues_is_completed_by_the_replay(
             writer.commit([writer.write(iter([batch]))], 0)
         except StoreError:
             continue
+
+    assert (sink.peek("a"), sink.peek("b")) == (["1"], ["2"])
+
+
+def test_a_batch_write_with_a_name_is_published_once_in_each_queue(sink: Sink):
+    named = {"queueColumn": "to", "txnAppId": "load", "txnVersion": "1"}
+
+    for _ in range(2):
+        writer = CassieqDataSource(named).writer(ROWS, overwrite=False)
+        writer.commit([writer.write(iter([rows(*BOTH)]))])
 
     assert (sink.peek("a"), sink.peek("b")) == (["1"], ["2"])
 
@@ -219,3 +255,75 @@ def test_a_delay_is_that_of_the_row(sink: Sink):
 
     assert sink.client.receive("b", "g", wait=timedelta(0)) == []
     assert [each.value for each in sink.client.receive("a", "g")] == [b"1"]
+
+
+@pytest.fixture
+def source(sink: Sink) -> Sink:
+    """With a queue of 20 messages, from which a query reads."""
+    sink.client.create_queue("source", max_deliveries=4, drop_dead=True)
+    sink.client.put_many("source", [str(number).encode() for number in range(20)])
+    return sink
+
+
+def publish_in_a(sink: Sink, done: TaskDone) -> None:
+    """As if the driver had died between the two queues."""
+    own = tuple(each for each in done.written if each.queue_id == "a@1")
+    sink.writer().commit([replace(done, written=own)], 0)
+    assert (sink.peek("a"), sink.peek("b")) == (["1"], [])
+
+
+def run(sink: Sink, **options: str) -> TaskDone:
+    """Run the task of a batch, as planned by a new driver."""
+    writer = CassieqDataSource({"queueColumn": "to", **options}).streamWriter(
+        ROWS, overwrite=False
+    )
+    copy: MessageStreamWriter = pickle.loads(pickle.dumps(writer))
+    return copy.write(iter([rows(*BOTH)]))
+
+
+def test_what_was_published_in_one_of_the_queues_is_replayed_whole(source: Sink, tmp_path: Path):
+    end = source.reader().next_batch(SOURCE, limit=10)
+    options = source.with_plan(tmp_path, 0, end)
+    publish_in_a(source, run(source, **options))
+
+    for _ in range(8):
+        ((task,),) = source.reader().tasks(end, messages_per_task=100)
+        assert task.count == 10
+        done = run(source, **options)
+    source.writer(**options).commit([done], 0)
+
+    assert (source.peek("a"), source.peek("b")) == (["1"], ["2"])
+
+
+def test_a_batch_that_no_queue_has_is_replayed_in_smaller_pieces(source: Sink, tmp_path: Path):
+    """Else one message that fails each time would stop the query for ever."""
+    end = source.reader().next_batch(SOURCE, limit=10)
+    options = source.with_plan(tmp_path, 0, end)
+    counts = []
+
+    for _ in range(4):
+        counts.append(
+            sum(
+                part.count for it in source.reader().tasks(end, messages_per_task=9) for part in it
+            )
+        )
+        run(source, **options)
+
+    assert counts[0] == 10
+    assert counts[-1] < 10
+
+
+@pytest.mark.parametrize("is_published", [False, True])
+def test_what_a_refused_write_has_leased_is_given_back_unless_a_queue_has_it(
+    source: Sink, tmp_path: Path, is_published: bool
+):
+    for _ in range(1 if is_published else 6):
+        end = source.reader().next_batch(SOURCE, limit=10)
+        options = source.with_plan(tmp_path, 0, end)
+        if is_published:
+            publish_in_a(source, run(source, **options))
+        with pytest.raises(SchemaError, match="no column 'none'"):
+            run(source, **{**options, "queueColumn": "none"})
+
+    taken = source.client.receive("source", "g", max=20)
+    assert [each.delivery_count for each in taken] == [1] * (10 if is_published else 20)

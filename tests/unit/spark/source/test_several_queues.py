@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cassieq_spark import Client
+from cassieq_spark import Client, NewMessage
 from cassieq_spark.consumer import idle_backoff
 from cassieq_spark.consumer.message import stored_messages
 from cassieq_spark.errors import NotAppliedError, NotFoundError, OptionError, QueueStateError
@@ -280,6 +280,27 @@ def test_a_checkpoint_of_one_queue_goes_on_as_one_of_several(queues: Queues, par
     first = several.next_batch(initial_offset("one", "g"), limit=None)
     assert split_queues(first, "g").keys() <= {"a@1", "one@1"}
     several.stop()
+
+
+def test_a_queue_in_order_by_key_keeps_its_order_beside_another_one(queues: Queues):
+    queues.create("ordered", order="key", partitions=3)
+    keys = [str(number % 5) for number in range(30)]
+    queues.client.put_many(
+        "ordered", [NewMessage(f"{key}:{at:02d}", key) for at, key in enumerate(keys)]
+    )
+    queues.put("a", *map(str, range(30)))
+    reader, done, seen = queues.reader("a,ordered"), FIRST, []
+
+    while (end := reader.next_batch(done, limit=8)) != done:
+        for task in queues.tasks(reader, end):
+            seen += [each.split(":")[1:] for each in task if each.startswith("ordered:")]
+        done = end
+
+    assert len(seen) == 30
+    for key in set(keys):
+        own = [value for found, value in seen if found == key]
+        assert own == sorted(own)
+    assert (queues.depth("a"), queues.depth("ordered")) == (0, 0)
 
 
 def test_an_offset_of_another_group_is_refused(queues: Queues):
