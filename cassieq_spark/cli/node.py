@@ -38,7 +38,7 @@ CassandraVersion = Annotated[
     ),
 ]
 
-_START_TIMEOUT = timedelta(minutes=4)
+_START_TIMEOUT = timedelta(minutes=7)
 _STOP_TIMEOUT = timedelta(minutes=1)
 #: How long Cassandra may take to create its first role.
 _ROLE_TIMEOUT = timedelta(seconds=30)

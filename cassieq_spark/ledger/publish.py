@@ -83,9 +83,9 @@ def publish(  # noqa: PLR0913 (what to publish, and how, by name)
     outcome (I1, I4).
 
     A message is left out if a message with its unique id was published within the window, or comes
-    before it in the write. This takes no further LWT, and no read if this process has published
-    all messages with unique ids (I12). If all messages are left out, and the batch has no name,
-    there is no LWT.
+    before it in the write. This takes no further LWT (I12). It takes one read if other processes
+    publish such messages, and none otherwise. If all messages are left out, and the batch has no
+    name, there is no LWT.
 
     Args:
         pending: Blocks that are completely written, in the order of publication.
@@ -215,6 +215,8 @@ class _Publishing:
             key = sink_key(batch.sink)
         elif batch is not None:
             key = once_key(batch.name)
+        if self.window is not None:
+            self.window.ids.look_ahead(self.ledger)
         # I4: at one moment, so a publish after this read moves `next`, and refuses ours.
         begun = 0.0 if self.window is None else self.window.ids.clock()
         head, row, now, sure_now = self.ledger.read_head_with(key)

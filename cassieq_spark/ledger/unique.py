@@ -15,6 +15,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import repeat
 
 from cassieq_spark.model import Kept, PendingBlock, Range, Ranges, UniquePer
 
@@ -30,6 +31,8 @@ LONGEST_WINDOW = timedelta(days=1)
 _DIGEST = struct.Struct(f"{ID_BYTES}s")
 _LENGTH_BYTES = 4
 _NO_KEY = b"\xff" * _LENGTH_BYTES
+# Copied for each id, which takes two thirds of the time of a new one.
+_NOTHING = hashlib.blake2b(digest_size=ID_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +74,37 @@ class Sifted:
         return sum(part.count for part in self.parts)
 
 
-def digest_of(unique_id: bytes, key: bytes | None, per: UniquePer) -> bytes:
-    """The digest of a unique id, with the key of its message if ids are unique per key.
+def digests_of(
+    unique_ids: Sequence[bytes | None], keys: Sequence[bytes | None] | None, per: UniquePer
+) -> bytes:
+    """The concatenated digests of unique ids, with the keys of their messages if unique per key.
 
-    Takes 0.7 us.
+    Takes 0.5 us per id.
 
-    >>> digest_of(b"7", b"a", UniquePer.KEY) == digest_of(b"7", b"b", UniquePer.KEY)
+    Args:
+        unique_ids: The ids; a message that has none has the digest `NO_ID`.
+        keys: The keys of the same messages; None if no message has a key.
+        per: The scope within which ids are unique.
+
+    >>> a, b = (digests_of([b"7"], [key], UniquePer.KEY) for key in (b"a", b"b"))
+    >>> a == b
     False
-    >>> digest_of(b"7", b"a", UniquePer.QUEUE) == digest_of(b"7", b"b", UniquePer.QUEUE)
+    >>> a, b = (digests_of([b"7"], [key], UniquePer.QUEUE) for key in (b"a", b"b"))
+    >>> a == b
     True
     """
-    within = _NO_KEY
-    if key is not None and per is UniquePer.KEY:
-        within = len(key).to_bytes(_LENGTH_BYTES, "big") + key
-    return hashlib.blake2b(within + unique_id, digest_size=ID_BYTES).digest()
+    found = []
+    copy = _NOTHING.copy
+    within = keys if per is UniquePer.KEY and keys is not None else repeat(None)
+    for unique_id, key in zip(unique_ids, within, strict=False):
+        if unique_id is None:
+            found.append(NO_ID)
+            continue
+        digest = copy()
+        digest.update(_NO_KEY if key is None else len(key).to_bytes(_LENGTH_BYTES, "big") + key)
+        digest.update(unique_id)
+        found.append(digest.digest())
+    return b"".join(found)
 
 
 def split_ids(ids: bytes) -> list[bytes]:

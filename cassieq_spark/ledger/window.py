@@ -19,6 +19,8 @@ from cassieq_spark.store.protocol import Slice
 
 #: Once this many rows are older than the window, the next publish deletes them.
 _EXPIRED_ROWS = 128
+#: How long publishers compete, in seconds, once one has found what another has published.
+_COMPETE_SECONDS = 1.0
 #: How many ids a process remembers, of all windows, unless one window has more; how many windows.
 _MOST_REMEMBERED, _MOST_WINDOWS = 2_000_000, 1_000
 
@@ -41,6 +43,8 @@ class UniqueIds:
         # The position of the last row that is known; and how many are over that are not deleted.
         self._last: int | None = None
         self._expired = 0
+        # By the clock: until when other processes are taken to publish at the same time.
+        self._competes_until = 0.0
 
     def __len__(self) -> int:
         return len(self._monotons)
@@ -52,6 +56,22 @@ class UniqueIds:
         `NO_ID` has one, too, which nobody asks for.
         """
         return self._monotons
+
+    def look_ahead(self, ledger: Ledger) -> None:
+        """Learn what others have published, before the head is read, if they do so right now.
+
+        One read then, and none otherwise. `catch_up` would find the same, but its read comes
+        between that of the head and the LWT: while it runs, another one publishes, and the race is
+        lost. A plain read may see a row before the head is seen that belongs to it. Its publish is
+        decided, so the row is true, and an LWT that is conditioned on the earlier head is refused.
+        """
+        if self._last is None or self.clock() >= self._competes_until:
+            return
+        found = ledger.read(Slice(kinds=("unique",), start=self._last + 1)).rows
+        with self._lock:
+            for row in map(unique_row_of, found):
+                if row.before == self._last:
+                    self._learn_of_others(row)
 
     def catch_up(self, ledger: Ledger, head: LedgerHead, now: datetime, lasts: timedelta) -> None:
         """Learn what was published up to ``head``, and forget what is older than the window.
@@ -72,7 +92,7 @@ class UniqueIds:
             with self._lock:
                 for row in rows:
                     if self._last is None or row.position > self._last:
-                        self._learn(row)
+                        self._learn_of_others(row)
         with self._lock:
             self._forget(now, lasts)
 
@@ -96,6 +116,10 @@ class UniqueIds:
             # Otherwise the next call of `catch_up` reads it.
             if row is not None and self._last == row.before:
                 self._learn(row)
+
+    def _learn_of_others(self, row: UniqueRow) -> None:
+        self._competes_until = self.clock() + _COMPETE_SECONDS
+        self._learn(row)
 
     def _learn(self, row: UniqueRow) -> None:
         self._rows.append(row)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from cassieq_spark.arrow.framing import STORED
 from cassieq_spark.arrow.typed_chunks import NAMES, form_of
 from cassieq_spark.arrow.typed_framing import EXTRA
 from cassieq_spark.display import Displayed, ObjectView
-from cassieq_spark.errors import MessageError, OptionError
+from cassieq_spark.errors import CassieqError, MessageError, OptionError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.producer.unique_ids import check_deduplicates, check_id
 from cassieq_spark.schemas.ddl import schema_of
@@ -105,8 +105,7 @@ def message_given(value: Value | NewMessage, **given: Unpack[MessageParts]) -> N
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedMessage:
+class CheckedMessage(NamedTuple):
     """A message that the queue takes, ready to be written.
 
     Attributes:
@@ -150,13 +149,13 @@ def check_message(
     if new.unique_id is not None:
         if queue.deduplicate is None:
             check_deduplicates(queue)
-        unique_id = bytes_of(new.unique_id, "the unique id of a message")
-        check_id(unique_id, what)
+        unique_id = check_id(bytes_of(new.unique_id, "the unique id of a message"), what)
     value: bytes | pa.RecordBatch
     if queue.schema is None:
         value = bytes_of(new.value, f"the value of {what}")
-        texts = [text.encode() for pair in headers or () for text in pair if text]
-        size = sum(map(len, [value, key or b"", *texts]))
+        size = len(value) + len(key or b"")
+        if headers is not None:
+            size += sum(len(text.encode()) for pair in headers for text in pair if text)
     else:
         value = _with_extra(_row_of(new.value, schema_of(queue.schema), what), key, headers)
         # As the row will be counted when it is written, so that it is not refused there.
@@ -190,14 +189,22 @@ def _checked_one_by_one(
     messages: Iterable[Value | NewMessage], queue: QueueDefinition
 ) -> Iterator[CheckedMessage]:
     for number, message in enumerate(messages):
-        what = f"message {number} (counted from 0)"
-        checked = check_message(message, queue, what=what)
+        try:
+            checked = check_message(message, queue)
+        except CassieqError:
+            # Once more, with the words that say which message it is: they cost as much as a check.
+            check_message(message, queue, what=_number_of(number))
+            raise
         if checked.visible is not None:
             raise MessageError(
-                f"{what} has a delay of its own, and put_many delivers all messages of a call at "
-                "the same time: give put_many the delay, or use a producer"
+                f"{_number_of(number)} has a delay of its own, and put_many delivers all messages "
+                "of a call at the same time: give put_many the delay, or use a producer"
             )
         yield checked
+
+
+def _number_of(number: int) -> str:
+    return f"message {number} (counted from 0)"
 
 
 def _row_of(value: Value, schema: pa.Schema, what: str) -> pa.RecordBatch:

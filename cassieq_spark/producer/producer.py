@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import takewhile
@@ -224,7 +224,7 @@ def _checked(message: Value | NewMessage, queue: QueueDefinition) -> CheckedMess
     if checked.visible is None:
         return checked
     check_delayable(queue)
-    return replace(checked, visible=_rounded(checked.visible))
+    return checked._replace(visible=_rounded(checked.visible))
 
 
 def _rounded(visible: datetime | timedelta) -> datetime | timedelta:

@@ -263,12 +263,13 @@ def positions_in(queue: QueueDefinition, published: Published, count: int) -> li
         count: How many messages the write has.
     """
     monotons, repeats = published.monotons or Range(0, 0), published.repeats
-    fresh = iter(range(monotons.start, monotons.stop))
     where = (queue.partition or 0, queue.version)
+    fresh = Position.of_all(monotons, *where)
+    if not repeats:
+        return fresh
+    following = iter(fresh)
     return [
-        Position(repeats[number], *where, is_repeat=True)
-        if number in repeats
-        else Position(next(fresh), *where)
+        Position(repeats[number], *where, is_repeat=True) if number in repeats else next(following)
         for number in range(count)
     ]
 

@@ -9,7 +9,7 @@ from cassieq_spark.arrow.chunks import ColumnNames, row_at
 from cassieq_spark.arrow.framing import used_column
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.errors import MessageError, OptionError
-from cassieq_spark.ledger.unique import NO_ID, digest_of
+from cassieq_spark.ledger import unique
 from cassieq_spark.model import QueueDefinition
 
 #: The longest unique id, in bytes.
@@ -59,17 +59,14 @@ def digests_of(queue: QueueDefinition, rows: pa.RecordBatch, *, first_row: int) 
     if column is None:
         return None
     keys = used_column(rows, names.key)
-    no_keys = [None] * rows.num_rows
     per, ids = queue.unique_per, column.cast(pa.binary())
     bounds = pc.min_max(pc.binary_length(ids))
     values = ids.to_pylist()
     if not 0 < bounds["min"].as_py() <= bounds["max"].as_py() <= LONGEST_ID:
         for number, value in enumerate(values):
             check_id(b"-" if value is None else value, row_at(first_row + number))
-    pairs = zip(
-        values, no_keys if keys is None else keys.cast(pa.binary()).to_pylist(), strict=True
-    )
-    return b"".join(NO_ID if value is None else digest_of(value, key, per) for value, key in pairs)
+    known = None if keys is None else keys.cast(pa.binary()).to_pylist()
+    return unique.digests_of(values, known, per)
 
 
 def keys_to_go_by(rows: pa.RecordBatch, names: ColumnNames) -> pa.Array | None:

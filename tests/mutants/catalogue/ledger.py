@@ -191,6 +191,13 @@ LEDGER = (
         _UNIQUE,
     ),
     Mutant(
+        "a row of unique ids is learned before the head is read, over a gap",
+        "I12",
+        "ledger.window:UniqueIds.look_ahead",
+        always("before"),
+        _UNIQUE,
+    ),
+    Mutant(
         "a gap among the rows of unique ids is not seen",
         "I12",
         "ledger.window:_is_whole",

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from cassieq_spark.ledger.unique import ID_BYTES, NO_ID, digest_of, sift
+from cassieq_spark.ledger.unique import ID_BYTES, NO_ID, digests_of, sift
 from cassieq_spark.model import Kept, PendingBlock, Range, Ranges, UniquePer
 
 
@@ -64,10 +64,25 @@ def test_an_id_of_an_earlier_block_of_the_write_is_repeated():
 
 @pytest.mark.parametrize("per", UniquePer)
 def test_a_key_does_not_run_into_an_id(per: UniquePer):
-    one, other = digest_of(b"bc", b"a", per), digest_of(b"c", b"ab", per)
+    one, other = digests_of([b"bc"], [b"a"], per), digests_of([b"c"], [b"ab"], per)
 
     assert len({one, other, NO_ID}) == 3
-    assert (digest_of(b"a", b"", per) == digest_of(b"a", None, per)) is (per is UniquePer.QUEUE)
+    no_key, without = digests_of([b"a"], [b""], per), digests_of([b"a"], [None], per)
+    assert (no_key == without) is (per is UniquePer.QUEUE)
+
+
+@pytest.mark.parametrize("per", UniquePer)
+def test_a_message_without_an_id_has_a_digest_that_says_so(per: UniquePer):
+    keys = [b"k", b"k", None]
+
+    found = digests_of([b"a", None, b"a"], keys, per)
+
+    assert found[ID_BYTES : 2 * ID_BYTES] == NO_ID
+    assert found == b"".join(
+        NO_ID if each is None else digests_of([each], [key], per)
+        for each, key in zip([b"a", None, b"a"], keys, strict=True)
+    )
+    assert digests_of([b"a", None], None, per) == digests_of([b"a", None], [None, None], per)
 
 
 def test_what_is_kept_of_a_block_is_found_by_number_and_by_offset():

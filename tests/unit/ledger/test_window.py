@@ -14,12 +14,20 @@ from cassieq_spark.ledger import publish as publishing
 from cassieq_spark.ledger import window as window_module
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import Published, publish
+from cassieq_spark.ledger.state import HEAD
 from cassieq_spark.ledger.unique import ID_BYTES
 from cassieq_spark.ledger.window import UniqueIds, UniqueWindow, UniqueWindows
 from cassieq_spark.model import PendingBlock, QueueDefinition, QueueId, Range, SinkBatch
 from cassieq_spark.producer.publisher import positions_in
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Rows, Slice
+from cassieq_spark.store.protocol import (
+    EVERYTHING,
+    Op,
+    Partition,
+    Rows,
+    Slice,
+    partition_of_ledger,
+)
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore, WrappedStore
 from tests.support.faults import FakeClock, make_block_id
@@ -81,6 +89,82 @@ def test_a_process_that_publishes_alone_reads_the_head_and_nothing_more(scene: S
 
     assert (scene.store.read_count, scene.store.cas_count) == (1, 1)
     assert scene.store.serial_read_count == 0
+
+
+class Listening(WrappedStore):
+    """Notes what is read of a ledger: its head, or unique ids."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.heard: list[str] = []
+
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        self.heard.append("ids" if which.kinds == ("unique",) else "head")
+        return super().read_rows(partition, which, serial=serial)
+
+
+def test_what_others_publish_at_the_same_time_is_read_before_the_head(scene: Scene):
+    one, other = scene.process(), scene.process()
+    scene.publish(one, "a")
+    scene.publish(other, "b")
+    store = Listening(scene.memory)
+    ledger = Ledger(store, QUEUE)
+
+    scene.publish(one, "c", ledger)
+    assert store.heard == ["head", "ids"]
+    scene.publish(other, "d")
+    store.heard.clear()
+
+    assert scene.publish(one, "xd", ledger).repeats == {1: 3}
+    assert store.heard == ["ids", "head"]
+
+
+def test_once_others_have_ceased_to_publish_only_the_head_is_read(scene: Scene):
+    one, other = scene.process(), scene.process()
+    scene.publish(one, "a")
+    scene.publish(other, "b")
+    scene.publish(one, "c")
+    scene.clock.advance(2 * SECOND)
+    store = Listening(scene.memory)
+
+    scene.publish(one, "d", Ledger(store, QUEUE))
+
+    assert store.heard == ["head"]
+
+
+class Behind(WrappedStore):
+    """The next plain read of a head shows the head as it was."""
+
+    old: Rows | None = None
+
+    def read_rows(
+        self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
+    ) -> Rows:
+        found = super().read_rows(partition, which, serial=serial)
+        if serial or which.kinds == ("unique",) or self.old is None:
+            return found
+        old, self.old = self.old, None
+        return old
+
+
+@pytest.mark.parametrize(("ids", "expected"), [("b", [1]), ("be", [1, 2]), ("e", [2])])
+def test_ids_that_are_seen_before_their_head_are_decided_already(
+    scene: Scene, ids: str, expected: list[int]
+):
+    one, other = scene.process(), scene.process()
+    scene.publish(other, "a")
+    scene.positions(one, "a")
+    store = Behind(scene.memory)
+    ledger = Ledger(store, QUEUE)
+    store.old = scene.memory.read_rows(partition_of_ledger(QUEUE), Slice(row=HEAD))
+    scene.publish(other, "b")
+
+    told = scene.publish(one, ids, ledger)
+
+    assert list(positions_in(DEFINITION, told, len(ids))) == expected
+    assert scene.positions(scene.process(), "ab") == [0, 1]
 
 
 def test_what_is_there_already_takes_no_lwt(scene: Scene):
@@ -202,6 +286,17 @@ def test_a_row_that_a_plain_read_misses_is_read_serially(scene: Scene, keeps: sl
     torn = Ledger(Forgetful(scene.memory, keeps), QUEUE)
 
     assert scene.publish(scene.process(), "abcd", torn).repeats == {0: 0, 1: 1, 2: 2, 3: 3}
+
+
+def test_a_row_that_is_missed_before_the_head_is_read_is_found_after_it(scene: Scene):
+    one, other = scene.process(), scene.process()
+    scene.publish(other, "a")
+    scene.publish(one, "x")
+    for each in "bc":
+        scene.publish(other, each)
+    torn = Ledger(Forgetful(scene.memory, slice(1, None)), QUEUE)
+
+    assert scene.publish(one, "bc", torn).repeats == {0: 2, 1: 3}
 
 
 def test_rows_that_are_gone_are_an_error(scene: Scene):
