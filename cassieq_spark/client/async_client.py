@@ -392,6 +392,7 @@ class AsyncClient(InThreads[Client]):
     pause_queue = in_thread(Client.pause_queue)
     resume_queue = in_thread(Client.resume_queue)
     attributes = in_thread(Client.attributes)
+    queue_with_attributes = in_thread(Client.queue_with_attributes)
     set_attributes = in_thread(Client.set_attributes)
     fix_clocks = in_thread(Client.fix_clocks)
     queue = in_thread(Client.queue)

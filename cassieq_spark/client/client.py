@@ -113,6 +113,7 @@ from cassieq_spark.queues import (
     read_attributes,
     read_names,
     read_queue,
+    read_with_attributes,
     resume_queue,
     set_attributes,
 )
@@ -850,6 +851,15 @@ class Client:
         """
         with self._calls:
             return read_attributes(self._store, queue)
+
+    def queue_with_attributes(self, queue: str) -> tuple[QueueDefinition, dict[str, str]]:
+        """Read the definition and the attributes of a queue together. One read.
+
+        Raises:
+            QueueStateError: The queue does not exist.
+        """
+        with self._calls:
+            return read_with_attributes(self._store, queue)
 
     def set_attributes(self, queue: str, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Set attributes of a queue; others stay. One LWT and two serial reads.

@@ -26,7 +26,7 @@ from cassieq_spark.dead_letters.copies import (
     letter_of_bytes,
     with_headers,
 )
-from cassieq_spark.dead_letters.letters import UNREADABLE
+from cassieq_spark.dead_letters.letters import FIRST_POSITION, UNREADABLE, first_position_text
 from cassieq_spark.errors import CassieqError, ContentionError, InvariantError, QueueStateError
 from cassieq_spark.fetch.find import Piece, find_pieces
 from cassieq_spark.fetch.read import Damage, Decoder, read_pieces
@@ -209,7 +209,7 @@ class _Copies:
     def _copy(self, piece: Piece, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = form_of(self.queue).names
         headers = [
-            list((dict(given or ()) | self._about(piece, monoton)).items())
+            list((self._first(monoton) | dict(given or ()) | self._about(piece, monoton)).items())
             for monoton, given in enumerate(batch.column(names.headers).to_pylist(), first)
         ]
         return with_headers(batch, headers)
@@ -223,6 +223,9 @@ class _Copies:
             RESERVED + "chunk-bytes": str(len(data)),
         }
         return letter_of_bytes(data[:UNREADABLE_BYTES], headers, self.target)
+
+    def _first(self, monoton: int) -> dict[str, str]:
+        return {FIRST_POSITION: first_position_text(self.queue.queue_id, monoton)}
 
     def _about(self, piece: Piece, monoton: int) -> dict[str, str]:
         own = {"origin-monoton": str(monoton), "published-at": _show(piece.published_at)}

@@ -10,13 +10,17 @@ from typing import NamedTuple, Protocol, Self
 
 from cassieq_spark.arguments import REDRIVES, RESERVED
 from cassieq_spark.display import Displayed, ObjectView
-from cassieq_spark.model import Range, Ranges
+from cassieq_spark.model import Position, Range, Ranges, parts_of_id
 
 #: The maximum number of digits of a count; other programs may have written any number.
 _LONGEST_COUNT = 9
+#: The same of a monoton.
+_LONGEST_MONOTON = 18
 
 #: The header of a letter that represents messages that could not be read: their monotons.
 UNREADABLE = RESERVED + "unreadable"
+#: The header that says where the message was published; a letter that dies again keeps it.
+FIRST_POSITION = RESERVED + "first-position"
 
 #: The headers of a message as Arrow returns them; None if it has none.
 Headers = Sequence[tuple[str, str | None]] | None
@@ -48,6 +52,8 @@ class DeadLetter(Displayed):
         deliveries: How often the group got the message before; 0 also if unknown.
         first_delivered_at: When the group got the message first.
         published_at: When the message was published in ``origin_queue``.
+        first_queue, first_position: The queue in which the message was published, and its position
+            there. They differ from ``origin_queue`` if the message has died in several queues.
     """
 
     monoton: int
@@ -59,6 +65,8 @@ class DeadLetter(Displayed):
     deliveries: int = 0
     first_delivered_at: datetime | None = None
     published_at: datetime | None = None
+    first_queue: str | None = None
+    first_position: Position | None = None
 
     @classmethod
     def of(cls, message: Delivered) -> Self:
@@ -86,6 +94,7 @@ class DeadLetter(Displayed):
             _count(values.get("deliveries")),
             first_at,
             published_at,
+            *_first_of(values.get(FIRST_POSITION.removeprefix(RESERVED))),
         )
 
     def _view(self) -> ObjectView:
@@ -184,6 +193,15 @@ def redriven_headers(headers: Headers) -> list[tuple[str, str | None]]:
     return [*own, (REDRIVES, str(_count(dict(headers or ()).get(REDRIVES)) + 1))]
 
 
+def first_position_text(queue_id: str, monoton: int) -> str:
+    """The value of `FIRST_POSITION` of a message at this position.
+
+    >>> first_position_text("orders@1.3", 42)
+    'orders@1.3/42'
+    """
+    return f"{queue_id}/{monoton}"
+
+
 def group_letters(
     letters: Iterable[DeadLetter], criteria: Filter, *, limit: int | None = None
 ) -> tuple[DeadLetterGroup, ...]:
@@ -227,6 +245,19 @@ class _Gathered:
         first, last = self.instants or (None, None)
         unreadable = Ranges.of(*self.unreadable)
         return DeadLetterGroup(origin, group, reason, monotons, first, last, unreadable)
+
+
+def _first_of(text: str | None) -> tuple[str, Position] | tuple[None, None]:
+    """The queue and the position in the header `FIRST_POSITION`."""
+    queue_id, _, monoton = (text or "").rpartition("/")
+    is_monoton = monoton.isascii() and monoton.isdecimal() and len(monoton) <= _LONGEST_MONOTON
+    try:
+        queue, version, partition = parts_of_id(queue_id)
+    except ValueError:
+        return None, None
+    if not is_monoton:
+        return None, None
+    return queue, Position(int(monoton), partition or 0, version)
 
 
 def _count(text: str | None) -> int:

@@ -46,7 +46,12 @@ from cassieq_spark.queues.record import (
 )
 
 if TYPE_CHECKING:
-    from cassieq_spark.queues.attributes import attributes_of, read_attributes, set_attributes
+    from cassieq_spark.queues.attributes import (
+        attributes_of,
+        read_attributes,
+        read_with_attributes,
+        set_attributes,
+    )
     from cassieq_spark.queues.clocks import ClockRepair, fix_clocks
     from cassieq_spark.queues.lifecycle import (
         alter_queue,
@@ -89,12 +94,18 @@ __all__ = [
     "read_queue",
     "read_record",
     "read_records",
+    "read_with_attributes",
     "resume_queue",
     "set_attributes",
 ]
 
 _MODULES = {
-    "attributes": ("attributes_of", "read_attributes", "set_attributes"),
+    "attributes": (
+        "attributes_of",
+        "read_attributes",
+        "read_with_attributes",
+        "set_attributes",
+    ),
     "clocks": ("ClockRepair", "fix_clocks"),
     "lifecycle": (
         "alter_queue",

@@ -11,6 +11,7 @@ from cassieq_spark.errors import InvariantError, OptionError
 from cassieq_spark.queues.record import QueueRecord, active, change, read_active
 
 if TYPE_CHECKING:
+    from cassieq_spark.model import QueueDefinition
     from cassieq_spark.store.protocol import Store, Values
 
 #: Most characters of the name of an attribute.
@@ -27,6 +28,12 @@ def read_attributes(store: Store, name: str) -> dict[str, str]:
         InvariantError: The attributes can't be read.
     """
     return attributes_of(read_active(store, name))
+
+
+def read_with_attributes(store: Store, name: str) -> tuple[QueueDefinition, dict[str, str]]:
+    """Read a queue's definition and its attributes at once; see `read_attributes`."""
+    record = read_active(store, name)
+    return record.definition, attributes_of(record)
 
 
 def set_attributes(store: Store, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:

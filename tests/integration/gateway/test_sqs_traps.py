@@ -436,6 +436,55 @@ class Test12DeadLetters:
         first = message["Attributes"]["ApproximateFirstReceiveTimestamp"]
         assert told["ApproximateFirstReceiveTimestamp"] == first
         assert told["SentTimestamp"] == message["Attributes"]["SentTimestamp"]
+        assert letter["MessageId"] == sent["MessageId"]
+
+    @pytest.mark.parametrize("scope", ["queue", "messageGroup"])
+    def test_a_fifo_letter_keeps_its_id_which_takes_the_place_of_its_deduplication_id(
+        self, sqs: Sqs, scope: str
+    ):
+        dead = sqs.fifo("dead.fifo")
+        policy = {"deadLetterTargetArn": sqs.arn("dead.fifo"), "maxReceiveCount": 1}
+        url = sqs.fifo(RedrivePolicy=json.dumps(policy), DeduplicationScope=scope)
+        given = {"MessageGroupId": "g", "MessageDeduplicationId": "1"}
+        sent = sqs.send(url, **given)["MessageId"]
+
+        (message,) = sqs.receive(url, WaitTimeSeconds=10)
+        release(sqs, url, message)
+        assert sqs.receive(url) == []
+        (letter,) = sqs.receive(dead, WaitTimeSeconds=10)
+
+        assert message["Attributes"]["MessageDeduplicationId"] == "1"
+        assert letter["MessageId"] == sent
+        assert letter["Attributes"]["MessageDeduplicationId"] == sent
+
+    def test_a_letter_that_dies_again_keeps_its_id_and_one_that_goes_back_has_another(
+        self, sqs: Sqs
+    ):
+        worst = sqs.create("worst")
+        policy = {"deadLetterTargetArn": sqs.arn("worst"), "maxReceiveCount": 1}
+        dead = sqs.create("dead", RedrivePolicy=json.dumps(policy))
+        policy["deadLetterTargetArn"] = sqs.arn("dead")
+        url = sqs.create(RedrivePolicy=json.dumps(policy))
+        sent = sqs.send(url)["MessageId"]
+
+        def after_death(message: Mapping[str, Any], queue: str, into: str) -> dict[str, Any]:
+            release(sqs, queue, message)
+            assert sqs.receive(queue) == []
+            (letter,) = sqs.receive(into, WaitTimeSeconds=10)
+            return letter
+
+        (message,) = sqs.receive(url)
+        letter = after_death(message, url, dead)
+        again = after_death(letter, dead, worst)
+        release(sqs, worst, again)
+        sqs.client.start_message_move_task(
+            SourceArn=sqs.arn("worst"), DestinationArn=sqs.arn("orders")
+        )
+        (back,) = sqs.receive(url, WaitTimeSeconds=20)
+        anew = after_death(back, url, dead)
+
+        assert letter["MessageId"] == again["MessageId"] == sent
+        assert back["MessageId"] == anew["MessageId"] != sent
 
 
 class Test13GroupIds:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from cassieq_spark import backoff
+from cassieq_spark import Client, backoff
 from cassieq_spark.arrow.chunks import decode
 from cassieq_spark.dead_letters import dead_letter
 from cassieq_spark.dead_letters.dead_letter import (
@@ -158,10 +158,27 @@ def test_a_dead_letter_is_the_message_with_headers_that_say_where_it_comes_from(
         "cassieq.origin-queue": "q",
         "cassieq.origin-group": "g",
         "cassieq.origin-monoton": "5",
+        "cassieq.first-position": "q@1/5",
         "cassieq.deliveries": "1",
         "cassieq.reason": "not settled in 1 deliveries, which is the limit",
         "cassieq.published-at": scene.published_at[1],
     }
+
+
+def test_a_letter_that_dies_again_says_where_it_was_published_first(scene: Scene):
+    create_queue(scene.memory, "q.worse")
+    alter_queue(scene.memory, "q.dead", max_deliveries=1, dead_letter_queue="q.worse")
+    scene.dead_letter()
+    client = Client.from_store(scene.memory)
+
+    (letter,) = client.receive("q.dead", "h")
+    client.release(letter)
+    assert [each.value for each in client.receive("q.dead", "h")] == [b"1"]
+    (again,) = client.receive("q.worse", "h")
+
+    headers = again.headers
+    assert (headers["cassieq.origin-queue"], headers["cassieq.origin-monoton"]) == ("q.dead", "0")
+    assert headers["cassieq.first-position"] == "q@1/0"
 
 
 def test_a_dead_letter_without_key_and_headers_has_those_of_its_origin_only():

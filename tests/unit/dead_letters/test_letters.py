@@ -39,6 +39,39 @@ def test_an_instant_that_is_none_is_not_told(text: str | None):
     assert read_letter(3, headers) == DeadLetter(3, "orders")
 
 
+def test_a_letter_says_where_its_message_was_published():
+    headers = [("cassieq.first-position", "acme:orders@2.3/42")]
+
+    letter = read_letter(3, headers)
+
+    position = letter.first_position
+    assert position is not None
+    assert (letter.first_queue, position, position.partition, position.version) == (
+        "acme:orders",
+        42,
+        3,
+        2,
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "42",
+        "orders/42",
+        "orders@2/",
+        "orders@2/-1",
+        "orders@2/4_2",
+        "@2/1",
+        "x@1/" + "9" * 19,
+        None,
+    ],
+)
+def test_a_position_that_is_none_is_not_told(text: str | None):
+    assert read_letter(3, [("cassieq.first-position", text)]) == DeadLetter(3)
+
+
 def test_what_goes_back_has_its_own_headers_and_a_count():
     own = [("own", "x"), ("null", None), ("twice", "1"), ("twice", "2")]
 

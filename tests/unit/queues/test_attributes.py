@@ -32,6 +32,16 @@ def test_attributes_that_are_not_named_stay(store: MemoryStore):
     assert read_attributes(store, "q") == TEAM | {"page": "no"}
 
 
+def test_a_queue_is_read_with_its_attributes_at_once(store: MemoryStore):
+    set_attributes(store, "q", TEAM)
+    counting = CountingStore(store)
+
+    with Client.from_store(counting) as client:
+        assert client.queue_with_attributes("q") == (client.queue("q"), TEAM)
+
+    assert (counting.read_count, counting.serial_read_count) == (2, 0)
+
+
 def test_to_set_what_is_there_takes_no_lwt(store: MemoryStore):
     counting = CountingStore(store)
     set_attributes(counting, "q", TEAM)

@@ -35,7 +35,7 @@ class KnownQueues:
         self._known: OrderedDict[str, tuple[float, asyncio.Task[KnownQueue]]] = OrderedDict()
 
     async def find(self, name: str) -> KnownQueue:
-        """The queue with this full name. Two reads if the queue was not read for a second.
+        """The queue with this full name. One read if the queue was not read for a second.
 
         Raises:
             NotFoundError: The queue does not exist.
@@ -51,13 +51,12 @@ class KnownQueues:
         return task.result() if task.done() else await asyncio.shield(task)
 
     async def read(self, name: str) -> KnownQueue:
-        """Read a queue now. Two reads.
+        """Read a queue now. One read.
 
         Raises:
             NotFoundError: The queue does not exist.
         """
-        definition = await self._client.queue(name)
-        return KnownQueue(definition, await self._client.attributes(name))
+        return KnownQueue(*await self._client.queue_with_attributes(name))
 
     def forget(self, name: str) -> None:
         """Read a queue again when it is next needed, because it was changed here."""

@@ -44,7 +44,7 @@ from cassieq_spark.http.sqs.message_attributes import (
 from cassieq_spark.http.sqs.outputs import MessageOutput, Output
 from cassieq_spark.http.sqs.queue_attributes import BY_CONTENT, with_defaults
 from cassieq_spark.http.sqs.texts import text_of
-from cassieq_spark.model import parts_of_id
+from cassieq_spark.model import Position, parts_of_id
 
 _Entry = TypeVar("_Entry", bound=inputs.Entry)
 
@@ -106,8 +106,7 @@ async def _send(
         gateway.storage.add_messages(call.account, 1, contents.size)
         gateway.coalescer.wake(name)
     number = _sequence_number(position.version, position) if is_ordered else None
-    place = _id_at(name, position.version, position.partition, position)
-    return contents.answer(place, number)
+    return contents.answer(_id_at(name, position), number)
 
 
 @serves("ReceiveMessage")
@@ -161,6 +160,10 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
     # A dead letter continues the life of the message that died; no sender can set its headers.
     letter = DeadLetter.of(message)
     origin = letter.origin_queue
+    message_id = _id_of(message, letter, version)
+    # As the ids that were given may be equal, AWS puts the message's id in their place.
+    is_renamed = is_ordered and origin is not None
+    deduplication_id = message_id if is_renamed else extras.deduplication_id
     first_at = letter.first_delivered_at or message.first_delivered_at
     # In a FIFO queue the retention begins anew, and so does the time of sending.
     sent_at = None if is_ordered else letter.published_at
@@ -171,7 +174,7 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
         "SenderId": extras.sender,
         TRACE: extras.trace,
         "MessageGroupId": None if message.key is None else text_of(message.key),
-        "MessageDeduplicationId": extras.deduplication_id,
+        "MessageDeduplicationId": deduplication_id,
         "SequenceNumber": number,
         "DeadLetterQueueSourceArn": None if origin is None else call.arn_of(own_name(origin)),
     }
@@ -182,7 +185,7 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
         if text is not None and (_ALL in names or name in names)
     }
     output: MessageOutput = {
-        "MessageId": _id_at(message.queue, version, message.partition, message.monoton),
+        "MessageId": message_id,
         "ReceiptHandle": _handle_of(call, message),
         "MD5OfBody": md5_of(body.encode()),
         "Body": body,
@@ -205,9 +208,17 @@ def _handle_of(call: SqsCall, message: Message) -> str:
     return f"{pop_receipt}{_RECEIVED_AT}{milliseconds(call.now)}"
 
 
-def _id_at(queue: str, version: int, partition: int, monoton: int) -> str:
+def _id_of(message: Message, letter: DeadLetter, version: int) -> str:
+    """The id of a message, which a dead letter keeps. A redriven message is a new one."""
+    if letter.first_queue is not None and letter.first_position is not None:
+        return _id_at(letter.first_queue, letter.first_position)
+    return _id_at(message.queue, Position(message.monoton, message.partition, version))
+
+
+def _id_at(queue: str, position: Position) -> str:
     """The id of the message at a position; every send, repeat and receive has the same id."""
-    return str(uuid5(_IDS, f"{queue}@{version}/{partition}/{int(monoton)}"))
+    place = f"{queue}@{position.version}/{position.partition}/{int(position)}"
+    return str(uuid5(_IDS, place))
 
 
 def _sequence_number(version: int, monoton: int) -> str:
