@@ -49,6 +49,8 @@ _Handler = Callable[[Request], Awaitable[Response]]
 #: Encoded once: the description is large, and any stranger may ask for it.
 _DESCRIPTION = json.dumps(openapi.description(ENDPOINTS), separators=(",", ":")).encode()
 _REASONS = {404: "not found", 405: "method not allowed"}
+#: A part of the signature of each request of an SQS client.
+_OF_SQS = "/sqs/aws4_request"
 
 
 def make_app(
@@ -226,6 +228,8 @@ async def _no_route(request: Request, error: Exception) -> Response:
     """The answer to a path that does not exist, or a method that the path does not allow."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     headers = dict(getattr(error, "headers", None) or {})
-    reason = _REASONS.get(status, "not served")
-    refused = RefusedError(f"{reason}; see /openapi.json", status, headers)
+    reason = f"{_REASONS.get(status, 'not served')}; see /openapi.json"
+    if _OF_SQS in request.headers.get("authorization", ""):
+        reason = "this gateway does not serve the clients of Amazon SQS: start it with --sqs"
+    refused = RefusedError(reason, status, headers)
     return answer_to(refused, "none", {"path": request.scope["path"][:LONGEST_PATH]})

@@ -22,6 +22,10 @@ from cassieq_spark.http.sqs.outputs import Sent
 from cassieq_spark.http.sqs.texts import is_xml
 
 _NOT_OF_TYPE = "The request include parameter that is not valid for this queue type."
+_NO_DEDUPLICATION_ID = (
+    "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
+    "provided explicitly"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,12 @@ class Contents:
                 f"{most} bytes."
             )
 
-    def check_for(self, *, is_fifo: bool, by_content: bool, in_batch: bool) -> None:
+    def check_for(self, *, is_fifo: bool, by_content: bool) -> None:
         """Check the message against the type of its queue.
 
         Args:
             is_fifo: True for a FIFO queue.
             by_content: True if the queue deduplicates by content.
-            in_batch: True for an entry of a batch; AWS then refuses the batch, with another error.
 
         Raises:
             MissingRequiredParameter: A message of a FIFO queue has no group.
@@ -99,20 +102,27 @@ class Contents:
                     "The request includes a parameter that is not valid for this queue type.",
                 )
             return
-        if self.group is None:
-            missing = MissingRequiredParameter.of("MessageGroupId")
-            raise InvalidParameterValue(missing.message) if in_batch else missing
+        check_ids(self.group, self.deduplication_id, by_content=by_content)
         if self.delay:
             raise InvalidParameterValue.of(self.delay, "DelaySeconds", _NOT_OF_TYPE)
-        if self.deduplication_id is None and not by_content:
-            raise InvalidParameterValue(
-                "The queue should either have ContentBasedDeduplication enabled or "
-                "MessageDeduplicationId provided explicitly"
-            )
 
 
 #: The only system attribute that a message can be sent with.
 TRACE = "AWSTraceHeader"
+
+
+def check_ids(group: str | None, deduplication_id: str | None, *, by_content: bool) -> None:
+    """Check that a message of a FIFO queue has the ids that it needs.
+
+    Raises:
+        MissingRequiredParameter: The message has no group.
+        InvalidParameterValue: The message has no deduplication id, and the queue does not
+            deduplicate by content.
+    """
+    if group is None:
+        raise MissingRequiredParameter.of("MessageGroupId")
+    if deduplication_id is None and not by_content:
+        raise InvalidParameterValue(_NO_DEDUPLICATION_ID)
 
 
 def body_of(text: str) -> bytes:

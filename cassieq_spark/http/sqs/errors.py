@@ -238,8 +238,13 @@ class QueueDoesNotExist(SqsError):
 
     @property
     def query_message(self) -> str:
-        """The message in the Query protocol, whose text differs from the one in JSON."""
-        return "The specified queue does not exist for this wsdl version."
+        """The message in the Query protocol, whose usual text differs from the one in JSON."""
+        is_usual = self.message == self.text
+        return (
+            "The specified queue does not exist for this wsdl version."
+            if is_usual
+            else self.message
+        )
 
 
 class QueueNameExists(SqsError):

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from cassieq_spark.http.sqs.addresses import address_in_arn
-from cassieq_spark.http.sqs.contents import TRACE, Contents, body_of
+from cassieq_spark.http.sqs.contents import TRACE, Contents, body_of, check_ids
 from cassieq_spark.http.sqs.errors import (
     BatchEntryIdsNotDistinct,
     BatchRequestTooLong,
@@ -236,6 +236,18 @@ class SendMessageBatch(OfQueue):
         if size > LARGEST_MESSAGE:
             raise BatchRequestTooLong.of(LARGEST_MESSAGE, size)
         return self
+
+    def check_for_fifo(self, *, by_content: bool) -> None:
+        """Check the ids of all messages for a FIFO queue; AWS refuses the whole batch.
+
+        Raises:
+            InvalidParameterValue: A message lacks an id that it needs.
+        """
+        for each in self.Entries:
+            try:
+                check_ids(each.MessageGroupId, each.MessageDeduplicationId, by_content=by_content)
+            except MissingRequiredParameter as error:
+                raise InvalidParameterValue(error.message) from None
 
 
 def _size_of(message: NewMessage) -> int:

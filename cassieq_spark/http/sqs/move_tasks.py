@@ -143,7 +143,7 @@ def task_of(handle: str) -> tuple[str, QueueAddress]:
         found = None
     names = ("taskId", "sourceArn")
     if not (isinstance(found, dict) and all(isinstance(found.get(name), str) for name in names)):
-        raise InvalidParameterValue.of(handle, "TaskHandle", "It is no handle of a task.")
+        raise InvalidParameterValue("Value for parameter TaskHandle is invalid.")
     if not _ID.fullmatch(found["taskId"]):
         raise ResourceNotFound
     return found["taskId"], address_in_arn("TaskHandle", found["sourceArn"])

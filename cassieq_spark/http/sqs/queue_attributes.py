@@ -156,12 +156,17 @@ def changed_attributes(
 
     Raises:
         InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue: See `new_attributes`;
-            or the request changes the type of the queue.
+            or the request changes the type of the queue, or the scope of its deduplication ids.
     """
     is_fifo = stored.get(FIFO) == _TRUE
     if is_fifo and given.get(FIFO, _TRUE).lower() != _TRUE:
         raise InvalidAttributeValue.of(FIFO, "Modifying queue type is not supported.")
     changes = _checked(given, is_fifo=is_fifo)
+    held = with_defaults(stored)
+    if SCOPE in changes and changes[SCOPE] != held[SCOPE]:
+        # It is the number of partitions, too, which no queue changes.
+        reason = "It is chosen when a queue is created, and cannot be changed later."
+        raise InvalidAttributeValue.of(SCOPE, reason)
     _check_together({**stored, **{k: v for k, v in changes.items() if v is not None}})
     return changes
 
@@ -243,7 +248,11 @@ class RedrivePolicy(NamedTuple):
                 f"Invalid value for maxReceiveCount: {str(most)[:20]}, valid values are from 1 to "
                 "1000 both inclusive.",
             )
-        return cls(_address(REDRIVE, text, policy["deadLetterTargetArn"]), count)
+        try:
+            target = _address(REDRIVE, text, policy["deadLetterTargetArn"])
+        except InvalidParameterValue:
+            raise _not_valid(REDRIVE, text, "Invalid value for deadLetterTargetArn.") from None
+        return cls(target, count)
 
 
 class Permits(Enum):

@@ -197,12 +197,22 @@ def test_tags_and_permissions_are_kept(sqs: Sqs):
 
     assert sqs.client.list_queue_tags(QueueUrl=url)["Tags"] == {"Team": "payments"}
     (statement,) = json.loads(sqs.attributes(url)["Policy"])["Statement"]
-    assert (statement["Sid"], statement["Action"]) == ("let", ["SQS:SendMessage"])
+    assert (statement["Sid"], statement["Action"]) == ("let", "SQS:SendMessage")
     again = {"Label": "let", "AWSAccountIds": ["1"], "Actions": ["*"]}
     code, text = refused(sqs.client.add_permission, QueueUrl=url, **again)
     assert (code, "Already exists" in text) == ("InvalidParameterValue", True)
-    sqs.client.remove_permission(QueueUrl=url, Label="let")
+    two = {"AWSAccountIds": ["1", "2"], "Actions": ["SendMessage", "ReceiveMessage"]}
+    sqs.client.add_permission(QueueUrl=url, Label="two", **two)
+    _, both = json.loads(sqs.attributes(url)["Policy"])["Statement"]
+    assert both["Action"] == ["SQS:SendMessage", "SQS:ReceiveMessage"]
+    assert both["Principal"] == {"AWS": ["arn:aws:iam::1:root", "arn:aws:iam::2:root"]}
+    for label in ("let", "two"):
+        sqs.client.remove_permission(QueueUrl=url, Label=label)
     assert "Policy" not in sqs.attributes(url)
+    assert refused(sqs.client.remove_permission, QueueUrl=url, Label="let") == (
+        "InvalidParameterValue",
+        "Value let for parameter Label is invalid. Reason: can't find label.",
+    )
     many = {"Label": "many", "AWSAccountIds": ["1" * 12] * 1_000, "Actions": ["*"]}
     code, _ = refused(sqs.client.add_permission, QueueUrl=url, **many)
     assert code == "OverLimit"
@@ -296,6 +306,16 @@ def test_a_message_that_was_received_too_often_goes_to_the_dead_letter_queue(sqs
     assert held == {"deadLetterTargetArn": sqs.arn("dead"), "maxReceiveCount": 2}
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": ""})
     assert "RedrivePolicy" not in sqs.attributes(url)
+    for target, reason in (
+        ("dead", "Invalid value for deadLetterTargetArn."),
+        (sqs.arn("orders"), "A queue cannot be its own dead-letter queue."),
+    ):
+        wrong = json.dumps(policy | {"deadLetterTargetArn": target})
+        given = {"QueueUrl": url, "Attributes": {"RedrivePolicy": wrong}}
+        assert refused(sqs.client.set_queue_attributes, **given) == (
+            "InvalidParameterValue",
+            f"Value {wrong} for parameter RedrivePolicy is invalid. Reason: {reason}",
+        )
     missing = json.dumps(policy | {"deadLetterTargetArn": sqs.arn("none")})
     code, text = refused(
         sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"RedrivePolicy": missing}
@@ -399,6 +419,53 @@ class TestFifo:
 
         assert found == code
         assert words in text
+
+    @pytest.mark.parametrize(
+        ("lacks", "text"),
+        [
+            ("MessageGroupId", "The request must contain the parameter MessageGroupId."),
+            (
+                "MessageDeduplicationId",
+                (
+                    "The queue should either have ContentBasedDeduplication enabled or "
+                    "MessageDeduplicationId provided explicitly"
+                ),
+            ),
+        ],
+    )
+    def test_a_batch_with_a_message_that_lacks_an_id_is_refused_as_a_whole(
+        self, sqs: Sqs, lacks: str, text: str
+    ):
+        url = sqs.fifo()
+        entries = [
+            {
+                "Id": name,
+                "MessageBody": name,
+                "MessageGroupId": "g",
+                "MessageDeduplicationId": name,
+            }
+            for name in "ab"
+        ]
+        del entries[1][lacks]
+
+        found = refused(sqs.client.send_message_batch, QueueUrl=url, Entries=entries)
+
+        assert found == ("InvalidParameterValue", text)
+        assert sqs.counts(url) == (0, 0, 0)
+
+    def test_the_scope_of_its_ids_is_not_changed_later(self, sqs: Sqs):
+        url = sqs.fifo()
+        change = sqs.client.set_queue_attributes
+        given = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+
+        code, text = refused(change, QueueUrl=url, Attributes=given)
+        change(QueueUrl=url, Attributes={"DeduplicationScope": "queue", "DelaySeconds": "1"})
+
+        assert code == "InvalidAttributeValue"
+        assert text.startswith("Invalid value for the parameter DeduplicationScope. Reason:")
+        found = sqs.attributes(url)
+        assert (found["DeduplicationScope"], found["FifoThroughputLimit"]) == ("queue", "perQueue")
+        assert found["DelaySeconds"] == "1"
 
     def test_a_batch_keeps_its_order_also_after_another_door_has_purged_the_queue(self, sqs: Sqs):
         url = sqs.fifo()
@@ -609,9 +676,16 @@ class TestWhoMay:
         url = sqs.create()
         client = made(client_of, protocol, gateway.account())
 
+        name = sqs.account.name
         for there in (url, url + "none"):
-            code, _ = refused(client.receive_message, QueueUrl=there)
+            code, text = refused(client.receive_message, QueueUrl=there)
             assert code in {"AccessDenied", "AccessDeniedException"}
+            assert f"{name} is not the account of this key" in text
+            owned = {"QueueName": there.rpartition("/")[2], "QueueOwnerAWSAccountId": name}
+            assert refused(client.get_queue_url, **owned) == (
+                "AWS.SimpleQueueService.NonExistentQueue",
+                "The specified queue does not exist or you do not have access to it.",
+            )
             entries = [{"Id": "a", "ReceiptHandle": "x"}]
             code, _ = refused(client.delete_message_batch, QueueUrl=there, Entries=entries)
             assert code in {"AccessDenied", "AccessDeniedException"}

@@ -92,6 +92,18 @@ def test_dead_letters_go_to_another_queue_if_it_is_named(moved: Moves):
     assert moved.sqs.bodies(moved.url) == []
 
 
+def test_a_task_whose_destination_is_deleted_fails_by_the_code_of_aws(moved: Moves):
+    moved.die("a", "b", "c")
+    other = moved.sqs.create("other")
+
+    moved.start(DestinationArn=moved.sqs.arn("other"), MaxNumberOfMessagesPerSecond=1)
+    moved.client.delete_queue(QueueUrl=other)
+    task = moved.ended()
+
+    assert task["Status"] == "FAILED"
+    assert task["FailureReason"] == "AWS.SimpleQueueService.NonExistentQueue"
+
+
 def test_the_order_of_a_group_is_kept(sqs: Sqs):
     moved = Moves(sqs, ".fifo")
     for body in "abc":
@@ -239,7 +251,10 @@ def test_a_task_that_is_not_there_cannot_be_cancelled(moved: Moves):
     other = Moves(moved.sqs, ".fifo")
     cancel = moved.client.cancel_message_move_task
 
-    assert refused(cancel, TaskHandle="x")[0] == "InvalidParameterValue"
+    assert refused(cancel, TaskHandle="x") == (
+        "InvalidParameterValue",
+        "Value for parameter TaskHandle is invalid.",
+    )
     altered = handle.replace(handle[:20], other.start()[:20])
     assert refused(cancel, TaskHandle=altered)[0] == "ResourceNotFoundException"
 

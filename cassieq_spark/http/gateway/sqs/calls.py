@@ -30,6 +30,7 @@ from cassieq_spark.http.sqs.errors import (
     ServiceUnavailable,
     SqsError,
     UnsupportedOperation,
+    shown,
 )
 from cassieq_spark.http.sqs.outputs import Output
 
@@ -127,7 +128,12 @@ class SqsCall:
             AccessDenied: The sender may not use the queue.
         """
         name = address.queue.partition(_OF_GROUP)[0]
-        if address.account != self.account or not self.grant.covers(name):
+        if address.account != self.account:
+            raise AccessDenied(
+                f"Access to the resource is denied: {shown(address.account)} is not the account "
+                f"of this key, which is {self.account}."
+            )
+        if not self.grant.covers(name):
             raise AccessDenied
         try:
             return full_name(address.account, name)

@@ -68,21 +68,24 @@ async def send_message(call: SqsCall) -> Output:
 async def send_message_batch(call: SqsCall) -> Output:
     """Send messages; those that can be sent are published together, in order."""
     known = await call.known_queue()
+    if is_fifo(known.definition):
+        call.input.check_for_fifo(by_content=_is_by_content(known))
 
     async def send(entry: inputs.SendMessageBatchEntry) -> Output:
-        return await _send(call, known, entry.contents(), in_batch=True)
+        return await _send(call, known, entry.contents())
 
     return await _each(call, call.input.Entries, send)
 
 
-async def _send(
-    call: SqsCall, known: KnownQueue, contents: Contents, *, in_batch: bool = False
-) -> Output:
+def _is_by_content(known: KnownQueue) -> bool:
+    return attributes_held(known).get(BY_CONTENT) == "true"
+
+
+async def _send(call: SqsCall, known: KnownQueue, contents: Contents) -> Output:
     queue, gateway, name = known.definition, call.gateway, call.queue
     settings = with_defaults(attributes_held(known))
     is_ordered = is_fifo(queue)
-    by_content = settings.get(BY_CONTENT) == "true"
-    contents.check_for(is_fifo=is_ordered, by_content=by_content, in_batch=in_batch)
+    contents.check_for(is_fifo=is_ordered, by_content=settings.get(BY_CONTENT) == "true")
     most = min(int(settings["MaximumMessageSize"]), gateway.limits.body_bytes)
     contents.check_size(most)
     if is_ordered and contents.deduplication_id is None:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from cassieq_spark.client import Action, DeadLetter, Message, Survey
-from cassieq_spark.errors import CassieqError, OutcomeUnknownError
+from cassieq_spark.errors import CassieqError, NotFoundError, OutcomeUnknownError
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts import Right, full_name
 from cassieq_spark.http.gateway.authorization import Grant
@@ -30,7 +30,7 @@ from cassieq_spark.http.gateway.coalescer import request_of
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.sqs.calls import error_of
 from cassieq_spark.http.gateway.sqs.settings import TASK, TO_END, milliseconds
-from cassieq_spark.http.sqs.errors import AccessDenied
+from cassieq_spark.http.sqs.errors import AccessDenied, QueueDoesNotExist
 from cassieq_spark.http.sqs.move_tasks import (
     CANCELLED,
     COMPLETED,
@@ -176,7 +176,7 @@ class _Run:
                         await self._wait(pause)
                         pause = min(2 * pause, _LONGEST_PAUSE)
                         continue
-                reason = str(error_of(error, "sqsMoveMessages"))
+                reason = _reason_of(error)
                 if self.is_stopped or self.task.status != RUNNING:
                     return
                 self.task = self.task.failed(reason)
@@ -295,6 +295,12 @@ class _Run:
         # letters that this redrive missed were redriven or purged before.
         gone = [each.receipt for each in messages if each.monoton not in report.left]
         return sum(report.redriven.values()), gone
+
+
+def _reason_of(error: Exception) -> str:
+    """The reason of a failure; AWS sends a code if a queue does not exist any more."""
+    is_missing = isinstance(error, NotFoundError) or isinstance(error.__cause__, NotFoundError)
+    return QueueDoesNotExist.code if is_missing else str(error_of(error, "sqsMoveMessages"))
 
 
 def _may_pass(error: Exception) -> bool:

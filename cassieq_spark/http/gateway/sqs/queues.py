@@ -35,6 +35,7 @@ from cassieq_spark.http.sqs.errors import (
     InvalidParameterValue,
     OverLimit,
     PurgeQueueInProgress,
+    QueueDoesNotExist,
     QueueNameExists,
 )
 from cassieq_spark.http.sqs.outputs import Output
@@ -93,7 +94,12 @@ async def create_queue(call: SqsCall) -> Output:
 async def get_queue_url(call: SqsCall) -> Output:
     """Get the URL of a queue."""
     given: inputs.GetQueueUrl = call.input
-    address = QueueAddress(given.QueueOwnerAWSAccountId or call.account, given.QueueName)
+    owner = given.QueueOwnerAWSAccountId or call.account
+    if owner != call.account:
+        raise QueueDoesNotExist(
+            "The specified queue does not exist or you do not have access to it."
+        )
+    address = QueueAddress(owner, given.QueueName)
     await call.known.find(call.full_name(address))
     return {"QueueUrl": address.url(call.base)}
 
@@ -270,15 +276,22 @@ async def add_permission(call: SqsCall) -> Output:
     known, statements = await _statements(call)
     if any(each.get("Sid") == given.Label for each in statements):
         raise InvalidParameterValue.of(given.Label, "Label", "Already exists.")
-    accounts = [f"arn:aws:iam::{each}:root" for each in given.AWSAccountIds]
     statement = {
         "Sid": given.Label,
         "Effect": "Allow",
-        "Principal": {"AWS": accounts[0] if len(accounts) == 1 else accounts},
-        "Action": [f"SQS:{each}" for each in given.Actions],
+        "Principal": {
+            "AWS": _one_or_more(f"arn:aws:iam::{it}:root" for it in given.AWSAccountIds)
+        },
+        "Action": _one_or_more(f"SQS:{each}" for each in given.Actions),
         "Resource": call.arn_of(own_name(known.definition.name)),
     }
     return await _set_policy(call, known, [*statements, statement])
+
+
+def _one_or_more(texts: Iterable[str]) -> str | list[str]:
+    """A single text, or a list of several, as AWS writes policies."""
+    first, *others = texts
+    return [first, *others] if others else first
 
 
 @serves("RemovePermission")
@@ -288,7 +301,7 @@ async def remove_permission(call: SqsCall) -> Output:
     known, statements = await _statements(call)
     left = [each for each in statements if each.get("Sid") != given.Label]
     if len(left) == len(statements):
-        reason = "can't find label on existing policy."
+        reason = "can't find label."
         raise InvalidParameterValue.of(given.Label, "Label", reason)
     return await _set_policy(call, known, left)
 

@@ -180,7 +180,9 @@ def check_target(policy: str, source: QueueAddress) -> RedrivePolicy:
     """
     parsed = RedrivePolicy.parse(policy)
     reason = ""
-    if parsed.target.account != source.account:
+    if parsed.target == source:
+        reason = "A queue cannot be its own dead-letter queue."
+    elif parsed.target.account != source.account:
         reason = "Dead-letter queue must be in the same account as the source."
     elif parsed.target.queue.endswith(SUFFIX) != source.queue.endswith(SUFFIX):
         reason = "Dead-letter queue must be same type of queue as the source."

@@ -160,20 +160,18 @@ GROUP, ONCE = {"MessageGroupId": "g"}, {"MessageDeduplicationId": "d"}
         (BY_CONTENT, {**GROUP, **ONCE}),
     ],
 )
-@pytest.mark.parametrize("in_batch", [False, True])
-def test_a_message_fits_its_type_of_queue(queue, given, in_batch):
+def test_a_message_fits_its_type_of_queue(queue, given):
     is_fifo, by_content = queue
 
-    contents_of(**given).check_for(is_fifo=is_fifo, by_content=by_content, in_batch=in_batch)
+    contents_of(**given).check_for(is_fifo=is_fifo, by_content=by_content)
 
 
 @pytest.mark.parametrize(
-    ("queue", "given", "in_batch", "code", "why"),
+    ("queue", "given", "code", "why"),
     [
         (
             STANDARD,
             ONCE,
-            False,
             "InvalidParameterValue",
             (
                 "Value d for parameter MessageDeduplicationId is invalid. Reason: The request "
@@ -183,21 +181,12 @@ def test_a_message_fits_its_type_of_queue(queue, given, in_batch):
         (
             FIFO,
             ONCE,
-            False,
             "MissingParameter",
             "The request must contain the parameter MessageGroupId.",
         ),
         (
             FIFO,
-            ONCE,
-            True,
-            "InvalidParameterValue",
-            "The request must contain the parameter MessageGroupId.",
-        ),
-        (
-            FIFO,
             GROUP,
-            True,
             "InvalidParameterValue",
             (
                 "The queue should either have ContentBasedDeduplication enabled or "
@@ -207,7 +196,6 @@ def test_a_message_fits_its_type_of_queue(queue, given, in_batch):
         (
             BY_CONTENT,
             {**GROUP, "DelaySeconds": 2},
-            False,
             "InvalidParameterValue",
             (
                 "Value 2 for parameter DelaySeconds is invalid. Reason: The request include "
@@ -216,10 +204,10 @@ def test_a_message_fits_its_type_of_queue(queue, given, in_batch):
         ),
     ],
 )
-def test_a_message_of_another_type_of_queue_is_refused(queue, given, in_batch, code, why):
+def test_a_message_of_another_type_of_queue_is_refused(queue, given, code, why):
     is_fifo, by_content = queue
 
     with pytest.raises(SqsError) as caught:
-        contents_of(**given).check_for(is_fifo=is_fifo, by_content=by_content, in_batch=in_batch)
+        contents_of(**given).check_for(is_fifo=is_fifo, by_content=by_content)
 
     assert (caught.value.code, str(caught.value)) == (code, why)

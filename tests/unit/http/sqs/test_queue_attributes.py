@@ -133,9 +133,17 @@ def test_what_is_set_must_fit_what_is_stored():
 
     changed_attributes({"FifoThroughputLimit": "perMessageGroupId"}, stored)
 
-    stored["FifoThroughputLimit"] = "perMessageGroupId"
-    with pytest.raises(InvalidAttributeValue):
-        changed_attributes({"DeduplicationScope": "queue"}, stored)
+    stored["DeduplicationScope"] = "queue"
+    with pytest.raises(InvalidAttributeValue, match="needs the DeduplicationScope messageGroup"):
+        changed_attributes({"FifoThroughputLimit": "perMessageGroupId"}, stored)
+
+
+def test_the_scope_of_deduplication_ids_cannot_be_changed():
+    given = {"DeduplicationScope": "queue"}
+
+    assert changed_attributes(given, FIFO) == given
+    with pytest.raises(InvalidAttributeValue, match="cannot be changed later"):
+        changed_attributes(given, {**FIFO, "DeduplicationScope": "messageGroup"})
 
 
 def test_the_type_of_a_queue_cannot_be_changed():
@@ -209,8 +217,14 @@ def test_a_redrive_policy_has_a_number_or_a_text(most):
         ({"deadLetterTargetArn": DEAD, "maxReceiveCount": "x"}, "from 1 to 1000 both inclusive."),
         ({"deadLetterTargetArn": DEAD, "maxReceiveCount": 1.5}, "from 1 to 1000 both inclusive."),
         ({"deadLetterTargetArn": DEAD, "maxReceiveCount": True}, "from 1 to 1000 both inclusive."),
-        ({"deadLetterTargetArn": "dead", "maxReceiveCount": 3}, "not the ARN of a queue."),
-        ({"deadLetterTargetArn": [DEAD], "maxReceiveCount": 3}, "An ARN is text."),
+        (
+            {"deadLetterTargetArn": "dead", "maxReceiveCount": 3},
+            "Invalid value for deadLetterTargetArn.",
+        ),
+        (
+            {"deadLetterTargetArn": [DEAD], "maxReceiveCount": 3},
+            "Invalid value for deadLetterTargetArn.",
+        ),
     ],
 )
 def test_other_redrive_policies_are_refused(policy, why):
