@@ -352,8 +352,10 @@ _PARSERS = {
 
 
 def _json_of(name: str, text: str, what: str) -> dict[str, Any]:
+    if len(text) > LONGEST_JSON:
+        raise _not_valid(name, text, f"{what} is longer than {LONGEST_JSON} characters.")
     try:
-        found = json.loads(text) if len(text) <= LONGEST_JSON else None
+        found = json.loads(text)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

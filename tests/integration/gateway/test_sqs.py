@@ -584,6 +584,30 @@ class TestOneQueueEveryDoor:
         assert code == "InvalidParameterValue"
         assert "JSON" in text
 
+    def test_a_consumer_group_that_nobody_has_made_is_no_queue(self, sqs: Sqs):
+        url = sqs.create()
+        sqs.send(url)
+        of_group = {"QueueUrl": f"{url}~billing"}
+        missing = "AWS.SimpleQueueService.NonExistentQueue"
+
+        for call, given in (
+            (sqs.client.get_queue_url, {"QueueName": "orders~billing"}),
+            (sqs.client.get_queue_attributes, {**of_group, "AttributeNames": ["QueueArn"]}),
+            (sqs.client.get_queue_attributes, {**of_group, "AttributeNames": ["All"]}),
+            (sqs.client.receive_message, of_group),
+        ):
+            assert refused(call, **given)[0] == missing
+        with sqs.account.queue("orders") as queue:
+            queue.create_group("billing")
+
+        assert (
+            sqs.client.get_queue_url(QueueName="orders~billing")["QueueUrl"]
+            == (of_group["QueueUrl"])
+        )
+        assert sqs.attributes(f"{url}~billing", "QueueArn") == {
+            "QueueArn": sqs.arn("orders~billing")
+        }
+
     def test_a_consumer_group_is_a_queue_of_its_own(self, sqs: Sqs):
         url = sqs.create()
         with sqs.account.queue("orders") as queue:

@@ -117,8 +117,7 @@ class SqsCall:
     @property
     def group(self) -> str:
         """The consumer group in the address, as in ``orders~billing``; else ``default``."""
-        name = "" if self.address is None else self.address.queue
-        return name.partition(_OF_GROUP)[2] or DEFAULT_GROUP
+        return DEFAULT_GROUP if self.address is None else group_in(self.address)
 
     def full_name(self, address: QueueAddress) -> str:
         """The full name of a queue that the sender names, without its consumer group.
@@ -155,6 +154,11 @@ class SqsCall:
     def arn_of(self, queue: str) -> str:
         """The ARN of a queue of the account."""
         return QueueAddress(self.account, queue).arn(self.region)
+
+
+def group_in(address: QueueAddress) -> str:
+    """The consumer group in an address, as in ``orders~billing``; else ``default``."""
+    return address.queue.partition(_OF_GROUP)[2] or DEFAULT_GROUP
 
 
 Handler = Callable[[SqsCall], Awaitable[Output]]

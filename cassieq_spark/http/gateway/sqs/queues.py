@@ -12,7 +12,7 @@ from typing import Any
 from cassieq_spark.errors import ExistsError, NotFoundError
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts import Right, own_name
-from cassieq_spark.http.gateway.sqs.calls import SqsCall, serves
+from cassieq_spark.http.gateway.sqs.calls import SqsCall, group_in, serves
 from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
 from cassieq_spark.http.gateway.sqs.settings import (
     PREFIX,
@@ -100,7 +100,10 @@ async def get_queue_url(call: SqsCall) -> Output:
             "The specified queue does not exist or you do not have access to it."
         )
     address = QueueAddress(owner, given.QueueName)
-    await call.known.find(call.full_name(address))
+    name = call.full_name(address)
+    await call.known.find(name)
+    if (group := group_in(address)) != DEFAULT_GROUP:
+        await counts(call, name, group)
     return {"QueueUrl": address.url(call.base)}
 
 
@@ -156,16 +159,22 @@ async def get_queue_attributes(call: SqsCall) -> Output:
     known = await call.known.find(call.queue)
     address = call.address or QueueAddress(call.account, own_name(known.definition.name))
     found = attributes_of(known, address.arn(call.region))
-    if _ALL in names or not _COUNTS.isdisjoint(names):
+    if _ALL in names or not _COUNTS.isdisjoint(names) or call.group != DEFAULT_GROUP:
         found |= await counts(call, call.queue, call.group)
     chosen = asked_for(names, found)
     return {"Attributes": chosen} if chosen else {}
 
 
 async def counts(call: SqsCall, queue: str, group_name: str = DEFAULT_GROUP) -> dict[str, str]:
-    """The messages of a queue that are visible to a group, held or delayed. Exact; some reads."""
+    """The messages of a queue that are visible to a group, held or delayed. Exact; some reads.
+
+    Raises:
+        QueueDoesNotExist: There is no such group, which no receive makes, except the default one.
+    """
     stats = await call.gateway.client.stats(queue)
     group = next((each for each in stats.groups if each.group == group_name), None)
+    if group is None and group_name != DEFAULT_GROUP:
+        raise QueueDoesNotExist
     visible, held, delayed = stats.next - stats.finalised, 0, 0
     if group is not None:
         held, delayed = group.leased, group.waiting

@@ -205,7 +205,8 @@ def test_a_redrive_policy_has_a_number_or_a_text(most):
     [
         ("{", "Redrive policy is not a valid JSON map."),
         ("[]", "Redrive policy is not a valid JSON map."),
-        ("[" * 100_000, "Redrive policy is not a valid JSON map."),
+        ("[" * 16_384, "Redrive policy is not a valid JSON map."),
+        ("[" * 16_385, "Redrive policy is longer than 16384 characters."),
         ("{}", "does not contain mandatory attribute: deadLetterTargetArn."),
         ({"maxReceiveCount": 3}, "does not contain mandatory attribute: deadLetterTargetArn."),
         ({"deadLetterTargetArn": DEAD}, "does not contain mandatory attribute: maxReceiveCount."),
