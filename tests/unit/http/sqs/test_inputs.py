@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from cassieq_spark.http.sqs.errors import SqsError
+from cassieq_spark.http.sqs.errors import InvalidParameterValue, SqsError
 from cassieq_spark.http.sqs.inputs import LARGEST_MESSAGE
 from tests.support.sqs import URL
 
@@ -167,6 +167,32 @@ def test_one_bad_message_of_a_batch_does_not_harm_the_others(client, door):
         "d": "InvalidParameterValue",
         "e": "MissingParameter",
     }
+
+
+@pytest.mark.parametrize(
+    ("lacks", "by_content", "why"),
+    [
+        (None, False, None),
+        ("MessageDeduplicationId", True, None),
+        ("MessageDeduplicationId", False, "MessageDeduplicationId provided explicitly"),
+        ("MessageGroupId", True, "must contain the parameter MessageGroupId"),
+    ],
+)
+def test_a_batch_for_a_fifo_queue_has_the_ids_that_it_needs(client, door, lacks, by_content, why):
+    entries = [
+        {"Id": name, "MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": name}
+        for name in "ab"
+    ]
+    entries[1].pop(lacks, None)
+    client.send_message_batch(**OF_QUEUE, Entries=entries)
+
+    batch = door.calls[0].input
+
+    if why is None:
+        batch.check_for_fifo(by_content=by_content)
+        return
+    with pytest.raises(InvalidParameterValue, match=why):
+        batch.check_for_fifo(by_content=by_content)
 
 
 @pytest.mark.parametrize(
