@@ -100,6 +100,12 @@ class Limits:
         timedelta(milliseconds=2),
         "How long a put waits for other puts, and a receive or ack for the last clients.",
     )
+    purge_pause: timedelta = _limit(
+        "sqs-purge-pause",
+        _PERIOD_OR_NONE,
+        timedelta(minutes=1),
+        "Time between two purges of a queue by SQS, as at AWS; `0s` for none.",
+    )
 
     connections: int = _limit(
         "max-connections", _COUNT, 4_000, "Connections at a time; more get 503."

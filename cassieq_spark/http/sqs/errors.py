@@ -40,6 +40,7 @@ A class without a message of its own has the text that AWS sends.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import ClassVar
 
 from cassieq_spark.errors import CassieqError
@@ -272,14 +273,15 @@ class QueueDeletedRecently(SqsError):
 
 
 class PurgeQueueInProgress(SqsError):
-    """The queue was purged in the last 60 seconds."""
+    """The queue was purged a moment ago."""
 
     shape, code, status = "PurgeQueueInProgress", _OWN + "PurgeQueueInProgress", 403
 
     @classmethod
-    def of(cls, queue: str) -> PurgeQueueInProgress:
+    def of(cls, queue: str, pause: timedelta) -> PurgeQueueInProgress:
         """The error of a queue."""
-        return cls(f"Only one PurgeQueue operation on {queue} is allowed every 60 seconds.")
+        seconds = f"{pause.total_seconds():g}"
+        return cls(f"Only one PurgeQueue operation on {queue} is allowed every {seconds} seconds.")
 
 
 class OverLimit(SqsError):

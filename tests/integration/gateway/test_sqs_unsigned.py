@@ -1,4 +1,4 @@
-"""Requests that are not signed: refused, unless the gateway takes them from this machine."""
+"""A gateway for tests: requests that are not signed, and purges without a pause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CREATE = {**LIST, "X-Amz-Target": "AmazonSQS.CreateQueue"}
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     log: Path = tmp_path_factory.mktemp("local") / "log"
-    with running_on_memory(log, "sqs_unsigned=dev") as gateway:
+    with running_on_memory(log, "sqs_unsigned=dev", "purge_pause=0") as gateway:
         refused = HTTP.post(gateway.url, headers=LIST, content="{}")
         assert refused.status_code == 403, "there is no such account yet"
         made = HTTP.post(f"{gateway.url}/admin/api/v1/accounts", headers=ADMIN, content='"dev"')
@@ -30,12 +30,17 @@ def asked(gateway: RunningGateway, content: str = "{}", **headers: str) -> httpx
     return HTTP.post(gateway.url, headers=LIST | headers, content=content)
 
 
-def test_a_request_that_is_not_signed_is_of_the_account(local: RunningGateway):
-    while (made := HTTP.post(local.url, headers=CREATE, content='{"QueueName": "q"}')).is_error:
+def created(gateway: RunningGateway, name: str) -> str:
+    """The URL of a new queue."""
+    asks = {"headers": CREATE, "json": {"QueueName": name}}
+    while (made := HTTP.post(gateway.url, **asks)).is_error:
         # Until the gateway has forgotten that there was no such account.
         assert made.status_code == 403
+    return str(made.json()["QueueUrl"])
 
-    assert made.json() == {"QueueUrl": f"{local.url}/dev/q"}
+
+def test_a_request_that_is_not_signed_is_of_the_account(local: RunningGateway):
+    assert created(local, "q") == f"{local.url}/dev/q"
     assert asked(local).json()["QueueUrls"] == [f"{local.url}/dev/q"]
     form = HTTP.post(local.url, data={"Action": "GetQueueUrl", "QueueName": "q"})
     assert f"<QueueUrl>{local.url}/dev/q</QueueUrl>" in form.text
@@ -71,3 +76,11 @@ def test_a_request_that_is_not_signed_is_refused_if_nothing_else_is_said(gateway
 
     assert answer.status_code == 403
     assert "MissingAuthenticationToken" in answer.text
+
+
+def test_a_queue_is_purged_again_at_once_if_the_gateway_lets_it(local: RunningGateway):
+    purge = {**LIST, "X-Amz-Target": "AmazonSQS.PurgeQueue"}
+    queue = {"QueueUrl": created(local, "often")}
+
+    for _ in range(3):
+        assert HTTP.post(local.url, headers=purge, json=queue).status_code == 200

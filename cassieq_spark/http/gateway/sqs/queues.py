@@ -57,8 +57,6 @@ _ALL = "All"
 VISIBLE = "ApproximateNumberOfMessages"
 _COUNTS = {name for name in COMPUTED if name.startswith("Approximate")}
 _MOST_NAMES = 1_000
-#: The shortest time between two purges of a queue.
-_PURGES_EVERY = timedelta(seconds=60)
 _POLICY_VERSION = "2008-10-17"
 
 
@@ -242,8 +240,9 @@ async def purge_queue(call: SqsCall) -> Output:
     name = call.whole_queue
     known = await call.known.read(name)
     purged, now = held_time(known, PURGED), milliseconds(call.now)
-    if purged is not None and int(now) - purged < _PURGES_EVERY / timedelta(milliseconds=1):
-        raise PurgeQueueInProgress.of(own_name(name))
+    pause = call.gateway.limits.purge_pause
+    if purged is not None and int(now) - purged < pause / timedelta(milliseconds=1):
+        raise PurgeQueueInProgress.of(own_name(name), pause)
     await call.gateway.client.purge_queue(name, force=True)
     await call.gateway.client.set_attributes(name, {PURGED: now})
     call.known.forget(name)

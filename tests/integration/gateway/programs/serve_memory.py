@@ -18,7 +18,7 @@ from cassieq_spark.http.gateway import Limits, Serving, serve
 from cassieq_spark.store.memory import MemoryStore
 
 _WHERE = ("port", "certificate", "sqs_unsigned")
-_DURATIONS = {"wait", "skew", "linger", "head_time"}
+_DURATIONS = {"wait", "skew", "linger", "head_time", "purge_pause"}
 
 
 def main(secret: str, *settings: str) -> None:
