@@ -41,7 +41,7 @@ def created(gateway: RunningGateway, name: str) -> str:
 
 def test_a_request_that_is_not_signed_is_of_the_account(local: RunningGateway):
     assert created(local, "q") == f"{local.url}/dev/q"
-    assert asked(local).json()["QueueUrls"] == [f"{local.url}/dev/q"]
+    assert f"{local.url}/dev/q" in asked(local).json()["QueueUrls"]
     form = HTTP.post(local.url, data={"Action": "GetQueueUrl", "QueueName": "q"})
     assert f"<QueueUrl>{local.url}/dev/q</QueueUrl>" in form.text
 
