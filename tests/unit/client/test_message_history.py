@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -244,7 +246,8 @@ def test_events_are_read_in_pages_and_none_is_left_out_or_repeated(
     """Also those of one millisecond, which are more than a page."""
     gate.is_open.set()
     now = [1_800_000_000.0]
-    monkeypatch.setattr(history.time, "time", lambda: now[0])
+    clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
+    monkeypatch.setattr(history, "time", clock)
     monkeypatch.setattr(history, "_AT_ONCE", at_once)
     writer, queue = HistoryWriter(gate), read_queue(gate, "q")
     for deliveries, step in enumerate((0, 1, 0, 0, 0, 1, 5, 0)):
