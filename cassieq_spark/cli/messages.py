@@ -20,7 +20,7 @@ from cassieq_spark.cli.inlet import STANDARD_INPUT, batches, standard_input
 from cassieq_spark.cli.options import MESSAGES_PANEL, PLACE, AsJson, QueueName, Value, command
 from cassieq_spark.cli.output import instant_text, print_json
 from cassieq_spark.cli.tables import Column, print_table
-from cassieq_spark.client import Client, HistoryEvent, Message, StoredMessage
+from cassieq_spark.client import Client, Message, StoredMessage, plain_event
 from cassieq_spark.display import visible_bytes
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.schemas.to_rows import json_of
@@ -130,7 +130,7 @@ def history(
         found = client.history(queue, monoton, partition=partition)
         is_kept = client.queue(queue).history is not None
     if as_json:
-        print_json([_event_in_json(each) for each in found])
+        print_json([plain_event(each) for each in found])
         return
     if not found:
         why = "" if is_kept else f": cassieq queue alter {queue} --history 7d keeps it from now on"
@@ -150,19 +150,6 @@ def history(
         for each in found
     ]
     print_table([*columns, Column("reason", wraps=True)], rows)
-
-
-def _event_in_json(event: HistoryEvent) -> dict[str, Any]:
-    return {
-        "at": instant_text(event.at),
-        "did": str(event.did),
-        "group": event.group,
-        "by": event.by,
-        "delivery": event.deliveries,
-        "lease": str(event.lease),
-        "monotons": str(event.monotons),
-        "reason": event.detail,
-    }
 
 
 @contextmanager

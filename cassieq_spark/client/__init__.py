@@ -25,7 +25,7 @@ from cassieq_spark.consumer.prefetch import DEFAULT_BUDGET, PrefetchBudget
 from cassieq_spark.dead_letters.letters import DeadLetter
 from cassieq_spark.dead_letters.stopped import Stopped
 from cassieq_spark.dead_letters.survey import Survey
-from cassieq_spark.groups.history import HistoryEvent
+from cassieq_spark.groups.history import HistoryEvent, plain_event
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.producer.new_message import Headers, NewMessage
 from cassieq_spark.producer.producer import Producer
@@ -52,6 +52,7 @@ __all__ = [
     "Stopped",
     "StoredMessage",
     "Survey",
+    "plain_event",
     "plain_progress",
     "plain_schedule",
 ]

@@ -628,7 +628,8 @@ class Client:
         Best effort: only what programs did while the queue kept the history (setting ``history``),
         and of that not what was lost with a program that died, or that came too fast. Spark's
         heartbeats, and outcomes before the ack of their batch, are no events. Three reads, and one
-        for each group, of the events of 65,536 messages.
+        for each group and 2,000 events of the 65,536 messages around it, of which the newest
+        200,000 are looked through.
 
         Args:
             queue: Name of the queue.

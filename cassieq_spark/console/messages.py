@@ -1,4 +1,4 @@
-"""The pages that show messages: by position, time and key, and a single message whole.
+"""The pages that show messages: by position, time and key, a single message whole, its history.
 
 They lease nothing. Bytes are untrusted: they are shown as text, and sent only as a file.
 """
@@ -21,6 +21,7 @@ from cassieq_spark.consumer.message import StoredMessage
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import LeaseLostError, NotFoundError, OptionError
 from cassieq_spark.fetch.read import Unreadable
+from cassieq_spark.groups.history import read_history
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
@@ -152,6 +153,23 @@ def value(call: PageCall) -> Response:
     )
 
 
+@page("/queues/{queue}/messages/{partition}/{monoton}/history")
+def history(call: PageCall) -> Response:
+    """Show who had a message, and when; also of a message that is deleted. See `read_history`."""
+    looked = call.console.watcher.read(call.name())
+    number = _number_of(call, looked.record.definition)
+    part, head = looked.record.definition.of_partition(number), looked.looks[number].head
+    monoton = _monoton_of(call, part, Range(0, head.next), "it has published")
+    return call.render(
+        "history.html",
+        **about_queue(call, looked),
+        monoton=monoton,
+        events=read_history(call.console.watcher.looking, part, monoton),
+        is_stored=monoton >= head.finalised,
+        partition=number,
+    )
+
+
 def look(  # noqa: PLR0913 (where, and what of it)
     store: Store,
     queue: QueueDefinition,
@@ -230,21 +248,26 @@ def stand_of(group: str, state: GroupState, monoton: int) -> Stand:
 def _one(call: PageCall) -> tuple[Looked, StoredMessage, LedgerBlock | None]:
     looked = call.console.watcher.read(call.name())
     number = _number_of(call, looked.record.definition)
-    text = call.name("monoton")
     part, head = looked.record.definition.of_partition(number), looked.looks[number].head
-    known = Range(head.finalised, head.next)
+    monoton = _monoton_of(call, part, Range(head.finalised, head.next), "it stores")
+    store = call.console.watcher.looking
+    found = look(store, part, head, monoton, limit=1)
+    if not found.messages or found.messages[0].monoton != monoton:
+        why = found.gone or "; ".join(reason for _, reason in found.unreadable) or "it is gone"
+        raise NotFoundError(f"message {monoton} of queue {part.label!r} can't be shown: {why}")
+    block = Ledger(store, part.queue_id).read_block_of(monoton)
+    return looked, found.messages[0], block
+
+
+def _monoton_of(call: PageCall, part: QueueDefinition, known: Range, does: str) -> int:
+    """The monoton in the path, if it is among those that the queue stores, or has published."""
+    text = call.name("monoton")
     is_number = text.isascii() and text.isdecimal() and len(text) < len(str(2**63))
     if not is_number or int(text) not in known:
         raise NotFoundError(
-            f"queue {part.label!r} has no message {text}: it stores those of the monotons {known}"
+            f"queue {part.label!r} has no message {text}: {does} those of the monotons {known}"
         )
-    store = call.console.watcher.looking
-    found = look(store, part, head, int(text), limit=1)
-    if not found.messages or found.messages[0].monoton != int(text):
-        why = found.gone or "; ".join(reason for _, reason in found.unreadable) or "it is gone"
-        raise NotFoundError(f"message {text} of queue {part.label!r} can't be shown: {why}")
-    block = Ledger(store, part.queue_id).read_block_of(int(text))
-    return looked, found.messages[0], block
+    return int(text)
 
 
 def _number_of(call: PageCall, queue: QueueDefinition) -> int:

@@ -16,11 +16,11 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from itertools import count
+from itertools import count, islice
 from operator import itemgetter
 from queue import Empty, Full, Queue
 from typing import Any
@@ -58,8 +58,12 @@ SPAN = 1 << 16
 LONGEST_HISTORY = timedelta(days=365)
 #: Rows that wait to be written; further events are lost.
 MOST_WAITING = 10_000
+#: Events of a group that are looked through for a message: the newest.
+MOST_READ = 200_000
 
 _KIND = "event"
+#: Rows of a read.
+_AT_ONCE = 2_000
 #: The position of a row: the microseconds of its time, a count, and chance, for other processes.
 _TURN_BITS, _CHANCE_BITS = 20, 32
 _turns = count()
@@ -376,24 +380,55 @@ def _partition_of(queue_id: QueueId, group: str, span: int) -> Partition:
 def read_history(store: Store, queue: QueueDefinition, monoton: int) -> list[HistoryEvent]:
     """The events of a message in all groups that exist, the earliest first.
 
-    A read, and one for each group, of all events of the 65,536 messages around it.
+    A read, and one for each group and 2,000 events of the 65,536 messages around it; at most
+    `MOST_READ` events of each group are looked through.
 
     Args:
         store: Where the queue is kept.
         queue: The queue, or the partition of it.
         monoton: The message.
     """
-    # What is older has expired.
-    kept = queue.history or LONGEST_HISTORY
-    which = Slice(kinds=(_KIND,), start=int((time.time() - kept.total_seconds()) * 1000))
     found: list[tuple[Any, HistoryEvent]] = []
     for group in Ledger(store, queue.queue_id).read_groups():
-        partition = _partition_of(queue.queue_id, group.name, monoton // SPAN)
-        for row in store.read_rows(partition, which).rows:
+        rows = _newest_first(store, queue, group.name, monoton // SPAN)
+        for row in islice(rows, MOST_READ):
             event = replace(_event_of(row), group=group.name)
             if monoton in event.monotons:
                 found.append(((row["ordinal"], row["position"]), event))
     return [event for _, event in sorted(found, key=itemgetter(0))]
+
+
+def stream_span(
+    store: Store, queue: QueueDefinition, group: str, span: int
+) -> Iterator[HistoryEvent]:
+    """The events of a group and 65,536 messages, the newest first. A read per 2,000 events."""
+    for row in _newest_first(store, queue, group, span):
+        yield replace(_event_of(row), group=group)
+
+
+def _newest_first(store: Store, queue: QueueDefinition, group: str, span: int) -> Iterator[Row]:
+    partition = _partition_of(queue.queue_id, group, span)
+    # What is older has expired.
+    kept = queue.history or LONGEST_HISTORY
+    newest = Slice(
+        kinds=(_KIND,),
+        start=int((time.time() - kept.total_seconds()) * 1000),
+        limit=_AT_ONCE,
+        reverse=True,
+    )
+    while len(rows := store.read_rows(partition, newest).rows) == _AT_ONCE:
+        # The last millisecond of a read may be cut short, so the next read begins with it.
+        cut: Any = rows[-1]["ordinal"]
+        whole = [row for row in rows if row["ordinal"] != cut]
+        if whole:
+            newest = replace(newest, stop=cut + 1)
+        else:
+            # One millisecond has more events than a read.
+            of_it = replace(newest, start=cut, stop=cut + 1, limit=None)
+            whole = list(store.read_rows(partition, of_it).rows)
+            newest = replace(newest, stop=cut)
+        yield from whole
+    yield from rows
 
 
 @decoded
@@ -408,4 +443,40 @@ def _event_of(row: Row) -> HistoryEvent:
         lease=values["lease"],
         deliveries=values["deliveries"],
         detail=values["outcomes"],
+    )
+
+
+# -- as plain values ------------------------------------------------------------------------------
+
+
+def plain_event(event: HistoryEvent) -> dict[str, Any]:
+    """An event as plain values, for JSON: what commands print, and the gateway answers."""
+    at = event.at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {
+        "at": at,
+        "did": str(event.did),
+        "group": event.group,
+        "by": event.by,
+        "delivery": event.deliveries,
+        "lease": str(event.lease),
+        "monotons": str(event.monotons),
+        "reason": event.detail,
+    }
+
+
+def event_of_plain(values: Mapping[str, Any]) -> HistoryEvent:
+    """Read what `plain_event` writes.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is something else.
+    """
+    return HistoryEvent(
+        did=Did(values["did"]),
+        monotons=Ranges.parse(values["monotons"]),
+        group=values["group"],
+        at=datetime.fromisoformat(values["at"]),
+        by=values["by"],
+        lease=UUID(values["lease"]),
+        deliveries=values["delivery"],
+        detail=values["reason"],
     )

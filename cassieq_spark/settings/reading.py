@@ -41,7 +41,7 @@ QUEUES = "queues"
 
 #: The kinds of reads. Some options apply to one kind only.
 STREAM, BATCH = "a stream", "a batch read of messages"
-_LEASES = "the view leases"
+_LEASES, _HISTORY = "the view leases", "the view history"
 
 
 @a_role
@@ -69,7 +69,7 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM,),
     )
     view: str = setting(
-        choice(MESSAGES, "blocks", "leases", "groups", QUEUES, "stats"),
+        choice(MESSAGES, "blocks", "leases", "groups", QUEUES, "stats", "history"),
         MESSAGES,
         "What a batch read shows: [views.md](views.md). A stream reads messages.",
     )
@@ -77,7 +77,7 @@ class SourceOptions(RoleOptions):
         name_of("group"),
         None,
         "Consumer group; each group gets every message. A stream needs it.",
-        only_for=(STREAM, _LEASES),
+        only_for=(STREAM, _LEASES, _HISTORY),
     )
     starting_position: StartingPosition = setting(
         POSITION,

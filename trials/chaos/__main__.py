@@ -42,6 +42,8 @@ from trials.chaos.environment import (
     running,
 )
 from trials.chaos.faults import WRONG_CLOCKS, Fault, Victim, kinds, plan
+from trials.chaos.history import ends_of, entries_of
+from trials.chaos.history_checker import HistoryVerdict, judge_history
 from trials.chaos.records import row_of
 from trials.environment import Report, arguments, carry_out, tell
 from trials.processes import supervise, wait_until
@@ -106,13 +108,17 @@ def strike_and_judge(environment: Environment, faults: Sequence[Fault], *, by_ke
     rewound = rewinds(event for each in environment.notebooks for event in each.events())
     troubles = [*striker.troubles, *environment.packages_not_shipped()]
     troubles += environment.troubles_of_clients()
+    # By now the clerks have ended, and with them the threads that write the history.
+    history = judge_whole_history(environment)
     whole = environment.audit()
-    verdicts = [each for each in (verdict, relay_verdict, client_verdict) if each is not None]
+    judged = (verdict, relay_verdict, client_verdict, history)
+    verdicts = [each for each in judged if each is not None]
     fine = (*(each.is_fine for each in verdicts), not rewound.not_refused, drained, whole)
     return (
         asdict(verdict)
         | asdict(relay_verdict)
         | (asdict(client_verdict) if client_verdict else {})
+        | asdict(history)
         | asdict(rewound)
         | {
             "kills": {kind: striker.struck[kind] for kind in kinds()},
@@ -136,6 +142,18 @@ def judge_all_clients(
         [each.events() for each in environment.clerks.notebooks],
         dead,
         window=WINDOW.total_seconds(),
+    )
+
+
+def judge_whole_history(environment: Environment) -> HistoryVerdict:
+    """The verdict on the history of the messages."""
+    store = environment.store
+    return judge_history(
+        [*entries_of(store, QUEUE, COUNTER, environment.skews)],
+        {each.name: each.events() for each in environment.clerks.notebooks},
+        [event for each in environment.scribes.notebooks for event in each.events()],
+        group=COUNTER,
+        ends=ends_of(store, QUEUE),
     )
 
 

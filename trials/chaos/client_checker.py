@@ -7,8 +7,9 @@ is not certain, as an answer was lost or a client was killed, counts in favour o
 ========== ===========================================================================
 putting    A scribe was about to put messages: ``producer``, ``numbers`` (a range), ``at``.
 put        It has the answer: also ``place`` (partition and monoton), if it was one message.
-received   A clerk has got ``messages`` (name, partition, monoton, deliveries) by the
-           receive ``call``, which ``began`` then, for ``lease`` seconds.
+receiving  A clerk was about to receive by the ``call``, ``at``.
+received   It has got ``messages`` (name, partition, monoton, deliveries) by the
+           ``call``, which ``began`` then, for ``lease`` seconds.
 processed  It has processed the ``nth`` message of a call while the lease certainly ran.
 settling   It was about to settle ``messages`` (which of the call) by a ``verb``.
 settled    It has the answer: ``messages`` without the stale ones, extended ``by`` seconds.
@@ -172,7 +173,8 @@ def name_of(message: Message) -> str:
     return f"{message.producer}:{message.number}"
 
 
-def _message_of(name: str) -> Message:
+def message_of(name: str) -> Message:
+    """The message of a `name_of`."""
     producer, _, number = name.rpartition(":")
     return Message(producer, int(number))
 
@@ -189,7 +191,7 @@ def _holds_of(events: Iterable[Event]) -> tuple[Iterable[_Hold], Mapping[Message
                     if name is not None:
                         times = (event["began"], event["at"], until)
                         place = (partition, monoton)
-                        hold = _Hold(_message_of(name), place, event["call"], nth, *times)
+                        hold = _Hold(message_of(name), place, event["call"], nth, *times)
                         holds[event["call"], nth] = hold
             case "processed":
                 first.setdefault(holds[event["call"], event["nth"]].message, event["at"])

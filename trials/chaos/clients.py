@@ -68,7 +68,9 @@ def main() -> None:
     given = parser.parse_args()
     notebook = Notebook(given.folder)
     try:
-        with Client(contact_points=given.hosts.split(",")) as client:
+        hosts = given.hosts.split(",")
+        # The history of messages has the name of who had them.
+        with Client(name=notebook.name, contact_points=hosts) as client:
             if given.role == "scribe":
                 Scribe(client, given.queue, notebook).go_on()
             else:
@@ -202,6 +204,7 @@ class Clerk:
         lease = timedelta(seconds=self.lease * (_LONGER if is_calm else 1))
         attempt = call if self.chance.random() < _NAMED else None
         began = time.monotonic()
+        self.notebook.tell("receiving", call=call, at=began)
         for _ in range(_TRIES if attempt else 1):
             try:
                 found = self.client.receive(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +29,8 @@ ONWARD, RELAYED = "onward", "chaos.relayed"
 PARTITIONS = 8
 #: For how long the queue knows unique ids, if it is ordered by key.
 WINDOW = timedelta(minutes=3)
+#: For how long the queue keeps the history of its messages, by whichever clock of a node.
+HISTORY = timedelta(days=7)
 #: The group of the clerks.
 COUNTER = "counter"
 PRODUCERS = ("tick", "tock")
@@ -83,6 +85,7 @@ class Environment:
         cassandra: The nodes, and the trial's own store.
         producers, consumers, relays: Queries on Spark.
         scribes, clerks: Clients that put and receive; none unless the queue is ordered by key.
+        skews: How far the wall clock of each program is ahead.
         repairs: Repair jobs.
         striker: Strikes all of these.
     """
@@ -95,6 +98,7 @@ class Environment:
     scribes: Programs
     clerks: Programs
     repairs: Sequence[Program]
+    skews: Mapping[str, timedelta]
     striker: Striker
 
     @property
@@ -182,12 +186,14 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
             max_deliveries=MAX_DELIVERIES,
             dead_letter_queue=DEAD,
             deduplicate=WINDOW if by_key else None,
+            history=HISTORY,
         )
         create_queue(nodes.store, RELAYED)
         for group in (GROUP, ONWARD, *((COUNTER,) if by_key else ())):
             create_groups(open_ledgers(nodes.store, QUEUE), group, "earliest")
         names = (*PRODUCERS, *CONSUMERS, *RELAYS, *REPAIRS)
-        pythons = skewed_pythons(folder, seed, (*names, *SCRIBES, *CLERKS) if by_key else names)
+        skews = skews_of(seed, (*names, *SCRIBES, *CLERKS) if by_key else names)
+        pythons = skewed_pythons(folder, skews)
         archive = ship(folder)
 
         def programs(role: str, names: Sequence[str], cores: int, **arguments: object) -> Programs:
@@ -247,7 +253,7 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
         by_client = [*scribes.applications, *clerks.applications]
         striker = Striker(nodes.cluster, clocks, applications, spark.workers, repairs, by_client)
         environment = Environment(
-            folder, nodes, producers, consumers, relays, scribes, clerks, repairs, striker
+            folder, nodes, producers, consumers, relays, scribes, clerks, repairs, skews, striker
         )
         try:
             yield environment
@@ -256,17 +262,25 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
                 each.kill()
 
 
-def skewed_pythons(folder: Path, seed: int, names: Sequence[str]) -> dict[str, Path]:
-    """A Python with a wall clock of its own for each program."""
+def skews_of(seed: int, names: Sequence[str]) -> dict[str, timedelta]:
+    """How far the wall clock of each program is to be ahead."""
     chance = Random(f"{seed}/clocks")
-    pythons = {}
+    skews = {}
     for name in names:
         skew = timedelta(seconds=chance.uniform(-_MOST_SKEW_SECONDS, _MOST_SKEW_SECONDS))
         if name == _WRONG:
             skew += chance.choice([_WRONG_BY, -_WRONG_BY])
-        pythons[name] = skewed_python(folder / f"python-of-{name}", skew)
+        skews[name] = skew
+    return skews
+
+
+def skewed_pythons(folder: Path, skews: Mapping[str, timedelta]) -> dict[str, Path]:
+    """A Python with a wall clock of its own for each program."""
+    for name, skew in skews.items():
         tell(f"the clock of {name} is {skew.total_seconds():+.1f} s off")
-    return pythons
+    return {
+        name: skewed_python(folder / f"python-of-{name}", skew) for name, skew in skews.items()
+    }
 
 
 def repair_command(python: Path, hosts: str) -> list[str]:

@@ -26,6 +26,7 @@ from cassieq_spark.errors import (
     NotYetError,
     QueueStateError,
 )
+from cassieq_spark.groups.history import HistoryEvent, event_of_plain
 from cassieq_spark.http import TEXT
 from cassieq_spark.model import Position, Positions, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.queues.stats import GroupStats, QueueStats, group_from_http
@@ -271,6 +272,12 @@ def stopped_of(answer: httpx.Response) -> list[Stopped]:
         )
         for each in answer.json()
     ]
+
+
+@from_gateway
+def history_of(answer: httpx.Response) -> list[HistoryEvent]:
+    """The history of a message."""
+    return Listing(map(event_of_plain, answer.json()))
 
 
 @from_gateway

@@ -107,6 +107,7 @@ class AsyncHttpQueue:
     receive = _awaited(HttpQueue.receive)
     peek = _awaited(HttpQueue.peek)
     message = _awaited(HttpQueue.message)
+    history = _awaited(HttpQueue.history)
 
     ack = _awaited(HttpQueue.ack)
     release = _awaited(HttpQueue.release)

@@ -28,6 +28,7 @@ from cassieq_spark.dead_letters.purge import PurgeReport
 from cassieq_spark.dead_letters.redrive import RedriveReport
 from cassieq_spark.dead_letters.stopped import Resume, Stopped
 from cassieq_spark.errors import CassieqError, OptionError
+from cassieq_spark.groups.history import HistoryEvent
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts.account import check_account, full_name
 from cassieq_spark.http.accounts.signing import sign_request
@@ -390,8 +391,13 @@ class HttpQueue:
             NotYetError: No message has this position yet.
             DeletedError: The message was settled by every group, or expired, and is deleted.
         """
-        path = f"/messages/{check_count('monoton', monoton, least=0)}"
-        return self._ask("GET", path, answers.stored_of(self._queue), query=_partition(partition))
+        parse = answers.stored_of(self._queue)
+        return self._ask("GET", _message(monoton), parse, query=_partition(partition))
+
+    def history(self, monoton: int, *, partition: int | None = None) -> list[HistoryEvent]:
+        """Read who got, extended, released, acked or rejected a message; see `Client.history`."""
+        path = _message(monoton) + "/history"
+        return self._ask("GET", path, answers.history_of, query=_partition(partition))
 
     def ack(self, *messages: Message | str) -> list[str]:
         """Ack messages of this queue; return the stale receipts, of messages that were not acked.
@@ -741,6 +747,10 @@ def _position(position: StartingPosition) -> str:
 
 def _schedule(name: str) -> str:
     return "/schedules/" + validate_name("schedule", name)
+
+
+def _message(monoton: int) -> str:
+    return f"/messages/{check_count('monoton', monoton, least=0)}"
 
 
 def _group(group: str) -> str:

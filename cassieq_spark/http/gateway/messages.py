@@ -14,7 +14,7 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from cassieq_spark.client import Action, Message, NewMessage, StoredMessage
+from cassieq_spark.client import Action, Message, NewMessage, StoredMessage, plain_event
 from cassieq_spark.http.accounts import Right
 from cassieq_spark.http.gateway.coalescer import Received
 from cassieq_spark.http.gateway.formats import (
@@ -29,8 +29,10 @@ from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.pop_receipts import PopReceipts
 from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint, decoded
 from cassieq_spark.http.gateway.responses import (
+    HISTORY_EXAMPLE,
     RECEIVED_EXAMPLE,
     STORED_EXAMPLE,
+    answer_of,
     answer_with,
     body_of,
     json_array,
@@ -323,17 +325,48 @@ async def peek(call: Call) -> Response:
 )
 async def get_message(call: Call) -> Response:
     """Show one stored message by its position, even if it is leased or settled; leases nothing."""
-    text, gateway = call.names["monoton"], call.gateway
+    monoton, gateway = _monoton_of(call), call.gateway
+    is_raw = _accepted(call) == _BYTES
+    encode = body_of if is_raw else message_as_json
+    async with gateway.admission.peek(call.account):
+        found = await gateway.client.message(call.queue, monoton, partition=call.query.partition)
+        kind = _BYTES if is_raw else _JSON
+        return await _answer(call, [found], lambda it: encode(it[0]), kind)
+
+
+@Endpoint(
+    "GET",
+    QUEUE + "/messages/{monoton}/history",
+    Right.GET_QUEUE_INFORMATION,
+    query=PositionParameters,
+    answers={200: "Events, the earliest first"},
+    examples={200: HISTORY_EXAMPLE},
+)
+async def history(call: Call) -> Response:
+    """Show who got, extended, released, acked or rejected a message; only of queues that keep it.
+
+    Best effort: events may be missing.
+    """
+    monoton, admission = _monoton_of(call), call.gateway.admission
+    admission.check_answers(call.account)
+    found = await call.gateway.client.history(call.queue, monoton, partition=call.query.partition)
+    # Encoded in a thread, because a lease may be extended any number of times.
+    body = await asyncio.to_thread(json_array, map(plain_event, found))
+    return answer_of(body, _JSON, admission=admission, account=call.account)
+
+
+def _monoton_of(call: Call) -> int:
+    """The position of a message in the path.
+
+    Raises:
+        RefusedError: 404; no message can have this position.
+    """
+    text = call.names["monoton"]
     if not _MONOTON.fullmatch(text):
         raise RefusedError(
             f"{text[:60]!r} is not the position of a message: expected a whole number from 0", 404
         )
-    is_raw = _accepted(call) == _BYTES
-    encode = body_of if is_raw else message_as_json
-    async with gateway.admission.peek(call.account):
-        found = await gateway.client.message(call.queue, int(text), partition=call.query.partition)
-        kind = _BYTES if is_raw else _JSON
-        return await _answer(call, [found], lambda it: encode(it[0]), kind)
+    return int(text)
 
 
 async def _answer(

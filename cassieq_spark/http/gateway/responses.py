@@ -274,3 +274,15 @@ STATS_EXAMPLE = stats_json(QueueStats(QueueId("acme:orders@1"), 0, 3, (_GROUP,))
 STORED_EXAMPLE = stored_json(StoredMessage("acme:orders", 0, None, b"hello", {}, _NOON))
 _RECEIVED = Message("acme:orders", 0, None, b"hello", {}, _NOON, "default", 1, "", _NOON)
 RECEIVED_EXAMPLE = {"popReceipt": RECEIPT, **_delivery_json(_RECEIVED)}
+HISTORY_EXAMPLE = [
+    {
+        "at": "2026-11-20T12:00:00.000Z",
+        "did": "leased",
+        "group": "default",
+        "by": "primary",
+        "delivery": 1,
+        "lease": "1267ade1-d684-4bd9-809a-b561e7bf5f98",
+        "monotons": "0",
+        "reason": None,
+    }
+]

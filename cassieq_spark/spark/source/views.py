@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from types import MappingProxyType
 
 from cassieq_spark.errors import QueueStateError
+from cassieq_spark.groups.history import SPAN, stream_span
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState, Slot, Waiting
+from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import from_millis
 from cassieq_spark.queues import list_records, open_ledgers, read_queue
 from cassieq_spark.queues.stats import (
@@ -182,17 +184,22 @@ def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
 )
 def _leases(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     found = [read_group_states(ledger) for ledger in open_ledgers(store, options.queue)]
-    names = dict.fromkeys(name for states in found for name in states)
-    if options.group is not None and options.group not in names:
-        known = ", ".join(names) or "none"
-        raise QueueStateError(
-            f"queue {options.queue!r} has no group {options.group!r}; it has: {known}"
-        )
+    _check_group(options, (name for states in found for name in states))
     for partition, states in enumerate(found):
         for group, state in states.items():
             if options.group in (None, group):
                 for row in _held(state):
                     yield options.queue, partition, group, *row
+
+
+def _check_group(options: SourceOptions, groups: Iterable[str]) -> None:
+    """Refuse the option ``group`` if it names none of these."""
+    names = dict.fromkeys(groups)
+    if options.group is not None and options.group not in names:
+        known = ", ".join(names) or "none"
+        raise QueueStateError(
+            f"queue {options.queue!r} has no group {options.group!r}; it has: {known}"
+        )
 
 
 def _held(state: GroupState) -> Iterator[ViewRow]:
@@ -275,3 +282,41 @@ def _stats(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
             yield options.queue, partition, it.group, *ends, *plain_figures(it).values()
         if not stats.groups:
             yield options.queue, partition, None, *ends, *[None] * len(GROUP_FIGURES)
+
+
+@View(
+    "history",
+    "event and range of messages, as far as the queue keeps its history (with option `group`, "
+    "only of that group), by partition and group, and the newest first within 65,536 messages. A "
+    "read for each group and 65,536 messages ever published, and for each 2,000 events",
+    *_BY_GROUP,
+    ViewColumn("at", "TIMESTAMP", "When, by the clock of the reader."),
+    ViewColumn(
+        "event",
+        "STRING",
+        "`leased`, `replayed`, `acked`, `released`, `extended`, `rejected`, `returned` or `dead`; "
+        "see [client.md](client.md#who-had-a-message).",
+    ),
+    ViewColumn("start_monoton", "BIGINT", "First monoton."),
+    ViewColumn("stop_monoton", "BIGINT", "Monoton after the last message."),
+    ViewColumn("messages", "BIGINT", "Number of messages."),
+    ViewColumn("lease", "STRING", "Token of the lease."),
+    ViewColumn("deliveries", "INT", "How often it had been delivered; null if unknown."),
+    ViewColumn("done_by", "STRING", "The name of the reader; null if it has none."),
+    ViewColumn("reason", "STRING", "Why it is dead or was rejected; null otherwise."),
+)
+def _history(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
+    queue = read_queue(store, options.queue)
+    found = []
+    for part in queue.by_partition:
+        ledger = Ledger(store, part.queue_id)
+        found.append((part, ledger.read_head().next, [it.name for it in ledger.read_groups()]))
+    _check_group(options, (name for _, _, names in found for name in names))
+    for number, (part, end, names) in enumerate(found):
+        for group in (name for name in names if options.group in (None, name)):
+            for span in reversed(range(-(-end // SPAN))):
+                for it in stream_span(store, part, group, span):
+                    for each in it.monotons:
+                        ends = (each.start, each.stop, len(each))
+                        what = (it.at, str(it.did), *ends, str(it.lease), it.deliveries)
+                        yield options.queue, number, group, *what, it.by, it.detail

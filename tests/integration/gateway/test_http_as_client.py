@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -41,7 +42,6 @@ NOT_BY_HTTP = {
     "exchange": "for the gateway itself",
     "fix_clocks": "for the operators of Cassandra",
     "from_store": "there is no store",
-    "history": "best effort, for who looks into Cassandra",
     "producer": "the gateway collects the puts of many programs",
     "queue_names": "of all queues, not of one",
     "queues": "of all queues, not of one",
@@ -422,6 +422,37 @@ def test_a_queue_is_purged_by_force_only_and_deleted(orders: Any):
     orders.delete(force=True)
     with pytest.raises(NotFoundError):
         orders.definition()
+
+
+def test_the_history_says_who_had_a_message(orders: Any):
+    orders.create(history=HOUR)
+    orders.put_many(["a", "b"])
+    held = orders.receive("default", max=2)
+    orders.extend(held[0], by=MINUTE)
+    orders.reject(held[0], reason="no address")
+
+    found = polled(lambda: orders.history(0), 3)
+
+    assert [(str(each.did), each.deliveries, each.detail) for each in found] == [
+        ("leased", 1, None),
+        ("extended", None, None),
+        ("rejected", None, "no address"),
+    ]
+    assert [str(each.monotons) for each in found] == ["0-2", "0-1", "0-1"]
+    assert all(each.by and each.group == "default" for each in found)
+    assert len({each.lease for each in found}) == 1
+    assert abs(found[0].at - datetime.now(UTC)) < HOUR
+    assert orders.history(2) == []
+    with pytest.raises(CassieqError, match=r"monoton must be"):
+        orders.history(-1)
+
+
+def polled(ask: Callable[[], list[Any]], count: int) -> list[Any]:
+    """An answer of this length at the least, as soon as there is one."""
+    end = time.monotonic() + 60
+    while len(found := ask()) < count:
+        assert time.monotonic() < end, found
+    return found
 
 
 def test_dead_letters_are_found_redriven_and_purged(orders: Any):

@@ -413,6 +413,13 @@ GROUPS = (
         replace("each.split_at_multiples(SPAN)", "[each]"),
         _HISTORY,
     ),
+    Mutant(
+        "what a read of the history cuts off in a millisecond is never read",
+        "history",
+        "groups.history:_newest_first",
+        replace("cut + 1", "cut"),
+        _HISTORY,
+    ),
     # -- in flight, idle, delays --------------------------------------------------------------
     Mutant(
         "what others hold does not count",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -12,12 +15,17 @@ import pytest
 from cassieq_spark import Client
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.errors import NotAppliedError, OptionError
+from cassieq_spark.groups import history
 from cassieq_spark.groups.history import (
     SPAN,
     Did,
     HistoryEvent,
     HistoryWriter,
+    event_of_plain,
     flush_history,
+    plain_event,
+    read_history,
+    stream_span,
     writer_of,
 )
 from cassieq_spark.groups.lease import LeaseRequest
@@ -226,3 +234,62 @@ def test_an_event_of_many_messages_is_found_by_each_of_them(gate: Gate):
     for monoton in (5, SPAN - 1, SPAN, 3 * SPAN - 1):
         assert len(client.history("q", monoton)) == 1
     assert client.history("q", 6) == []
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_events_are_read_in_pages_and_none_is_left_out_or_repeated(
+    gate: Gate, at_once: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Also those of one millisecond, which are more than a page."""
+    gate.is_open.set()
+    now = [1_800_000_000.0]
+    clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
+    monkeypatch.setattr(history, "time", clock)
+    monkeypatch.setattr(history, "_AT_ONCE", at_once)
+    writer, queue = HistoryWriter(gate), read_queue(gate, "q")
+    for deliveries, step in enumerate((0, 1, 0, 0, 0, 1, 5, 0)):
+        now[0] += step / 1000
+        writer.record(queue, "g", [replace(event("0-1"), deliveries=deliveries)])
+    assert writer.flush(PATIENCE)
+
+    newest_first = [each.deliveries for each in stream_span(gate, queue, "g", 0)]
+
+    assert newest_first == [7, 6, 5, 4, 3, 2, 1, 0]
+    assert [each.deliveries for each in read_history(gate, queue, 0)] == newest_first[::-1]
+
+
+def test_of_too_many_events_the_newest_are_looked_through(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+):
+    gate.is_open.set()
+    monkeypatch.setattr(history, "MOST_READ", 3)
+    writer, queue = HistoryWriter(gate), read_queue(gate, "q")
+    for at in range(5):
+        writer.record(queue, "g", [replace(event("0-1"), deliveries=at)])
+    assert writer.flush(PATIENCE)
+
+    assert [each.deliveries for each in read_history(gate, queue, 0)] == [2, 3, 4]
+
+
+def test_an_event_is_read_from_its_plain_values_as_it_was_written():
+    scene = Scene()
+    held = scene.ann.receive("q", "g", max=2)
+    scene.ann.reject(held[0], reason="no address")
+    flush_history(scene.store, PATIENCE)
+    found = scene.ann.history("q", 0)
+
+    assert [event_of_plain(plain_event(each)) for each in found] == found
+    assert [each.did for each in found] == ["leased", "rejected"]
+    assert plain_event(found[1]) == {
+        "at": found[1].at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "did": "rejected",
+        "group": "g",
+        "by": "ann",
+        "delivery": None,
+        "lease": str(found[0].lease),
+        "monotons": "0-1",
+        "reason": "no address",
+    }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from cassieq_spark.console import overview
 from cassieq_spark.console.messages import SEARCHED, look
 from cassieq_spark.console.pages import PAGES
 from cassieq_spark.errors import ConnectError, NotAppliedError
+from cassieq_spark.groups.history import flush_history
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.producer.new_message import NewMessage
 from cassieq_spark.queues import create_queue, pause_queue
@@ -22,6 +24,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.many_queues import many_queues
+from tests.support.repair import delete_settled
 from tests.support.role_store import RoleStore
 from tests.unit.console.visitor import Visitor, visiting, words_of
 from tests.unit.monitoring.watched import AilingStore
@@ -48,6 +51,8 @@ ADDRESSES = [
     "/queues/orders/messages/0/5?as=hex",
     "/queues/orders/messages/0/5?as=base64&byte=3",
     "/queues/trips/messages/0/1",
+    "/queues/orders/messages/0/5/history",
+    "/queues/clicks/messages/2/1/history",
     "/queues/orders/dead",
     "/queues/orders/dead?reason=address&group=shipping&since=2026-01-01T00:00:00Z",
     "/queues/orders.dead/dead",
@@ -277,6 +282,59 @@ def test_a_message_tells_where_it_stands_in_each_group(visitor: Visitor):
     assert "delivered 1 time lease" in words
     assert "Group shipping not offered yet" in words
     assert '"order": 5' in words
+
+
+def test_the_history_of_a_message_says_who_had_it(store: MemoryStore):
+    billing = Client.from_store(store, name="<billing>")
+    billing.alter_queue("orders", history=timedelta(days=2))
+    (held,) = billing.receive("orders", "late")
+    billing.reject(held, reason="no address")
+    flush_history(store, timedelta(seconds=30))
+
+    with visiting(store) as visitor:
+        visitor.look()
+        first = visitor.page("/queues/orders/messages/0/0")
+        text = visitor.page("/queues/orders/messages/0/0/history")
+        other = words_of(visitor.page("/queues/orders/messages/0/9/history"))
+
+    assert 'href="/queues/orders/messages/0/0/history"' in first
+    words, times = words_of(text), re.findall(r'<time datetime="(.*?)"', text)
+    titles = "When Ago Event Group Who Delivery Lease Together with Reason"
+    assert titles in words
+    assert re.search(r"\d \d+s leased late <billing> 1 [0-9a-f]{8} 0 ", words), words
+    assert re.search(r"rejected late <billing> [0-9a-f]{8} 0 no address", words), words
+    assert len(times) >= 2
+    assert 'href="/queues/orders/groups/late"' in text
+    assert "<billing>" not in text
+    assert "No reader has had the message in the last 2d" in other
+
+
+def test_a_deleted_message_still_has_its_history(store: MemoryStore):
+    client = Client.from_store(store)
+    client.create_queue("brief", history=timedelta(days=1))
+    client.put_many("brief", ["a", "b"])
+    client.ack(*client.receive("brief", "g"))
+    flush_history(store, timedelta(seconds=30))
+    delete_settled(store)
+
+    with visiting(store) as visitor:
+        visitor.look()
+        gone = visitor.get("/queues/brief/messages/0/0")
+        words = words_of(visitor.page("/queues/brief/messages/0/0/history"))
+        never = visitor.get("/queues/brief/messages/0/2/history")
+
+    assert gone.status_code == 404
+    assert "settled by every group, or expired, and deleted" in words
+    assert "leased g" in words
+    assert "acked g" in words
+    assert never.status_code == 404
+    assert "it has published those of the monotons" in words_of(never.text)
+
+
+def test_of_a_queue_without_a_history_the_page_says_how_to_keep_one(visitor: Visitor):
+    words = words_of(visitor.page("/queues/orders/messages/0/5/history"))
+
+    assert "cassieq queue alter orders --history 7d" in words
 
 
 def test_the_settings_of_a_queue_end_with_its_attributes(store: MemoryStore):

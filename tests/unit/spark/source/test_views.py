@@ -1,13 +1,23 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from runpy import run_module
+from uuid import UUID
 
 import pytest
 
 from cassieq_spark.arrow.rows import row_ddl
+from cassieq_spark.client import Client, NewMessage
 from cassieq_spark.errors import OptionError, QueueStateError
+from cassieq_spark.groups.history import (
+    SPAN,
+    Did,
+    HistoryEvent,
+    HistoryWriter,
+    flush_history,
+)
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import Range, Ranges
@@ -208,6 +218,64 @@ def test_stats_of_a_queue_without_groups_are_one_row_of_its_own_figures():
     assert {row[name] for name in others} == {None}
 
 
+def test_the_history_is_all_events_of_all_partitions_and_groups():
+    store, ann = MemoryStore(), "ann"
+    client = Client.from_store(store, name=ann)
+    client.create_queue("q", history=timedelta(days=1), partitions=2, order="key")
+    client.put_many("q", [NewMessage("x", key) for key in "abcdefgh"])
+    held = client.receive("q", "g", max=8)
+    client.ack(*held[1:])
+    client.reject(held[0], reason="no address")
+    client.receive("q", "other", max=1)
+    flush_history(store, 30 * SECOND)
+
+    rows = rows_of(store, "history")
+
+    for message in held:
+        found = [
+            (row["event"], row["done_by"], row["deliveries"], row["reason"])
+            for row in reversed(rows)
+            if (row["partition"], row["consumer_group"]) == (message.partition, "g")
+            and row["start_monoton"] <= message.monoton < row["stop_monoton"]
+        ]
+        rejected = ("rejected", ann, None, "no address")
+        last = rejected if message is held[0] else ("acked", ann, None, None)
+        assert found == [("leased", ann, 1, None), last]
+    assert {row["partition"] for row in rows} == {0, 1}
+    assert all(row["queue"] == "q" and row["at"].tzinfo for row in rows)
+    assert all(row["messages"] == row["stop_monoton"] - row["start_monoton"] for row in rows)
+    assert all(UUID(row["lease"]) for row in rows)
+    assert {row["consumer_group"] for row in rows} == {"g", "other"}
+    only = rows_of(store, "history", group="other")
+    assert only == [row for row in rows if row["consumer_group"] == "other"]
+    assert [row["event"] for row in only] == ["leased"]
+    with pytest.raises(QueueStateError, match=r"no group 'typo'; it has: g, other$"):
+        rows_of(store, "history", group="typo")
+
+
+def test_the_history_is_read_span_by_span(monkeypatch: pytest.MonkeyPatch):
+    """65,536 messages are a span, and the last one may have a single message."""
+    store = MemoryStore()
+    queue = make_queue(store, [SPAN + 1])
+    make_group(store, queue.queue_id)
+    writer = HistoryWriter(store)
+    for monoton in (0, SPAN - 1, SPAN):
+        named = Ranges.of(Range(monoton, monoton + 1))
+        event = HistoryEvent(did=Did.ACKED, monotons=named, lease=UUID(int=1))
+        writer.record(replace(queue, history=SECOND), "g", [event])
+    assert writer.flush(30 * SECOND)
+
+    rows = rows_of(store, "history")
+
+    assert [row["start_monoton"] for row in rows] == [SPAN, SPAN - 1, 0]
+
+
+def test_the_history_of_a_queue_without_one_is_empty(busy: tuple[Store, FakeClock]):
+    store, _ = busy
+
+    assert rows_of(store, "history") == []
+
+
 def test_queues_are_all_of_the_keyspace_or_the_one_asked_for():
     store = MemoryStore()
     created = make_queue(store)
@@ -259,7 +327,7 @@ def test_queues_that_are_gone_are_shown_with_what_became_of_them():
     assert (row["keep_settled_seconds"], row["schema"]) == (86_400, "a int")
 
 
-@pytest.mark.parametrize("view", ["blocks", "leases", "groups", "stats"])
+@pytest.mark.parametrize("view", ["blocks", "leases", "groups", "stats", "history"])
 def test_a_view_of_a_queue_that_is_not_there_is_refused(view: str):
     with pytest.raises(QueueStateError, match="cassieq queue create"):
         rows_of(MemoryStore(), view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,21 +13,32 @@ import pytest
 
 from cassieq_spark import Client
 from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
+from cassieq_spark.groups.history import flush_history
 from cassieq_spark.store.memory import MemoryStore
 from trials.chaos import clients as clients_module
 from trials.chaos.client_checker import judge_clients, sent_by
 from trials.chaos.clients import Clerk, Scribe
+from trials.chaos.history import ends_of, entries_of
+from trials.chaos.history_checker import judge_history
 from trials.chaos.records import STOP, Notebook
 
 QUEUE, GROUP = "q", "g"
 LEASE = timedelta(seconds=10)
 WINDOW = timedelta(minutes=3)
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def client() -> Iterator[Client]:
-    with Client.from_store(MemoryStore()) as client:
-        client.create_queue(QUEUE, order="key", partitions=4, lease=LEASE, deduplicate=WINDOW)
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture(autouse=True)
+def client(store: MemoryStore) -> Iterator[Client]:
+    with Client.from_store(store) as client:
+        client.create_queue(
+            QUEUE, order="key", partitions=4, lease=LEASE, deduplicate=WINDOW, history=HOUR
+        )
         client.create_group(QUEUE, GROUP)
         yield client
 
@@ -73,6 +85,46 @@ def test_what_scribes_put_clerks_receive_and_the_judge_is_content(client: Client
     assert verdict.client_acked == sum(each._next for each in scribes)
     assert verdict.client_repeats
     assert verdict.client_redelivered
+
+
+def test_the_history_is_what_clerks_have_told_and_lacks_nothing(
+    store: MemoryStore, tmp_path: Path
+):
+    clients = {name: Client.from_store(store, name=name) for name in ("c0", "c1")}
+    one = scribe(clients["c0"], tmp_path / "scribe" / "s")
+    clerks = [
+        clerk(client, tmp_path / "clerk" / name, seed)
+        for seed, (name, client) in enumerate(clients.items())
+    ]
+    for _ in range(20):
+        for each in (one, *clerks):
+            each.step()
+
+    flush_history(store, timedelta(minutes=1))
+    entries = [*entries_of(store, QUEUE, GROUP, {})]
+    told = {each.notebook.name: each.notebook.events() for each in clerks}
+    verdict = judge_history(
+        entries, told, one.notebook.events(), group=GROUP, ends=ends_of(store, QUEUE)
+    )
+
+    assert (verdict.history_wrong, verdict.history_missing) == (0, 0)
+    assert {each.did for each in entries} == {"leased", "acked", "released", "extended"}
+    assert {each.by for each in entries} == {"c0", "c1"}
+
+
+def test_a_clerk_whose_clock_is_off_has_its_events_at_the_time_of_the_machine(
+    store: MemoryStore, client: Client, tmp_path: Path
+):
+    client.put(QUEUE, "x", key="k")
+    before = time.monotonic()
+    Client.from_store(store, name="c").receive(QUEUE, GROUP)
+    flush_history(store, timedelta(minutes=1))
+
+    ahead = {"c": timedelta(hours=1), "d": timedelta(hours=2)}
+    (found,) = entries_of(store, QUEUE, GROUP, ahead)
+
+    assert abs(found.at + 3600 - before) < 600
+    assert ends_of(store, QUEUE)[found.place[0]] == 1
 
 
 def test_what_may_be_put_or_not_is_put_again_by_the_successor_and_is_there_once(
