@@ -26,6 +26,7 @@ from cassieq_spark.cli.tables import Column, print_record, print_table
 from cassieq_spark.client import Client
 from cassieq_spark.display import shown_age
 from cassieq_spark.schedules.plain import plain_progress, plain_schedule
+from cassieq_spark.schedules.progress import ScheduleProgress
 from cassieq_spark.schedules.runner import REFRESH, Published, Runner
 from cassieq_spark.schedules.schedule import (
     LONGEST_AHEAD,
@@ -197,7 +198,7 @@ def list_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List schedules.
+    """List schedules: when each came last, when it comes next, and whether it is late.
 
     Examples:
         cassieq schedule list
@@ -206,11 +207,15 @@ def list_(
     with _client(connection) as client:
         found = client.schedules(queue)
     if as_json:
-        print_json([_json(each) for each in found])
+        print_json([_progress_json(each) for each in found])
     elif found:
-        columns = [Column("queue", wraps=True), Column("schedule", wraps=True)]
-        rows = [(it.queue, it.name, it.when, it.paused, it.end) for it in found]
-        print_table([*columns, "when", "paused", "ends"], rows)
+        columns = [Column("queue", wraps=True), Column("schedule", wraps=True), "when", "paused"]
+        rows = [
+            (it.queue, it.name, it.when, it.paused, each.last, _next(each), _late_by(each))
+            for each in found
+            for it in [each.schedule]
+        ]
+        print_table([*columns, "last", "next", "late by"], rows)
     else:
         echo("There are no schedules. To create one: cassieq schedule create NAME --queue QUEUE")
 
@@ -233,7 +238,7 @@ def show(
         found = client.schedule(queue, name, ticks=ticks)
     it = found.schedule
     if as_json:
-        print_json({"queue": queue, **plain_progress(found)})
+        print_json(_progress_json(found))
         return
     print_record(
         [
@@ -250,7 +255,7 @@ def show(
             ("ahead", PERIOD.show(it.ahead) if it.ahead else None),
             ("paused", it.paused),
             ("last", None if found.last is None else _shown(it, found.last)),
-            ("late by", None if found.lag is None else shown_age(found.lag)),
+            ("late by", _late_by(found)),
             *(("next", _shown(it, at)) for at in found.next),
         ]
     )
@@ -401,6 +406,18 @@ def run(
 
 def _json(schedule: Schedule) -> dict[str, Any]:
     return {"queue": schedule.queue, **plain_schedule(schedule)}
+
+
+def _progress_json(progress: ScheduleProgress) -> dict[str, Any]:
+    return {"queue": progress.schedule.queue, **plain_progress(progress)}
+
+
+def _next(progress: ScheduleProgress) -> datetime | None:
+    return progress.next[0] if progress.next else None
+
+
+def _late_by(progress: ScheduleProgress) -> str | None:
+    return None if progress.lag is None else shown_age(progress.lag)
 
 
 def _shown(schedule: Schedule, at: datetime) -> str:

@@ -83,13 +83,16 @@ def create_schedule(
     return _change(store, queue, create)[name]
 
 
-def read_schedules(store: Store, queue: str) -> list[Schedule]:
-    """The schedules of a queue, by name. One read; see `read_queue` for the errors.
+def read_schedules(store: Store, queue: str) -> tuple[list[Schedule], QueueDefinition]:
+    """The schedules of a queue, by name, and the queue. One read.
+
+    See `read_queue` for the errors.
 
     Raises:
         InvariantError: They can't be read.
     """
-    return list(_schedules_of(read_active(store, queue)).values())
+    record = read_active(store, queue)
+    return list(_schedules_of(record).values()), record.definition
 
 
 def read_schedule(store: Store, queue: str, name: str) -> tuple[Schedule, QueueDefinition]:

@@ -136,7 +136,7 @@ def test_a_schedule_is_paused_resumed_run_and_deleted(operator: Visitor, store: 
     assert "Schedule beat has put message 20." in do("run", "beat")
     assert client.message("orders", 20).value == b"tick"
     assert "Schedule beat is deleted." in do("delete", "beat")
-    assert [each.name for each in client.schedules("orders")] == ["nightly"]
+    assert [each.schedule.name for each in client.schedules("orders")] == ["nightly"]
 
 
 def test_a_change_of_a_schedule_that_was_made_again_does_not_hold(
