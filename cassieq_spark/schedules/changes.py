@@ -111,18 +111,23 @@ def list_schedules(store: Store, prefix: str = "") -> list[tuple[Schedule, Queue
 
     Schedules that can't be read are left out, and logged.
     """
-    found = []
-    for record in list_records(store, prefix, having="schedules"):
-        if record.status is not Status.ACTIVE:
-            continue
-        try:
-            schedules = _schedules_of(record)
-        except InvariantError as error:
-            extra = {"action": UNREADABLE, "queue": record.name}
-            logger.warning("%s", error, extra=extra)
-            continue
-        found += [(each, record.definition) for each in schedules.values()]
-    return found
+    return [
+        (each, record.definition)
+        for record in list_records(store, prefix, having="schedules")
+        for each in readable_schedules(record)
+    ]
+
+
+def readable_schedules(record: QueueRecord) -> list[Schedule]:
+    """The schedules of an active queue, by name; none, and a log record, if they can't be read."""
+    if record.status is not Status.ACTIVE:
+        return []
+    try:
+        return list(_schedules_of(record).values())
+    except InvariantError as error:
+        extra = {"action": UNREADABLE, "queue": record.name}
+        logger.warning("%s", error, extra=extra)
+        return []
 
 
 def pause_schedule(store: Store, queue: str, name: str) -> bool:
