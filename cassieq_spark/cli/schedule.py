@@ -29,36 +29,21 @@ from cassieq_spark.schedules.plain import plain_progress, plain_schedule
 from cassieq_spark.schedules.progress import ScheduleProgress
 from cassieq_spark.schedules.runner import REFRESH, Published, Runner
 from cassieq_spark.schedules.schedule import (
+    CATCH_UP,
     LONGEST_AHEAD,
     LONGEST_JITTER,
-    MOST_CAUGHT_UP,
     MOST_COUNTED,
     Schedule,
 )
 from cassieq_spark.schedules.template import show_instant
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.settings.kinds import Kind, duration, whole_number
+from cassieq_spark.settings.kinds import duration, whole_number
 from cassieq_spark.settings.queue import PERIOD
 from cassieq_spark.signals import stopped_by_signals
 from cassieq_spark.store import open_store
 from cassieq_spark.terminal import echo, log_to_stderr
 
 app = make_app("Put messages again and again, at times that are known beforehand.")
-
-_FEW = {"none": 0, "last": 1}
-
-
-def _parse_catch_up(text: str) -> int:
-    few = _FEW.get(text.strip().lower())
-    return whole_number(0, MOST_CAUGHT_UP).parse(text) if few is None else few
-
-
-_CATCH_UP: Kind[int] = Kind(
-    f"none, last or a number up to {MOST_CAUGHT_UP}",
-    _parse_catch_up,
-    lambda number: {each: word for word, each in _FEW.items()}.get(number, str(number)),
-    "none|last|NUMBER",
-)
 
 ScheduleName = Annotated[
     str,
@@ -130,7 +115,7 @@ def create(  # noqa: PLR0913 (one per option)
     ] = None,
     catch_up: Annotated[
         int,
-        Value(_CATCH_UP, "How many messages to put late, at most, after no runner ran."),
+        Value(CATCH_UP, "How many messages to put late, at most, after no runner ran."),
     ] = 1,
     jitter: Annotated[
         timedelta,
@@ -250,7 +235,7 @@ def show(
             *((f"header {key}", value) for key, value in it.headers.items()),
             ("starts", it.start),
             ("ends", it.end),
-            ("catches up", _CATCH_UP.show(it.catch_up)),
+            ("catches up", CATCH_UP.show(it.catch_up)),
             ("jitter", PERIOD.show(it.jitter) if it.jitter else None),
             ("ahead", PERIOD.show(it.ahead) if it.ahead else None),
             ("paused", it.paused),

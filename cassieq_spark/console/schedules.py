@@ -10,6 +10,7 @@ from cassieq_spark.client import Client
 from cassieq_spark.console.pages import PageCall, page
 from cassieq_spark.console.plans import Change, ChangePlan, command_of
 from cassieq_spark.console.queue import about_queue
+from cassieq_spark.console.schedule_plans import fields_of_schedule
 from cassieq_spark.schedules import Schedule, read_schedule, read_schedules_progress
 
 #: How many of its next ticks the page shows of each schedule.
@@ -24,7 +25,8 @@ def schedules(call: PageCall) -> Response:
     """
     looked, store = call.console.watcher.read(call.name()), call.console.watcher.looking
     found = read_schedules_progress(store, call.name(), ticks=_NEXT)
-    return call.render("schedules.html", **about_queue(call, looked), schedules=found)
+    more = about_queue(call, looked)
+    return call.render("schedules.html", **more, schedules=found, fields=fields_of_schedule())
 
 
 def _named(call: PageCall) -> Schedule:

@@ -70,17 +70,40 @@ def create_schedule(
     made = make_schedule(queue, name, message, identity=uuid4().hex, now=now, **settings)
 
     def create(record: QueueRecord, found: _Schedules) -> _Schedules:
-        if name in found:
-            if found[name].identity == made.identity:
-                return found  # Created by an attempt whose answer was lost.
-            raise ExistsError(
-                f"queue {queue!r} has a schedule {name!r} already; to replace it, delete it "
-                f"first: cassieq schedule delete {name} --queue {queue}"
-            )
-        _check_fits(made, record.definition)
-        return found | {name: made}
+        if name in found and found[name].identity == made.identity:
+            return found  # Created by an attempt whose answer was lost.
+        return _with(made, record, found)
 
     return _change(store, queue, create)[name]
+
+
+def plan_schedule(
+    store: Store,
+    queue: str,
+    name: str,
+    message: ScheduledValue,
+    *,
+    now: datetime,
+    **settings: Unpack[ScheduleSettings],
+) -> tuple[Schedule, QueueDefinition]:
+    """The schedule that `create_schedule` would create, and its queue. One read; nothing changes.
+
+    Args:
+        store: The store.
+        queue: Name of the queue.
+        name: Name of the schedule.
+        message: The body of its messages.
+        now: The present.
+        settings: By name.
+
+    Raises:
+        CassieqError: As `create_schedule` does.
+    """
+    validate_name("schedule", name)
+    record = read_active(store, queue)
+    made = make_schedule(queue, name, message, identity="", now=now, **settings)
+    to_stored(_with(made, record, _schedules_of(record)).values())
+    return made, record.definition
 
 
 def read_schedules(store: Store, queue: str) -> tuple[list[Schedule], QueueDefinition]:
@@ -228,6 +251,17 @@ def _one(queue: str, name: str, found: _Schedules) -> Schedule:
             f"queue {queue!r} has no schedule {name!r}; to list all: cassieq schedule list"
         )
     return found[name]
+
+
+def _with(made: Schedule, record: QueueRecord, found: _Schedules) -> _Schedules:
+    """The schedules of a queue and a new one, which the queue must take."""
+    if made.name in found:
+        raise ExistsError(
+            f"queue {made.queue!r} has a schedule {made.name!r} already; to replace it, delete it "
+            f"first: cassieq schedule delete {made.name} --queue {made.queue}"
+        )
+    _check_fits(made, record.definition)
+    return found | {made.name: made}
 
 
 def _check_fits(schedule: Schedule, queue: QueueDefinition) -> None:

@@ -12,6 +12,7 @@ from cassieq_spark.client import Client
 from cassieq_spark.console.changes import CHANGED
 from cassieq_spark.console.group_plans import MAKING
 from cassieq_spark.console.plans import OF_QUEUE
+from cassieq_spark.console.schedule_plans import SCHEDULING
 from cassieq_spark.console.schedules import OF_SCHEDULE
 from cassieq_spark.model import Order
 from cassieq_spark.queues import create_queue, is_paused, purge_queue, read_queue
@@ -23,7 +24,7 @@ from tests.unit.console.conftest import SCHEMA
 from tests.unit.console.visitor import Visitor, forms_of, visiting, words_of
 
 CHANGES = [
-    *(f"/queues/orders/change/{name}" for name in {**OF_QUEUE, **MAKING}),
+    *(f"/queues/orders/change/{name}" for name in {**OF_QUEUE, **MAKING, **SCHEDULING}),
     *(f"/queues/orders/groups/billing/change/{name}" for name in ("delete", "seek")),
     "/queues/ledger/groups/booking/change/resume",
     "/queues/orders/dead/change/redrive",
@@ -90,6 +91,8 @@ def test_a_change_that_was_not_confirmed_changes_nothing(
     fields = {"token": token, "to": "latest", "name": "new", "lease": "90s", "force": "yes"}
     if "dead" in path:
         del fields["to"]
+    if "create-schedule" in path:
+        fields |= {"every": "5m", "message": "x"}
     if "resume" in path:
         stop(store)
         fields["how"] = "drop"

@@ -21,12 +21,14 @@ from cassieq_spark.schedules import (
     list_progress,
     list_schedules,
     pause_schedule,
+    plan_schedule,
     read_schedule,
     read_schedules,
     read_schedules_progress,
     resume_schedule,
 )
 from cassieq_spark.schedules.changes import UNREADABLE
+from cassieq_spark.schedules.stored import MOST_SCHEDULES
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import (
     Delete,
@@ -162,6 +164,29 @@ def test_an_answer_that_is_lost_changes_nothing_twice(
     while faulty.late:
         faulty.arrive()
     assert names(store) == []
+
+
+def test_a_plan_is_what_would_be_created_and_changes_nothing(
+    store_and_clock: tuple[MemoryStore, FakeClock],
+):
+    store, clock = store_and_clock
+    counting = CountingStore(store)
+
+    planned, queue = plan_schedule(
+        counting, "q", "s", "{{date}}", now=clock.now, cron="0 3 * * *", count=3
+    )
+
+    assert (counting.cas_count, counting.serial_read_count, counting.read_count) == (0, 0, 1)
+    assert queue.name == "q"
+    assert names(store) == []
+    made = create_schedule(store, "q", "s", "{{date}}", cron="0 3 * * *", count=3)
+    assert replace(made, identity=planned.identity) == planned
+    with pytest.raises(ExistsError):
+        plan_schedule(store, "q", "s", "x", now=clock.now, every=MINUTE)
+    for number in range(MOST_SCHEDULES - 1):
+        create_schedule(store, "q", f"s{number}", "x", every=MINUTE)
+    with pytest.raises(OptionError, match="delete some"):
+        plan_schedule(store, "q", "t", "x", now=clock.now, every=MINUTE)
 
 
 def test_lists_say_how_far_schedules_are_by_a_read_for_each_partition(
