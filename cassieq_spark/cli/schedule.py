@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
@@ -21,7 +22,7 @@ from cassieq_spark.cli.options import (
     make_app,
     name_and_value,
 )
-from cassieq_spark.cli.output import ask, print_json, tell
+from cassieq_spark.cli.output import INTERRUPTED, ask, print_json, tell
 from cassieq_spark.cli.tables import Column, print_record, print_table
 from cassieq_spark.client import Client
 from cassieq_spark.display import shown_age
@@ -359,7 +360,7 @@ def run(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run all schedules, until SIGTERM or Ctrl-C; print a line for each message.
+    """Run all schedules, until SIGTERM (exit code 0) or Ctrl-C (130); print a line per message.
 
     Any number of runners may run, on any machines: each message is put once, and in order. If one
     ends, the others go on. If none runs, the next one puts what is missing, as far as the
@@ -381,12 +382,16 @@ def run(
 
     with closing(open_store(connection)) as store, stopped_by_signals() as stop:
         if once:
-            stop.set()
-            Runner(store, politeness=AT_ONCE).run(stop, told)
-            return
-        seconds = REFRESH // timedelta(seconds=1)
-        echo(f"Running all schedules; new ones begin within {seconds} s. Ctrl-C ends.", err=True)
-        Runner(store).run(stop, told)
+            runner = Runner(store, politeness=AT_ONCE)
+            for each in runner.run_once(may_continue=lambda: not stop.is_set()):
+                told(each)
+        else:
+            seconds = REFRESH // timedelta(seconds=1)
+            text = f"Running all schedules; new ones begin within {seconds} s. Ctrl-C ends."
+            echo(text, err=True)
+            Runner(store).run(stop, told)
+    if stop.signal is signal.SIGINT:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _json(schedule: Schedule) -> dict[str, Any]:

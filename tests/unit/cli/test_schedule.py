@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -152,20 +153,26 @@ def test_a_runner_prints_what_it_puts(client: Client):
     assert len(client.peek("orders")) == len(lines)
 
 
-def test_a_runner_runs_until_it_is_told_to_stop(client: Client, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("told_by", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.usefixtures("client")
+def test_a_runner_runs_until_it_is_told_to_stop(
+    told_by: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch
+):
     create("--every", "1s", "--ahead", "5s")
     waited = []
 
-    def wait(stop: Stop, at_most: object) -> bool:
-        waited.append((stop, at_most))
-        return True
+    def wait(stop: Stop, at_most: timedelta) -> bool:
+        if at_most:
+            waited.append(at_most)
+            stop.signal = told_by
+        return bool(at_most)
 
     monkeypatch.setattr(Stop, "wait", wait)
     monkeypatch.setattr("cassieq_spark.schedules.runner.POLITENESS", (0.0, 0.0))
 
     ended = run("run", "--json")
 
-    assert ended.code == 0
+    assert ended.code == code
     assert ended.err.startswith("Running all schedules; new ones begin within 10 s.")
     assert json.loads(ended.out.splitlines()[0]).keys() == {"queue", "schedule", "tick"}
     assert len(waited) == 1

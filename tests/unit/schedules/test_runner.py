@@ -11,7 +11,7 @@ import pytest
 
 from cassieq_spark import Client
 from cassieq_spark.client import StoredMessage
-from cassieq_spark.errors import OutcomeUnknownError
+from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.schedules import (
     Runner,
@@ -347,6 +347,26 @@ def test_a_runner_goes_on_while_the_queues_can_not_be_read(world: World):
     assert world.ticks() == ["12:01:00", "12:02:00"]
 
 
+def test_ticks_before_one_that_fails_are_told(world: World):
+    create_schedule(world.store, "q", "s", "{}", every=MINUTE, catch_up=1000)
+    world.clock.advance(3 * MINUTE)
+    runner = Runner(BrokenLater(world.store), clock=world.clock.here, politeness=AT_ONCE)
+
+    told = runner.run_once()
+
+    assert [f"{each.tick:%H:%M}" for each in told] == ["12:01", "12:02"]
+    assert world.ticks() == ["12:01:00", "12:02:00"]
+
+
+class BrokenLater(CountingStore):
+    """Carries out two compare-and-sets, and no more."""
+
+    def cas(self, *given: object) -> bool:  # type: ignore[override]
+        if self.cas_count == 2:
+            raise NotAppliedError("too few replicas")
+        return super().cas(*given)  # type: ignore[arg-type]
+
+
 class BrokenScan(CountingStore):
     """Fails to read the table of queues, if told to."""
 
@@ -388,6 +408,8 @@ def test_a_runner_stops_when_it_is_told(world: World):
 
     class Stop:
         def wait(self, at_most: timedelta) -> bool:
+            if not at_most:
+                return False
             waited.append(at_most)
             world.clock.advance(at_most)
             return len(waited) == 3
@@ -398,6 +420,24 @@ def test_a_runner_stops_when_it_is_told(world: World):
 
     assert waited == [10 * SECOND, 5 * SECOND, 5 * SECOND]
     assert world.ticks() == ["12:00:15"]
+
+
+def test_a_runner_that_is_told_to_stop_leaves_what_is_missing_to_the_next_one(world: World):
+    create_schedule(world.store, "q", "s", "{}", every=MINUTE, catch_up=1000)
+    world.clock.advance(100 * MINUTE)
+    asked = []
+
+    class Stop:
+        def wait(self, at_most: timedelta) -> bool:
+            asked.append(at_most)
+            return len(asked) > 3
+
+    world.runner().run(Stop())
+
+    assert world.ticks() == ["12:01:00", "12:02:00", "12:03:00"]
+    assert len(asked) == 5
+    world.runner().run_once()
+    assert len(world.ticks()) == 100
 
 
 @pytest.mark.parametrize("after", range(4))
