@@ -195,13 +195,13 @@ def list_(
     if as_json:
         print_json([_progress_json(each) for each in found])
     elif found:
-        columns = [Column("queue", wraps=True), Column("schedule", wraps=True), "when", "paused"]
+        columns = [Column("queue", wraps=True), Column("schedule", wraps=True)]
         rows = [
             (it.queue, it.name, it.when, it.paused, each.last, _next(each), _late_by(each))
             for each in found
             for it in [each.schedule]
         ]
-        print_table([*columns, "last", "next", "late by"], rows)
+        print_table([*columns, "when", "paused", "last", "next", "late by"], rows)
     else:
         echo("There are no schedules. To create one: cassieq schedule create NAME --queue QUEUE")
 
