@@ -1,7 +1,8 @@
 """Three nodes and a Spark cluster, in which all processes are killed or paused now and then.
 
 Two producers publish numbered messages, two consumers share them, a relay passes all of them on to
-another queue, and two repair jobs clean up; each has a wall clock of its own. Their queries stop
+another queue, two repair jobs clean up, and three runners put the ticks of a schedule into a queue
+of its own; each has a wall clock of its own. Their queries stop
 and begin again at random, and use `Trigger.AvailableNow` now and then. Checkpoints of producers
 and relay are restored from older copies. A schedule from a seed kills and pauses drivers, the
 Python processes beside them, executors, their Python processes, repair jobs, and one Cassandra
@@ -37,12 +38,15 @@ from trials.chaos.environment import (
     QUEUE,
     RELAYED,
     ROWS_PER_BATCH,
+    SCHEDULE,
+    TICKS,
     WINDOW,
     Environment,
     running,
 )
-from trials.chaos.faults import WRONG_CLOCKS, Fault, Victim, kinds, plan
+from trials.chaos.faults import WRONG_CLOCKS, Fault, kinds, plan
 from trials.chaos.records import row_of
+from trials.chaos.tick_checker import TickVerdict, judge_ticks, ticks_until
 from trials.environment import Report, arguments, carry_out, tell
 from trials.processes import supervise, wait_until
 
@@ -71,7 +75,6 @@ def main() -> int:
         fault
         for fault in plan(given.seed, timedelta(minutes=given.minutes))
         if not (given.right_clocks and fault.how in WRONG_CLOCKS)
-        and (given.by_key or fault.victim is not Victim.CLIENT)
     ]
     tell(f"seed {given.seed}, {len(faults)} faults:")
     for fault in faults:
@@ -103,16 +106,19 @@ def strike_and_judge(environment: Environment, faults: Sequence[Fault], *, by_ke
     verdict = judge(sent, results, dead[GROUP], by_key=by_key)
     relay_verdict = judge_relay(sent, tries, rows_of(environment, RELAYED), dead[ONWARD])
     client_verdict = judge_all_clients(environment, sent, dead[COUNTER]) if by_key else None
+    tick_verdict = judge_schedule(environment)
     rewound = rewinds(event for each in environment.notebooks for event in each.events())
     troubles = [*striker.troubles, *environment.packages_not_shipped()]
-    troubles += environment.troubles_of_clients()
+    troubles += environment.troubles_of_clients() + environment.troubles_of_runners()
     whole = environment.audit()
-    verdicts = [each for each in (verdict, relay_verdict, client_verdict) if each is not None]
+    all_of_them = (verdict, relay_verdict, client_verdict, tick_verdict)
+    verdicts = [each for each in all_of_them if each is not None]
     fine = (*(each.is_fine for each in verdicts), not rewound.not_refused, drained, whole)
     return (
         asdict(verdict)
         | asdict(relay_verdict)
         | (asdict(client_verdict) if client_verdict else {})
+        | asdict(tick_verdict)
         | asdict(rewound)
         | {
             "kills": {kind: striker.struck[kind] for kind in kinds()},
@@ -137,6 +143,15 @@ def judge_all_clients(
         dead,
         window=WINDOW.total_seconds(),
     )
+
+
+def judge_schedule(environment: Environment) -> TickVerdict:
+    """The verdict on the ticks of the schedule, once this process has put what is missing."""
+    client = Client.from_store(environment.store)
+    client.schedule_runner().run_once()
+    progress = client.schedule(TICKS, SCHEDULE)
+    found = [str(each.value, "utf-8") for each in client.peek(TICKS, max=_MOST_MESSAGES)]
+    return judge_ticks(ticks_until(progress.schedule, progress.last), found)
 
 
 def dead_letters(environment: Environment) -> dict[str, list[Row]]:
@@ -200,14 +215,14 @@ def drain(environment: Environment) -> bool:
     environment.scribes.end()
 
     def producers_ended() -> bool:
-        supervise([*environment.receivers, *environment.repairs], for_ever=True)
+        supervise([*environment.receivers, *environment.servants], for_ever=True)
         return not supervise(environment.senders, for_ever=False)
 
     least, fell_at = math.inf, 0.0
 
     def nothing_is_owed_or_nothing_happens() -> bool:
         nonlocal least, fell_at
-        supervise([*environment.receivers, *environment.repairs], for_ever=True)
+        supervise([*environment.receivers, *environment.servants], for_ever=True)
         now = time.monotonic()
         with suppress(StoreError):
             groups = Client.from_store(environment.store).stats(QUEUE).groups
@@ -235,8 +250,8 @@ def drain(environment: Environment) -> bool:
     environment.relays.end()
     environment.clerks.end()
     drained = wait_until(receivers_ended, _DRAIN_SECONDS) and drained
-    for repair in environment.repairs:
-        repair.kill()
+    for servant in environment.servants:
+        servant.kill()
     return drained
 
 

@@ -136,6 +136,13 @@ SCHEDULES = (
         _RACES,
     ),
     Mutant(
+        "a runner that is told to stop goes on",
+        "the end of a runner",
+        "schedules.runner:Runner._serve",
+        never("may_continue"),
+        _RUNNER,
+    ),
+    Mutant(
         "runners race for every tick",
         "the cost of schedules",
         "schedules.runner:Runner._serve",
