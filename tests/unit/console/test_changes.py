@@ -142,6 +142,12 @@ def test_a_schedule_is_paused_resumed_run_and_deleted(operator: Visitor, store: 
     assert [each.schedule.name for each in client.schedules("orders")] == ["nightly"]
 
 
+def test_the_plan_of_a_deletion_counts_schedules(operator: Visitor):
+    asked = operator.submit(operator.page("/queues/orders/settings"), "/change/delete")
+
+    assert re.search(r"leased now \d+ schedules 2\b", words_of(asked.text))
+
+
 def test_a_change_of_a_schedule_that_was_made_again_does_not_hold(
     operator: Visitor, store: MemoryStore
 ):
