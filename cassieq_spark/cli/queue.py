@@ -43,6 +43,7 @@ from cassieq_spark.queues import (
     read_records,
 )
 from cassieq_spark.queues.stats import QueueStats, read_stats
+from cassieq_spark.schedules.changes import readable_schedules
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.queue import PERIOD, QUEUE_SETTINGS
 from cassieq_spark.store import open_store
@@ -450,19 +451,22 @@ def _confirm(store: Store, name: str, what: str, *, yes: bool) -> None:
     if record is None or record.status is not Status.DELETING:
         record = known(name, record)
     ask(
-        lambda: f"{what} queue {name}{_holdings(store, record)}?",
+        lambda: f"{what} queue {name}{_holdings(store, record, what)}?",
         yes=yes,
         otherwise=f"give --yes to {what.lower()} the queue",
     )
 
 
-def _holdings(store: Store, record: QueueRecord) -> str:
+def _holdings(store: Store, record: QueueRecord, what: str) -> str:
     # A queue whose state can't be read can be deleted all the same.
     with suppress(NotFoundError, InvariantError):
         if record.status is Status.ACTIVE:
             figures = read_stats(store, record.definition)
+            # A purge keeps them.
+            schedules = len(readable_schedules(record)) if what == "Delete" else 0
             return (
                 f", which stores {figures.next - figures.finalised:,} message(s) for "
                 f"{len(figures.groups)} group(s)"
+                + (f" and has {schedules:,} schedule(s)" if schedules else "")
             )
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
@@ -21,43 +22,29 @@ from cassieq_spark.cli.options import (
     make_app,
     name_and_value,
 )
-from cassieq_spark.cli.output import ask, print_json, tell
+from cassieq_spark.cli.output import INTERRUPTED, ask, print_json, tell
 from cassieq_spark.cli.tables import Column, print_record, print_table
 from cassieq_spark.client import Client
 from cassieq_spark.display import shown_age
 from cassieq_spark.schedules.plain import plain_progress, plain_schedule
+from cassieq_spark.schedules.progress import ScheduleProgress
 from cassieq_spark.schedules.runner import REFRESH, Published, Runner
 from cassieq_spark.schedules.schedule import (
+    CATCH_UP,
     LONGEST_AHEAD,
     LONGEST_JITTER,
-    MOST_CAUGHT_UP,
     MOST_COUNTED,
     Schedule,
 )
 from cassieq_spark.schedules.template import show_instant
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.settings.kinds import Kind, duration, whole_number
+from cassieq_spark.settings.kinds import duration, whole_number
 from cassieq_spark.settings.queue import PERIOD
 from cassieq_spark.signals import stopped_by_signals
 from cassieq_spark.store import open_store
 from cassieq_spark.terminal import echo, log_to_stderr
 
 app = make_app("Put messages again and again, at times that are known beforehand.")
-
-_FEW = {"none": 0, "last": 1}
-
-
-def _parse_catch_up(text: str) -> int:
-    few = _FEW.get(text.strip().lower())
-    return whole_number(0, MOST_CAUGHT_UP).parse(text) if few is None else few
-
-
-_CATCH_UP: Kind[int] = Kind(
-    f"none, last or a number up to {MOST_CAUGHT_UP}",
-    _parse_catch_up,
-    lambda number: {each: word for word, each in _FEW.items()}.get(number, str(number)),
-    "none|last|NUMBER",
-)
 
 ScheduleName = Annotated[
     str,
@@ -129,7 +116,7 @@ def create(  # noqa: PLR0913 (one per option)
     ] = None,
     catch_up: Annotated[
         int,
-        Value(_CATCH_UP, "How many messages to put late, at most, after no runner ran."),
+        Value(CATCH_UP, "How many messages to put late, at most, after no runner ran."),
     ] = 1,
     jitter: Annotated[
         timedelta,
@@ -197,7 +184,7 @@ def list_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List schedules.
+    """List schedules: when each came last, when it comes next, and whether it is late.
 
     Examples:
         cassieq schedule list
@@ -206,11 +193,15 @@ def list_(
     with _client(connection) as client:
         found = client.schedules(queue)
     if as_json:
-        print_json([_json(each) for each in found])
+        print_json([_progress_json(each) for each in found])
     elif found:
         columns = [Column("queue", wraps=True), Column("schedule", wraps=True)]
-        rows = [(it.queue, it.name, it.when, it.paused, it.end) for it in found]
-        print_table([*columns, "when", "paused", "ends"], rows)
+        rows = [
+            (it.queue, it.name, it.when, it.paused, each.last, _next(each), _late_by(each))
+            for each in found
+            for it in [each.schedule]
+        ]
+        print_table([*columns, "when", "paused", "last", "next", "late by"], rows)
     else:
         echo("There are no schedules. To create one: cassieq schedule create NAME --queue QUEUE")
 
@@ -233,7 +224,7 @@ def show(
         found = client.schedule(queue, name, ticks=ticks)
     it = found.schedule
     if as_json:
-        print_json({"queue": queue, **plain_progress(found)})
+        print_json(_progress_json(found))
         return
     print_record(
         [
@@ -245,12 +236,12 @@ def show(
             *((f"header {key}", value) for key, value in it.headers.items()),
             ("starts", it.start),
             ("ends", it.end),
-            ("catches up", _CATCH_UP.show(it.catch_up)),
+            ("catches up", CATCH_UP.show(it.catch_up)),
             ("jitter", PERIOD.show(it.jitter) if it.jitter else None),
             ("ahead", PERIOD.show(it.ahead) if it.ahead else None),
             ("paused", it.paused),
             ("last", None if found.last is None else _shown(it, found.last)),
-            ("late by", None if found.lag is None else shown_age(found.lag)),
+            ("late by", _late_by(found)),
             *(("next", _shown(it, at)) for at in found.next),
         ]
     )
@@ -369,7 +360,7 @@ def run(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run all schedules, until SIGTERM or Ctrl-C; print a line for each message.
+    """Run all schedules, until SIGTERM (exit code 0) or Ctrl-C (130); print a line per message.
 
     Any number of runners may run, on any machines: each message is put once, and in order. If one
     ends, the others go on. If none runs, the next one puts what is missing, as far as the
@@ -391,16 +382,32 @@ def run(
 
     with closing(open_store(connection)) as store, stopped_by_signals() as stop:
         if once:
-            stop.set()
-            Runner(store, politeness=AT_ONCE).run(stop, told)
-            return
-        seconds = REFRESH // timedelta(seconds=1)
-        echo(f"Running all schedules; new ones begin within {seconds} s. Ctrl-C ends.", err=True)
-        Runner(store).run(stop, told)
+            runner = Runner(store, politeness=AT_ONCE)
+            for each in runner.run_once(may_continue=lambda: not stop.is_set()):
+                told(each)
+        else:
+            seconds = REFRESH // timedelta(seconds=1)
+            text = f"Running all schedules; new ones begin within {seconds} s. Ctrl-C ends."
+            echo(text, err=True)
+            Runner(store).run(stop, told)
+    if stop.signal is signal.SIGINT:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _json(schedule: Schedule) -> dict[str, Any]:
     return {"queue": schedule.queue, **plain_schedule(schedule)}
+
+
+def _progress_json(progress: ScheduleProgress) -> dict[str, Any]:
+    return {"queue": progress.schedule.queue, **plain_progress(progress)}
+
+
+def _next(progress: ScheduleProgress) -> datetime | None:
+    return progress.next[0] if progress.next else None
+
+
+def _late_by(progress: ScheduleProgress) -> str | None:
+    return None if progress.lag is None else shown_age(progress.lag)
 
 
 def _shown(schedule: Schedule, at: datetime) -> str:

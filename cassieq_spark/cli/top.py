@@ -32,6 +32,7 @@ from cassieq_spark.monitoring.board import BoardLine, lines
 from cassieq_spark.monitoring.readings import Readings
 from cassieq_spark.monitoring.snapshot import Snapshot
 from cassieq_spark.repair.runs import PastRun, read_history
+from cassieq_spark.schedules.due import LATE
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
@@ -331,8 +332,10 @@ def _cut(text: str, style: str = "") -> Text:
 
 
 def _headline(frame: TopFrame) -> Text:
-    count = len(frame.now.queues) + len(frame.now.errors)
-    text = f"{frame.now.begun_at:%H:%M:%S} UTC  {count:,} queue(s)  repair: "
+    count = len({each.name for each in frame.now.queues} | frame.now.errors.keys())
+    late = sum(each.lag is not None and each.lag > LATE for each in frame.now.schedules)
+    schedules = f"{late:,} schedule(s) late  " if late else ""
+    text = f"{frame.now.begun_at:%H:%M:%S} UTC  {count:,} queue(s)  {schedules}repair: "
     return _cut(text + _show_repair(frame.repair, frame.now.begun_at))
 
 

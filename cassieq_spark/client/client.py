@@ -126,10 +126,10 @@ from cassieq_spark.schedules import (
     ScheduleSettings,
     create_schedule,
     delete_schedule,
-    list_schedules,
+    list_progress,
     pause_schedule,
     read_schedule_progress,
-    read_schedules,
+    read_schedules_progress,
     resume_schedule,
     run_now,
     takes_settings,
@@ -1214,18 +1214,19 @@ class Client:
         with self._calls:
             return create_schedule(self._store, queue, name, message, **settings)
 
-    def schedules(self, queue: str | None = None) -> list[Schedule]:
-        """List the schedules of a queue, by name. One read.
+    def schedules(self, queue: str | None = None) -> list[ScheduleProgress]:
+        """List the schedules of a queue, by name, with last tick, next tick and lag.
 
-        Without a queue, those of all queues; this reads the whole table of queues.
+        One read, and one per partition that has schedules. Without a queue, those of all queues;
+        then the first read is of the whole table of queues.
 
         Raises:
             QueueStateError: There is no such queue.
         """
         with self._calls:
             if queue is not None:
-                return Listing(read_schedules(self._store, queue))
-            return Listing(schedule for schedule, _ in list_schedules(self._store))
+                return Listing(read_schedules_progress(self._store, queue))
+            return Listing(list_progress(self._store))
 
     def schedule(self, queue: str, name: str, *, ticks: int = 5) -> ScheduleProgress:
         """Show a schedule: its last tick, its next ones, and how late it is. Two reads.

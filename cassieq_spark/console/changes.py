@@ -22,6 +22,7 @@ from cassieq_spark.console.dead import OF_DEAD
 from cassieq_spark.console.group_plans import MAKING, OF_GROUP
 from cassieq_spark.console.pages import PageCall, flag, page
 from cassieq_spark.console.plans import OF_QUEUE, Change, ChangePlan
+from cassieq_spark.console.schedule_plans import SCHEDULING
 from cassieq_spark.console.schedules import OF_SCHEDULE
 from cassieq_spark.console.settings_plans import ALTER, CREATE, fields_of_new
 from cassieq_spark.errors import NotFoundError, OptionError
@@ -53,7 +54,7 @@ def do_create(call: PageCall) -> Response:
 @page("/queues/{queue}/change/{change}", "POST")
 def change_queue(call: PageCall) -> Response:
     """Plan a change of a queue, or do it."""
-    return _change(call, _named({**OF_QUEUE, "alter": ALTER, **MAKING}, call))
+    return _change(call, _named({**OF_QUEUE, "alter": ALTER, **MAKING, **SCHEDULING}, call))
 
 
 @page("/queues/{queue}/groups/{group}/change/{change}", "POST")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from starlette.responses import Response
@@ -12,14 +11,14 @@ from starlette.responses import Response
 from cassieq_spark.arguments import RESERVED
 from cassieq_spark.client import Client
 from cassieq_spark.client.receiver import read_stored
-from cassieq_spark.console.pages import PageCall, flag, page
+from cassieq_spark.console.pages import PageCall, flag, instant_of, page
 from cassieq_spark.console.plans import Change, ChangePlan, command_of
 from cassieq_spark.console.queue import about_queue
 from cassieq_spark.consumer.message import StoredMessage
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.redrive import read_routes
 from cassieq_spark.dead_letters.survey import Survey, survey
-from cassieq_spark.errors import LeaseLostError, OptionError, QueueStateError
+from cassieq_spark.errors import LeaseLostError, QueueStateError
 from cassieq_spark.fetch.read import Unreadable
 from cassieq_spark.model import Range, Ranges
 from cassieq_spark.store.protocol import Store
@@ -87,8 +86,8 @@ def criteria_of(call: PageCall) -> Filter:
     return Filter(
         group=call.asked("group") or None,
         reason=call.asked("reason") or None,
-        since=_instant_of(call, "since"),
-        until=_instant_of(call, "until"),
+        since=instant_of(call, "since"),
+        until=instant_of(call, "until"),
     )
 
 
@@ -121,22 +120,6 @@ def _letter_of(message: StoredMessage) -> Letter:
 
 def _asked(call: PageCall) -> dict[str, Any]:
     return {name: call.asked(name) for name in ("group", "reason", "since", "until")}
-
-
-def _instant_of(call: PageCall, name: str) -> datetime | None:
-    text = call.asked(name).strip()
-    if not text:
-        return None
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
-        raise OptionError(
-            f"{name} must be an instant with a time zone, such as 2026-11-20T12:00:00Z, not "
-            f"{text!r}"
-        )
-    return instant
 
 
 # -- changes --------------------------------------------------------------------------------------

@@ -242,3 +242,24 @@ def static_digests() -> dict[str, str]:
 def flag(name: str, call: PageCall) -> bool:
     """True if a box of a form was ticked."""
     return call.form.get(name) == "yes"
+
+
+def instant_of(call: PageCall, name: str) -> datetime | None:
+    """A parameter of the query, or a field of the form, as an instant; None if it is empty.
+
+    Raises:
+        OptionError: It is no instant, or has no time zone.
+    """
+    text = call.asked(name).strip()
+    if not text:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise OptionError(
+            f"{name} must be an instant with a time zone, such as 2026-11-20T12:00:00Z, not "
+            f"{text!r}"
+        )
+    return instant

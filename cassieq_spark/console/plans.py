@@ -15,6 +15,7 @@ from cassieq_spark.console.watcher import Looked
 from cassieq_spark.errors import NEW_CHECKPOINT, CassieqError
 from cassieq_spark.queues import read_record
 from cassieq_spark.queues.record import known
+from cassieq_spark.schedules.changes import readable_schedules
 
 #: The effect of a change that is forced while readers hold messages.
 LOSES_LEASES = "Readers lose the messages that they hold"
@@ -151,6 +152,8 @@ def _plan_delete(call: PageCall) -> ChangePlan:
             "groups": len(stats.groups),
             "leased now": leased,
         }
+        if schedules := readable_schedules(record):
+            figures["schedules"] = len(schedules)
     return ChangePlan(
         sentence=f"Queue {call.name()} is deleted, with its groups and messages.",
         command=command_of("queue", "delete", call.name()),

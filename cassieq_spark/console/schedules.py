@@ -10,9 +10,8 @@ from cassieq_spark.client import Client
 from cassieq_spark.console.pages import PageCall, page
 from cassieq_spark.console.plans import Change, ChangePlan, command_of
 from cassieq_spark.console.queue import about_queue
-from cassieq_spark.schedules import Schedule, read_schedule, read_schedules
-from cassieq_spark.schedules.progress import progress_of
-from cassieq_spark.schedules.publish import read_progress
+from cassieq_spark.console.schedule_plans import fields_of_schedule
+from cassieq_spark.schedules import Schedule, read_schedule, read_schedules_progress
 
 #: How many of its next ticks the page shows of each schedule.
 _NEXT = 3
@@ -20,14 +19,14 @@ _NEXT = 3
 
 @page("/queues/{queue}/schedules")
 def schedules(call: PageCall) -> Response:
-    """Show the schedules of a queue. One read, one per schedule, and those of `Watcher.read`."""
+    """Show the schedules of a queue.
+
+    One read, one per partition that has schedules, and those of `Watcher.read`.
+    """
     looked, store = call.console.watcher.read(call.name()), call.console.watcher.looking
-    definition = looked.record.definition
-    found = []
-    for each in read_schedules(store, call.name()):
-        last, now = read_progress(store, definition, each)
-        found.append(progress_of(each, last, now, _NEXT))
-    return call.render("schedules.html", **about_queue(call, looked), schedules=found)
+    found = read_schedules_progress(store, call.name(), ticks=_NEXT)
+    more = about_queue(call, looked)
+    return call.render("schedules.html", **more, schedules=found, fields=fields_of_schedule())
 
 
 def _named(call: PageCall) -> Schedule:

@@ -59,17 +59,17 @@ _BLOCKS_OF_AN_INSTANT = 120
 
 
 class HeadRead(NamedTuple):
-    """The head of a ledger and another row, read at one moment.
+    """The head of a ledger and other rows, read at one moment.
 
     Attributes:
         head: The head.
-        row: The other row; None if there is none.
+        rows: Those of the other rows that exist, in the order of their keys.
         now: The time by the server's clock.
         sure_now: The server's time, or the earlier one if clocks disagree; see `Rows.sure_now`.
     """
 
     head: LedgerHead
-    row: Row | None
+    rows: Sequence[Row]
     now: datetime
     sure_now: datetime
 
@@ -111,18 +111,18 @@ class Ledger:
             raise self.no_queue()
         return head_of(found[0])
 
-    def read_head_with(self, key: RowKey | None = None) -> HeadRead:
-        """Read the head and another row at one moment, and the time. One read.
+    def read_head_with(self, *keys: RowKey) -> HeadRead:
+        """Read the head and other rows at one moment, and the time. One read.
 
         Raises:
             QueueStateError: There is no such ledger.
         """
-        found = self.read(Slice(row=HEAD) if key is None else Slice(rows=(HEAD, key)))
-        rows = {str(row["kind"]): row for row in found.rows}
-        head = rows.pop("head", None)
+        found = self.read(Slice(rows=(HEAD, *keys)) if keys else Slice(row=HEAD))
+        head = next((row for row in found.rows if row["kind"] == "head"), None)
         if head is None or found.now is None or found.sure_now is None:
             raise self.no_queue()
-        return HeadRead(head_of(head), next(iter(rows.values()), None), found.now, found.sure_now)
+        others = [row for row in found.rows if row is not head]
+        return HeadRead(head_of(head), others, found.now, found.sure_now)
 
     def read_sink(self, sink: str, *, serial: bool = False) -> SinkBatch | None:
         """Read the last batch that a sink has published; None if there is none. One read."""

@@ -40,7 +40,7 @@ from cassieq_spark.ledger.state import (
 from cassieq_spark.ledger.unique import ID_BYTES, MOST_IDS
 from cassieq_spark.ledger.window import UniqueWindow
 from cassieq_spark.model import PendingBlock, QueueId, Range, SinkBatch, block_time, name_of
-from cassieq_spark.store.protocol import MOST_OPS
+from cassieq_spark.store.protocol import MOST_OPS, RowKey
 
 logger = logging.getLogger(__name__)
 
@@ -210,16 +210,18 @@ class _Publishing:
         return decision if self.doubtful else self._decide()
 
     def _decide(self) -> _Decision:
-        batch, key = self.batch, None
+        batch = self.batch
+        keys: list[RowKey] = []
         if isinstance(batch, SinkBatch):
-            key = sink_key(batch.sink)
+            keys = [sink_key(batch.sink)]
         elif batch is not None:
-            key = once_key(batch.name)
+            keys = [once_key(batch.name)]
         if self.window is not None:
             self.window.ids.look_ahead(self.ledger)
         # I4: at one moment, so a publish after this read moves `next`, and refuses ours.
         begun = 0.0 if self.window is None else self.window.ids.clock()
-        head, row, now, sure_now = self.ledger.read_head_with(key)
+        head, rows, now, sure_now = self.ledger.read_head_with(*keys)
+        row = rows[0] if rows else None
         ids = None
         if self.window is not None:
             ids = self.window.ids

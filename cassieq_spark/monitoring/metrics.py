@@ -20,6 +20,7 @@ from cassieq_spark.queues.stats import GROUP_FIGURES, GroupFigure, GroupStats, Q
 from cassieq_spark.repair.report import Outcome
 from cassieq_spark.repair.runs import PastRun
 from cassieq_spark.repair.steps import Step
+from cassieq_spark.schedules.progress import ScheduleProgress
 from cassieq_spark.spark.progress import Progress
 
 T = TypeVar("T")
@@ -135,6 +136,12 @@ def _partition(name: str, text: str, value: Callable[[QueueStats], float]) -> Fa
 
 def _of_group(name: str, text: str, value: Callable[[GroupStats], float]) -> Family[GroupStats]:
     return Family(f"cassieq_partition_{name}", text, ("queue", "partition", "group"), value)
+
+
+def _schedule(
+    name: str, text: str, value: Callable[[ScheduleProgress], float | None]
+) -> Family[ScheduleProgress]:
+    return Family(f"cassieq_schedule_{name}", text, ("queue", "schedule"), value)
 
 
 def _query(
@@ -254,6 +261,20 @@ OF_PARTITIONS = (
 OF_GROUPS_BY_PARTITION = tuple(
     _figure_of_one(it) for it in GROUP_FIGURES if it.name in _BY_PARTITION
 )
+OF_SCHEDULES = (
+    _schedule(
+        "lag_seconds",
+        "How long the oldest tick of the schedule is overdue that came after the last one "
+        "published; 0 if none is, or the schedule is paused.",
+        lambda it: _seconds(it.lag or timedelta()),
+    ),
+    _schedule(
+        "last_tick_timestamp_seconds",
+        "The last tick that was published, since 1970; missing before the first one.",
+        lambda it: None if it.last is None else it.last.timestamp(),
+    ),
+    _schedule("paused", "1 if the schedule is paused, 0 if not.", lambda it: it.schedule.paused),
+)
 REPAIRED_AT: Family[PastRun | None] = Family(
     "cassieq_repair_last_success_timestamp_seconds",
     "When the last completed repair run of all queues with this step ended, since 1970; 0 if "
@@ -284,6 +305,7 @@ EXPORTED = (
     *OF_GROUPS,
     *OF_PARTITIONS,
     *OF_GROUPS_BY_PARTITION,
+    *OF_SCHEDULES,
     *(REPAIRED_AT, REPAIRED_FOR, REPAIRED, REPAIR_PROBLEMS),
 )
 
@@ -381,6 +403,10 @@ def families(
             ((*labels, group.group), group)
             for labels, stats in partitions
             for group in stats.groups
+        )
+    for of_schedules in OF_SCHEDULES:
+        yield of_schedules.of(
+            ((each.schedule.queue, each.schedule.name), each) for each in snapshot.schedules
         )
     done = repairs.done
     yield REPAIRED_AT.of(((step,), done.get(step)) for step in Step)

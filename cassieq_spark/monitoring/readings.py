@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 from cassieq_spark.errors import ConnectError, MissingSchemaError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId
+from cassieq_spark.monitoring.schedules import SchedulesRead, read_schedules_of
 from cassieq_spark.monitoring.snapshot import (
     Look,
     QueueSnapshot,
@@ -95,7 +96,8 @@ class Readings:
 
         Reads the table of queues, and scans ledgers and group states, unless few queues are
         requested. Two reads, and five per group, for each queue that has groups and has changed
-        since the reading before, or whose messages are leased or wait.
+        since the reading before, or whose messages are leased or wait. One read more for each
+        queue partition that has schedules.
 
         Args:
             may_continue: Called before each queue; once False, the other queues are left out.
@@ -126,7 +128,11 @@ class Readings:
 
         figures = read_queues(self._store, records, self._names, may_continue, read)
         self._known = fresh
-        return Snapshot.of(figures, begun_at=begun_at, seconds=time.monotonic() - begun)
+        schedules = SchedulesRead()
+        if may_continue():
+            schedules = read_schedules_of(self._store, records, self._names)
+        seconds = time.monotonic() - begun
+        return Snapshot.of(figures, schedules, begun_at=begun_at, seconds=seconds)
 
     def _survey(self, records: Records) -> Mapping[QueueId, Seen]:
         active = [name for name, it in records.readable.items() if it.status is Status.ACTIVE]

@@ -17,8 +17,10 @@ from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
+from cassieq_spark.monitoring.schedules import SchedulesRead
 from cassieq_spark.queues.record import QueueRecord, Records, Status, active, ledgers_of
 from cassieq_spark.queues.stats import QueueStats, stats_of, sum_of
+from cassieq_spark.schedules.progress import ScheduleProgress
 from cassieq_spark.store.protocol import Store
 
 #: How many queues are read in parallel.
@@ -62,22 +64,33 @@ class Snapshot:
         begun_at: When reading began, by the clock of this machine.
         took: How long reading took.
         queues: The queues that could be read, by name.
-        errors: The errors of the other queues, by name.
+        errors: The errors of the other queues, or of reading the schedules of queues, by name.
+        schedules: How far the schedules of the queues are, by queue and name.
     """
 
     begun_at: datetime
     took: timedelta
     queues: tuple[QueueSnapshot, ...] = ()
     errors: Mapping[str, CassieqError] = field(default_factory=dict)
+    schedules: tuple[ScheduleProgress, ...] = ()
 
     @classmethod
-    def of(cls, figures: MetricsByQueue, *, begun_at: datetime, seconds: float) -> Self:
-        """The snapshot of what `read_queues` returned, which took ``seconds``."""
+    def of(
+        cls,
+        figures: MetricsByQueue,
+        schedules: SchedulesRead,
+        *,
+        begun_at: datetime,
+        seconds: float,
+    ) -> Self:
+        """The snapshot of what `read_queues` and `read_schedules_of` returned."""
+        errors = {name: it for name, it in figures.items() if isinstance(it, CassieqError)}
         return cls(
             begun_at=begun_at,
             took=timedelta(seconds=seconds),
             queues=tuple(it for it in figures.values() if isinstance(it, QueueSnapshot)),
-            errors={name: it for name, it in figures.items() if isinstance(it, CassieqError)},
+            errors={**schedules.errors, **errors},
+            schedules=schedules.found,
         )
 
 

@@ -28,11 +28,18 @@ from cassieq_spark.schedules.changes import (
     delete_schedule,
     list_schedules,
     pause_schedule,
+    plan_schedule,
     read_schedule,
     read_schedules,
     resume_schedule,
 )
-from cassieq_spark.schedules.progress import ScheduleProgress, read_schedule_progress, run_now
+from cassieq_spark.schedules.progress import (
+    ScheduleProgress,
+    list_progress,
+    read_schedule_progress,
+    read_schedules_progress,
+    run_now,
+)
 from cassieq_spark.schedules.runner import Published, Runner
 from cassieq_spark.schedules.schedule import (
     Schedule,
@@ -50,11 +57,14 @@ __all__ = [
     "ScheduledValue",
     "create_schedule",
     "delete_schedule",
+    "list_progress",
     "list_schedules",
     "pause_schedule",
+    "plan_schedule",
     "read_schedule",
     "read_schedule_progress",
     "read_schedules",
+    "read_schedules_progress",
     "resume_schedule",
     "run_now",
     "takes_settings",

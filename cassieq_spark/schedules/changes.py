@@ -70,26 +70,52 @@ def create_schedule(
     made = make_schedule(queue, name, message, identity=uuid4().hex, now=now, **settings)
 
     def create(record: QueueRecord, found: _Schedules) -> _Schedules:
-        if name in found:
-            if found[name].identity == made.identity:
-                return found  # Created by an attempt whose answer was lost.
-            raise ExistsError(
-                f"queue {queue!r} has a schedule {name!r} already; to replace it, delete it "
-                f"first: cassieq schedule delete {name} --queue {queue}"
-            )
-        _check_fits(made, record.definition)
-        return found | {name: made}
+        if name in found and found[name].identity == made.identity:
+            return found  # Created by an attempt whose answer was lost.
+        return _with(made, record, found)
 
     return _change(store, queue, create)[name]
 
 
-def read_schedules(store: Store, queue: str) -> list[Schedule]:
-    """The schedules of a queue, by name. One read; see `read_queue` for the errors.
+def plan_schedule(
+    store: Store,
+    queue: str,
+    name: str,
+    message: ScheduledValue,
+    *,
+    now: datetime,
+    **settings: Unpack[ScheduleSettings],
+) -> tuple[Schedule, QueueDefinition]:
+    """The schedule that `create_schedule` would create, and its queue. One read; nothing changes.
+
+    Args:
+        store: The store.
+        queue: Name of the queue.
+        name: Name of the schedule.
+        message: The body of its messages.
+        now: The present.
+        settings: By name.
+
+    Raises:
+        CassieqError: As `create_schedule` does.
+    """
+    validate_name("schedule", name)
+    record = read_active(store, queue)
+    made = make_schedule(queue, name, message, identity="", now=now, **settings)
+    to_stored(_with(made, record, _schedules_of(record)).values())
+    return made, record.definition
+
+
+def read_schedules(store: Store, queue: str) -> tuple[list[Schedule], QueueDefinition]:
+    """The schedules of a queue, by name, and the queue. One read.
+
+    See `read_queue` for the errors.
 
     Raises:
         InvariantError: They can't be read.
     """
-    return list(_schedules_of(read_active(store, queue)).values())
+    record = read_active(store, queue)
+    return list(_schedules_of(record).values()), record.definition
 
 
 def read_schedule(store: Store, queue: str, name: str) -> tuple[Schedule, QueueDefinition]:
@@ -108,18 +134,23 @@ def list_schedules(store: Store, prefix: str = "") -> list[tuple[Schedule, Queue
 
     Schedules that can't be read are left out, and logged.
     """
-    found = []
-    for record in list_records(store, prefix, having="schedules"):
-        if record.status is not Status.ACTIVE:
-            continue
-        try:
-            schedules = _schedules_of(record)
-        except InvariantError as error:
-            extra = {"action": UNREADABLE, "queue": record.name}
-            logger.warning("%s", error, extra=extra)
-            continue
-        found += [(each, record.definition) for each in schedules.values()]
-    return found
+    return [
+        (each, record.definition)
+        for record in list_records(store, prefix, having="schedules")
+        for each in readable_schedules(record)
+    ]
+
+
+def readable_schedules(record: QueueRecord) -> list[Schedule]:
+    """The schedules of an active queue, by name; none, and a log record, if they can't be read."""
+    if record.status is not Status.ACTIVE:
+        return []
+    try:
+        return list(_schedules_of(record).values())
+    except InvariantError as error:
+        extra = {"action": UNREADABLE, "queue": record.name}
+        logger.warning("%s", error, extra=extra)
+        return []
 
 
 def pause_schedule(store: Store, queue: str, name: str) -> bool:
@@ -220,6 +251,17 @@ def _one(queue: str, name: str, found: _Schedules) -> Schedule:
             f"queue {queue!r} has no schedule {name!r}; to list all: cassieq schedule list"
         )
     return found[name]
+
+
+def _with(made: Schedule, record: QueueRecord, found: _Schedules) -> _Schedules:
+    """The schedules of a queue and a new one, which the queue must take."""
+    if made.name in found:
+        raise ExistsError(
+            f"queue {made.queue!r} has a schedule {made.name!r} already; to replace it, delete it "
+            f"first: cassieq schedule delete {made.name} --queue {made.queue}"
+        )
+    _check_fits(made, record.definition)
+    return found | {made.name: made}
 
 
 def _check_fits(schedule: Schedule, queue: QueueDefinition) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -9,7 +11,7 @@ from cassieq_spark.errors import BatchOrderError
 from cassieq_spark.ledger.identity import PlanIdentity
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import sink_batch_of, sink_key
-from cassieq_spark.model import QueueDefinition, SinkBatch, from_millis, to_millis
+from cassieq_spark.model import QueueDefinition, QueueId, SinkBatch, from_millis, to_millis
 from cassieq_spark.producer.new_message import NewMessage, batches_of, check_message
 from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.producer.publisher import publish_written, write_partition
@@ -49,10 +51,28 @@ def read_progress(store: Store, queue: QueueDefinition, schedule: Schedule) -> P
     Raises:
         QueueStateError: The queue was purged or deleted meanwhile.
     """
-    ledger = Ledger(store, _partition_of(queue, schedule).queue_id)
-    found = ledger.read_head_with(sink_key(schedule.sink))
-    last = None if found.row is None else sink_batch_of(found.row)
-    return Progress(None if last is None else from_millis(last.batch_id), found.now)
+    return read_all_progress(store, queue, [schedule])[0]
+
+
+def read_all_progress(
+    store: Store, queue: QueueDefinition, schedules: Sequence[Schedule]
+) -> list[Progress]:
+    """Read the last tick of several schedules of a queue. One read per partition that has some.
+
+    Raises:
+        QueueStateError: The queue was purged or deleted meanwhile.
+    """
+    by_partition: defaultdict[QueueId, list[str]] = defaultdict(list)
+    for each in schedules:
+        by_partition[_partition_of(queue, each).queue_id].append(each.sink)
+    found: dict[str, Progress] = {}
+    for queue_id, sinks in by_partition.items():
+        read = Ledger(store, queue_id).read_head_with(*map(sink_key, sinks))
+        batches = {it.sink: it for it in map(sink_batch_of, read.rows)}
+        for sink in sinks:
+            last = batches.get(sink)
+            found[sink] = Progress(None if last is None else from_millis(last.batch_id), read.now)
+    return [found[each.sink] for each in schedules]
 
 
 def publish_tick(store: Store, queue: QueueDefinition, schedule: Schedule, tick: Tick) -> bool:

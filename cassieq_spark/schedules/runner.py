@@ -149,17 +149,25 @@ class Runner:
             stop: Ends the runner.
             tell: Called for each tick that this runner has published.
         """
+
+        def may_continue() -> bool:
+            return not stop.wait(timedelta(0))
+
         while True:
-            for each in self.run_once():
+            for each in self.run_once(may_continue=may_continue):
                 tell(each)
             if stop.wait(self.pause()):
                 return
 
-    def run_once(self) -> list[Published]:
+    def run_once(self, *, may_continue: Callable[[], bool] = lambda: True) -> list[Published]:
         """Publish the ticks that have come, and return them.
 
         A schedule that fails does not affect the others. Errors are logged, and the schedule is
         tried again later.
+
+        Args:
+            may_continue: Called before each tick; once False, the others are left to later looks
+                and other runners.
         """
         published: list[Published] = []
         now = self._clock()
@@ -173,7 +181,7 @@ class Runner:
                 known.left_out -= 1
                 continue
             try:
-                self._serve(schedule, queue, known, now, published)
+                published += self._serve(schedule, queue, known, now, may_continue)
                 known.failures = 0
             except CassieqError as error:
                 known.failures += 1
@@ -211,8 +219,9 @@ class Runner:
         queue: QueueDefinition,
         known: _Known,
         now: datetime,
-        published: list[Published],
-    ) -> None:
+        may_continue: Callable[[], bool],
+    ) -> Iterator[Published]:
+        """Publish what has come of one schedule; yield each tick once it is published."""
         waits = timedelta(0) if known.is_mine else self._politeness
         at = published_from(schedule, known.passed)
         if at is None or now < at + waits:
@@ -222,12 +231,14 @@ class Runner:
         known.last = progress.last
         decided = due_ticks(schedule, progress.last, min(now, progress.now) - waits)
         for tick in decided.ticks:
+            if not may_continue():
+                return
             known.is_mine = publish_tick(self._store, queue, schedule, tick)
             if not known.is_mine:
                 return  # Another runner is at it.
             known.last = known.passed = tick.at
-            published.append(Published(schedule, tick.at))
             _log_tick(schedule, tick.at)
+            yield Published(schedule, tick.at)
         known.passed = decided.passed
 
 

@@ -27,6 +27,7 @@ from cassieq_spark.model import to_millis
 from cassieq_spark.schedules.cron import parse_cron
 from cassieq_spark.schedules.template import check_template, fields_of, filled_in, show_instant
 from cassieq_spark.schedules.timing import AtLocalTimes, Every, Timing, zone_of
+from cassieq_spark.settings.kinds import Kind, whole_number
 from cassieq_spark.settings.queue import PERIOD
 
 #: The shortest pause between two ticks; each takes a compare-and-set.
@@ -38,6 +39,22 @@ MOST_CAUGHT_UP, MOST_COUNTED = 1000, 10_000
 #: The headers of a tick: its schedule, its time, and how many ticks before it were left out.
 SCHEDULE, TICK, MISSED = "schedule", "schedule-tick", "schedule-missed"
 _MILLISECOND = timedelta(milliseconds=1)
+
+_FEW = {"none": 0, "last": 1}
+
+
+def _parse_catch_up(text: str) -> int:
+    few = _FEW.get(text.strip().lower())
+    return whole_number(0, MOST_CAUGHT_UP).parse(text) if few is None else few
+
+
+#: How many late ticks are published, as people write it.
+CATCH_UP: Kind[int] = Kind(
+    f"none, last or a number up to {MOST_CAUGHT_UP}",
+    _parse_catch_up,
+    lambda number: {each: word for word, each in _FEW.items()}.get(number, str(number)),
+    "none|last|NUMBER",
+)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

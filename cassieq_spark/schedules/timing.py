@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo, available_timezones
 
-from cassieq_spark.arguments import FIRST_INSTANT, check_text, did_you_mean
+from cassieq_spark.arguments import FIRST_INSTANT, LAST_INSTANT, check_text, did_you_mean
 from cassieq_spark.errors import OptionError
 from cassieq_spark.schedules.cron import Cron
 
 _A_SECOND = timedelta(seconds=1)
+#: A file beside the zones that says which one the machine is in.
+_OF_THIS_MACHINE = "localtime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,9 @@ class Every:
     anchor: datetime = FIRST_INSTANT
 
     def after(self, instant: datetime) -> Iterator[datetime]:
-        """Yield the ticks after an instant, in order, without end."""
+        """Yield the ticks after an instant, in order, up to the last instant that we take."""
         at = self.anchor + ((instant - self.anchor) // self.pause + 1) * self.pause
-        while True:
+        while at < LAST_INSTANT:
             yield at
             at += self.pause
 
@@ -63,10 +65,14 @@ def zone_of(name: str) -> tzinfo:
     """The time zone of a name of the IANA database, such as ``Europe/Berlin``.
 
     Raises:
-        OptionError: There is no such zone on this machine.
+        OptionError: There is no such zone on this machine, or it is the machine's own.
     """
     if check_text("zone", name) == "UTC":
         return UTC  # Also on a machine without the database.
+    if name == _OF_THIS_MACHINE:
+        raise OptionError(
+            f"the zone {name!r} is another one on each machine: name a zone, such as Europe/Berlin"
+        )
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, LookupError) as error:

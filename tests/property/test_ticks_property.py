@@ -6,6 +6,7 @@ and ticks if the wall shows a time that it has not shown before, or has just jum
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from zoneinfo import ZoneInfo
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from cassieq_spark.schedules.cron import parse_cron
 from cassieq_spark.schedules.due import LATE, due_ticks, published_from
+from cassieq_spark.schedules.progress import progress_of
 from cassieq_spark.schedules.schedule import Schedule, make_schedule
 from cassieq_spark.schedules.stored import from_stored, to_stored
 from cassieq_spark.schedules.timing import AtLocalTimes, Every
@@ -190,6 +192,20 @@ def test_what_is_due_is_all_that_is_in_time_and_no_more_late_ticks_than_wanted(
         assert published == come
     after = published_from(schedule, passed)
     assert after is None or after > now
+
+
+@given(schedules(), st.timedeltas(timedelta(0), timedelta(hours=2)))
+def test_lag_is_shown_while_there_is_something_to_publish_and_what_is_next_comes_after_it(
+    schedule: Schedule, passes: timedelta
+):
+    schedule, now = replace(schedule, ahead=timedelta(0)), schedule.since + passes
+
+    progress = progress_of(schedule, None, now, 1)
+
+    ticks, passed = due_ticks(schedule, None, now)
+    assert (progress.lag is None) == (not ticks)
+    expected = next(schedule.ticks_after(schedule.since if passed is None else passed), None)
+    assert progress.next == (() if expected is None else (expected,))
 
 
 @given(schedules(), st.datetimes(*BETWEEN, timezones=st.just(UTC)))

@@ -1,7 +1,8 @@
 """Three nodes and a Spark cluster, in which all processes are killed or paused now and then.
 
 Two producers publish numbered messages, two consumers share them, a relay passes all of them on to
-another queue, and two repair jobs clean up; each has a wall clock of its own. Their queries stop
+another queue, two repair jobs clean up, and three runners put the ticks of a schedule into a queue
+of its own; each has a wall clock of its own. Their queries stop
 and begin again at random, and use `Trigger.AvailableNow` now and then. Checkpoints of producers
 and relay are restored from older copies. A schedule from a seed kills and pauses drivers, the
 Python processes beside them, executors, their Python processes, repair jobs, and one Cassandra
@@ -37,14 +38,17 @@ from trials.chaos.environment import (
     QUEUE,
     RELAYED,
     ROWS_PER_BATCH,
+    SCHEDULE,
+    TICKS,
     WINDOW,
     Environment,
     running,
 )
-from trials.chaos.faults import WRONG_CLOCKS, Fault, Victim, kinds, plan
+from trials.chaos.faults import WRONG_CLOCKS, Fault, kinds, plan
 from trials.chaos.history import ends_of, entries_of
 from trials.chaos.history_checker import HistoryVerdict, judge_history
 from trials.chaos.records import row_of
+from trials.chaos.tick_checker import TickVerdict, judge_ticks, ticks_until
 from trials.environment import Report, arguments, carry_out, tell
 from trials.processes import supervise, wait_until
 
@@ -73,7 +77,6 @@ def main() -> int:
         fault
         for fault in plan(given.seed, timedelta(minutes=given.minutes))
         if not (given.right_clocks and fault.how in WRONG_CLOCKS)
-        and (given.by_key or fault.victim is not Victim.CLIENT)
     ]
     tell(f"seed {given.seed}, {len(faults)} faults:")
     for fault in faults:
@@ -105,19 +108,21 @@ def strike_and_judge(environment: Environment, faults: Sequence[Fault], *, by_ke
     verdict = judge(sent, results, dead[GROUP], by_key=by_key)
     relay_verdict = judge_relay(sent, tries, rows_of(environment, RELAYED), dead[ONWARD])
     client_verdict = judge_all_clients(environment, sent, dead[COUNTER]) if by_key else None
+    tick_verdict = judge_schedule(environment)
     rewound = rewinds(event for each in environment.notebooks for event in each.events())
     troubles = [*striker.troubles, *environment.packages_not_shipped()]
-    troubles += environment.troubles_of_clients()
+    troubles += environment.troubles_of_clients() + environment.troubles_of_runners()
     # By now the clerks have ended, and with them the threads that write the history.
     history = judge_whole_history(environment)
     whole = environment.audit()
-    judged = (verdict, relay_verdict, client_verdict, history)
+    judged = (verdict, relay_verdict, client_verdict, tick_verdict, history)
     verdicts = [each for each in judged if each is not None]
     fine = (*(each.is_fine for each in verdicts), not rewound.not_refused, drained, whole)
     return (
         asdict(verdict)
         | asdict(relay_verdict)
         | (asdict(client_verdict) if client_verdict else {})
+        | asdict(tick_verdict)
         | asdict(history)
         | asdict(rewound)
         | {
@@ -155,6 +160,15 @@ def judge_whole_history(environment: Environment) -> HistoryVerdict:
         group=COUNTER,
         ends=ends_of(store, QUEUE),
     )
+
+
+def judge_schedule(environment: Environment) -> TickVerdict:
+    """The verdict on the ticks of the schedule, once this process has put what is missing."""
+    client = Client.from_store(environment.store)
+    client.schedule_runner().run_once()
+    progress = client.schedule(TICKS, SCHEDULE)
+    found = [str(each.value, "utf-8") for each in client.peek(TICKS, max=_MOST_MESSAGES)]
+    return judge_ticks(ticks_until(progress.schedule, progress.last), found)
 
 
 def dead_letters(environment: Environment) -> dict[str, list[Row]]:
@@ -218,14 +232,14 @@ def drain(environment: Environment) -> bool:
     environment.scribes.end()
 
     def producers_ended() -> bool:
-        supervise([*environment.receivers, *environment.repairs], for_ever=True)
+        supervise([*environment.receivers, *environment.servants], for_ever=True)
         return not supervise(environment.senders, for_ever=False)
 
     least, fell_at = math.inf, 0.0
 
     def nothing_is_owed_or_nothing_happens() -> bool:
         nonlocal least, fell_at
-        supervise([*environment.receivers, *environment.repairs], for_ever=True)
+        supervise([*environment.receivers, *environment.servants], for_ever=True)
         now = time.monotonic()
         with suppress(StoreError):
             groups = Client.from_store(environment.store).stats(QUEUE).groups
@@ -253,8 +267,8 @@ def drain(environment: Environment) -> bool:
     environment.relays.end()
     environment.clerks.end()
     drained = wait_until(receivers_ended, _DRAIN_SECONDS) and drained
-    for repair in environment.repairs:
-        repair.kill()
+    for servant in environment.servants:
+        servant.kill()
     return drained
 
 

@@ -14,6 +14,8 @@ from random import Random
 from cassieq_spark.groups.partitions import create_groups
 from cassieq_spark.model import Order
 from cassieq_spark.queues import create_queue, fix_clocks, open_ledgers
+from cassieq_spark.schedules import create_schedule
+from cassieq_spark.schedules.schedule import MOST_CAUGHT_UP
 from cassieq_spark.store.protocol import Store
 from trials.chaos.clocks import NodeClocks, skewed_python
 from trials.chaos.faults import Striker
@@ -39,6 +41,10 @@ RELAYS = ("onward",)
 REPAIRS = ("repair-1", "repair-2")
 SCRIBES = ("scribe-1", "scribe-2")
 CLERKS = ("clerk-1", "clerk-2", "clerk-3")
+RUNNERS = ("runner-1", "runner-2", "runner-3")
+#: The queue into which the runners put the ticks of a schedule, and the schedule.
+TICKS, SCHEDULE = "chaos.ticks", "beat"
+_EVERY = timedelta(seconds=3)
 #: Short, so that pauses break some leases, and messages of killed consumers are redelivered soon.
 LEASE = timedelta(seconds=10)
 #: Longer, as a clerk looks at one partition after the other.
@@ -87,6 +93,7 @@ class Environment:
         scribes, clerks: Clients that put and receive; none unless the queue is ordered by key.
         skews: How far the wall clock of each program is ahead.
         repairs: Repair jobs.
+        runners: Processes that run schedules.
         striker: Strikes all of these.
     """
 
@@ -99,6 +106,7 @@ class Environment:
     clerks: Programs
     repairs: Sequence[Program]
     skews: Mapping[str, timedelta]
+    runners: Sequence[Program]
     striker: Striker
 
     @property
@@ -107,12 +115,17 @@ class Environment:
 
     @property
     def everybody(self) -> list[Program]:
-        return [*self.senders, *self.receivers, *self.repairs]
+        return [*self.senders, *self.receivers, *self.servants]
 
     @property
     def clients(self) -> list[Program]:
         """All programs beside Spark, but the repair."""
-        return [*self.scribes.applications, *self.clerks.applications]
+        return [*self.scribes.applications, *self.clerks.applications, *self.runners]
+
+    @property
+    def servants(self) -> list[Program]:
+        """All programs that have no end of their own."""
+        return [*self.repairs, *self.runners]
 
     @property
     def senders(self) -> list[Program]:
@@ -136,7 +149,7 @@ class Environment:
 
     def fix_clocks(self) -> None:
         """Undo the effects of a node's wrong clock, as operators do when it is right again."""
-        for queue in (QUEUE, RELAYED):
+        for queue in (QUEUE, RELAYED, TICKS):
             fix_clocks(self.store, queue, longest=_LONGEST)
 
     def packages_not_shipped(self) -> list[str]:
@@ -158,11 +171,16 @@ class Environment:
             if event["event"] == "trouble"
         ]
 
+    def troubles_of_runners(self) -> list[str]:
+        """Runners of schedules that an error has ended."""
+        logs = {each.name: each.log.read_text(errors="replace") for each in self.runners}
+        return [f"{name}: see its log" for name, log in logs.items() if "Traceback" in log]
+
     def audit(self) -> bool:
         """Run the repair once more; True if its audit finds nothing."""
-        command = repair_command(Path(sys.executable), self.cassandra.hosts)
+        run = command(Path(sys.executable), self.cassandra.hosts, "repair", "run")
         with (self.folder / "audit.log").open("wb") as log:
-            return subprocess.run(command, stdout=log, stderr=log, check=False).returncode == 0
+            return subprocess.run(run, stdout=log, stderr=log, check=False).returncode == 0
 
 
 @contextmanager
@@ -189,10 +207,15 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
             history=HISTORY,
         )
         create_queue(nodes.store, RELAYED)
+        create_queue(nodes.store, TICKS)
+        create_schedule(
+            nodes.store, TICKS, SCHEDULE, "{{tick}}", every=_EVERY, catch_up=MOST_CAUGHT_UP
+        )
         for group in (GROUP, ONWARD, *((COUNTER,) if by_key else ())):
             create_groups(open_ledgers(nodes.store, QUEUE), group, "earliest")
-        names = (*PRODUCERS, *CONSUMERS, *RELAYS, *REPAIRS)
-        skews = skews_of(seed, (*names, *SCRIBES, *CLERKS) if by_key else names)
+        by_key_only = (*SCRIBES, *CLERKS) if by_key else ()
+        names = (*PRODUCERS, *CONSUMERS, *RELAYS, *REPAIRS, *by_key_only, *RUNNERS)
+        skews = skews_of(seed, names)
         pythons = skewed_pythons(folder, skews)
         archive = ship(folder)
 
@@ -218,9 +241,9 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
             (folder / role).mkdir()
             for name in names if by_key else ():
                 own = folder / role / name
-                command = [str(pythons[name]), "-m", "trials.chaos.clients", role, *told]
+                words = [str(pythons[name]), "-m", "trials.chaos.clients", role, *told]
                 applications.append(
-                    Program(name, [*command, "--folder", str(own)], log=own.with_suffix(".log"))
+                    Program(name, [*words, "--folder", str(own)], log=own.with_suffix(".log"))
                 )
             return Programs(folder / role, applications)
 
@@ -242,18 +265,36 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
         repairs = [
             Program(
                 name,
-                [*repair_command(pythons[name], nodes.hosts), *repairing],
+                [*command(pythons[name], nodes.hosts, "repair", "run"), *repairing],
                 log=folder / f"{name}.log",
             )
             for name in REPAIRS
         ]
+        runners = [
+            Program(
+                name,
+                command(pythons[name], nodes.hosts, "schedule", "run"),
+                log=folder / f"{name}.log",
+            )
+            for name in RUNNERS
+        ]
         applications = [
             each for some in (producers, consumers, relays) for each in some.applications
         ]
-        by_client = [*scribes.applications, *clerks.applications]
+        by_client = [*scribes.applications, *clerks.applications, *runners]
         striker = Striker(nodes.cluster, clocks, applications, spark.workers, repairs, by_client)
         environment = Environment(
-            folder, nodes, producers, consumers, relays, scribes, clerks, repairs, skews, striker
+            folder,
+            nodes,
+            producers,
+            consumers,
+            relays,
+            scribes,
+            clerks,
+            repairs,
+            skews,
+            runners,
+            striker,
         )
         try:
             yield environment
@@ -283,6 +324,6 @@ def skewed_pythons(folder: Path, skews: Mapping[str, timedelta]) -> dict[str, Pa
     }
 
 
-def repair_command(python: Path, hosts: str) -> list[str]:
-    command = ["-m", "cassieq_spark.cli", "repair", "run", "--contact-points", hosts]
-    return [str(python), *command]
+def command(python: Path, hosts: str, *words: str) -> list[str]:
+    """A command of cassieq."""
+    return [str(python), "-m", "cassieq_spark.cli", *words, "--contact-points", hosts]

@@ -49,7 +49,7 @@ class Victim(StrEnum):
     READER = "reader"
     REPAIR = "repair"
     NODE = "node"
-    #: A program that is no Spark: it puts or receives by `Client`.
+    #: A program that is no Spark: it puts or receives by `Client`, or runs schedules.
     CLIENT = "client"
 
 
@@ -182,7 +182,7 @@ class Striker:
         applications: The applications on Spark.
         workers: Spark's Workers, whose children are the executors.
         repairs: The repair jobs.
-        clients: The programs that use `Client`.
+        clients: The programs that use `Client`, and those that run schedules.
     """
 
     def __init__(

@@ -186,10 +186,10 @@ def schedule_of(queue: str) -> Callable[[httpx.Response], Schedule]:
     return from_gateway(lambda answer: schedule_of_plain(queue, _snake(answer.json())))
 
 
-def schedules_of(queue: str) -> Callable[[httpx.Response], list[Schedule]]:
-    """Read the schedules of an answer."""
+def schedules_of(queue: str) -> Callable[[httpx.Response], list[ScheduleProgress]]:
+    """Read the schedules of an answer, and how far they are."""
     return from_gateway(
-        lambda answer: Listing(schedule_of_plain(queue, _snake(each)) for each in answer.json())
+        lambda answer: Listing(progress_of_plain(queue, _snake(each)) for each in answer.json())
     )
 
 

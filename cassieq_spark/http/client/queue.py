@@ -599,8 +599,8 @@ class HttpQueue:
         parse = answers.schedule_of(self._queue)
         return self._ask("PUT", _schedule(name), parse, content=json_of(body))
 
-    def schedules(self) -> list[Schedule]:
-        """List the schedules of the queue, by name; see `Client.schedules`."""
+    def schedules(self) -> list[ScheduleProgress]:
+        """List the schedules of the queue, by name, and how late they are."""
         return self._ask("GET", "/schedules", answers.schedules_of(self._queue))
 
     def schedule(self, name: str, *, ticks: int = 5) -> ScheduleProgress:

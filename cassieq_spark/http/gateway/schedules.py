@@ -43,13 +43,13 @@ _PROGRESS = {"last": None, "next": ["2026-11-21T02:00:00Z"], "lagSeconds": None}
     "GET",
     SCHEDULES,
     Right.GET_QUEUE_INFORMATION,
-    answers={200: "Schedules, by name"},
-    examples={200: [_EXAMPLE]},
+    answers={200: "Schedules, by name: the last tick of each, the next one, and how late it is"},
+    examples={200: [_EXAMPLE | _PROGRESS]},
 )
 async def list_schedules(call: Call) -> Response:
-    """List the schedules of a queue."""
+    """List the schedules of a queue, and how late they are."""
     found = await call.gateway.client.schedules(call.queue)
-    return JSONResponse([_camel(plain_schedule(each)) for each in found])
+    return JSONResponse([_camel(plain_progress(each)) for each in found])
 
 
 @Endpoint(

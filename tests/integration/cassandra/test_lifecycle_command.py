@@ -19,6 +19,7 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueDefinition, Ranges, SinkBatch
 from cassieq_spark.producer.blocks import new_block_id
 from cassieq_spark.queues import create_queue, read_queue, read_record
+from cassieq_spark.schedules import create_schedule
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import CLOCKS_APART, Store
 from tests.support.command_line import Command, make_command
@@ -177,17 +178,20 @@ def test_a_queue_that_others_need_is_deleted_by_force_only(queue_command: Comman
 @pytest.mark.parametrize("command", ["purge", "delete"])
 def test_nothing_is_thrown_away_unless_somebody_said_so(
     queue_command: Command,
+    cassandra_store: Store,
     queue: QueueDefinition,
     monkeypatch: pytest.MonkeyPatch,
     command: str,
 ):
+    create_schedule(cassandra_store, queue.name, "yearly", "{}", cron="@yearly")
     with pytest.raises(OptionError, match="give --yes"):
         queue_command(command, queue.name)
     monkeypatch.setattr(output, "is_interactive", lambda: True)
 
     declined = queue_command(command, queue.name, said="n\n")
 
-    assert "which stores 1,000 message(s) for 1 group(s)?" in declined.stderr
+    schedules = " and has 1 schedule(s)" if command == "delete" else ""
+    assert f"which stores 1,000 message(s) for 1 group(s){schedules}?" in declined.stderr
     assert declined.exit_code == 1
     assert status(queue_command, queue.name) == "active"
     assert queue_command(command, queue.name, said="y\n").exit_code == 0

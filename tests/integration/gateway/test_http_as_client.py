@@ -187,8 +187,8 @@ def test_schedules_are_created_shown_paused_and_deleted(orders: Any):
         "beat", "x", every=MINUTE, start=begin, count=2, catch_up=0, ahead=MINUTE
     )
 
-    assert [each.name for each in orders.schedules()] == ["beat", "nightly"]
-    assert orders.schedules()[1] == made
+    assert [each.schedule.name for each in orders.schedules()] == ["beat", "nightly"]
+    assert orders.schedules()[1].schedule == made
     assert (made.queue, made.cron, made.zone, made.catch_up) == (
         "orders",
         "0 3 * * *",
@@ -210,7 +210,7 @@ def test_schedules_are_created_shown_paused_and_deleted(orders: Any):
     assert orders.peek()[0].headers.items() >= {"lang": "é", "schedule": "nightly"}.items()
 
     orders.delete_schedule("beat")
-    assert [each.name for each in orders.schedules()] == ["nightly"]
+    assert [each.schedule.name for each in orders.schedules()] == ["nightly"]
     with pytest.raises(NotFoundError, match="has no schedule 'beat'"):
         orders.delete_schedule("beat")
     with pytest.raises(QueueStateError, match="has a schedule 'nightly' already"):

@@ -72,6 +72,27 @@ SCHEDULES = (
         _SCHEDULE,
     ),
     Mutant(
+        "after a long outage, ticks that may be caught up are left out",
+        "catch-up",
+        "schedules.due:_left_out",
+        replace("max(1, schedule.catch_up)", "0"),
+        _SCHEDULE,
+    ),
+    Mutant(
+        "ticks that jitter holds back are not shown as those to come",
+        "catch-up",
+        "schedules.due:next_ticks",
+        replace("now - schedule.jitter", "now"),
+        _SCHEDULE,
+    ),
+    Mutant(
+        "ticks that never come are lag",
+        "catch-up",
+        "schedules.due:oldest_overdue",
+        replace("schedule.catch_up or now - due_at <= LATE", "True"),
+        _TICKS,
+    ),
+    Mutant(
         "a tick comes before its time",
         "catch-up",
         "schedules.due:due_ticks",
@@ -113,6 +134,13 @@ SCHEDULES = (
         "schedules.runner:Runner._serve",
         never("is_mine", nth=2),
         _RACES,
+    ),
+    Mutant(
+        "a runner that is told to stop goes on",
+        "the end of a runner",
+        "schedules.runner:Runner._serve",
+        never("may_continue"),
+        _RUNNER,
     ),
     Mutant(
         "runners race for every tick",

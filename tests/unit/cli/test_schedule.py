@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -73,8 +76,11 @@ def test_a_schedule_is_created_shown_paused_resumed_and_deleted(client: Client):
 def test_json_has_all_settings(client: Client):
     create("--every", "5m", "--start", "2040-01-01T00:00:00Z", "--count", "2", "--catch-up", "7")
 
-    (found,) = in_json("list", "--queue", "orders")
+    (listed,) = in_json("list", "--queue", "orders")
+    more = {name: listed.pop(name) for name in ("last", "next", "lag_seconds")}
+    found = listed
 
+    assert more == {"last": None, "next": ["2040-01-01T00:00:00Z"], "lag_seconds": None}
     assert len(found.pop("id")) == 32
     assert found.pop("since").endswith("Z")
     assert found == {
@@ -97,6 +103,21 @@ def test_json_has_all_settings(client: Client):
     assert more.items() >= found.items()
     assert more["next"] == ["2040-01-01T00:00:00Z", "2040-01-01T00:05:00Z"]
     assert (more["last"], more["lag_seconds"]) == (None, None)
+
+
+def test_a_list_says_how_late_each_schedule_is(client: Client, monkeypatch: pytest.MonkeyPatch):
+    create("--every", "5m")
+    late = client.schedules("orders")[0]
+    tick = late.next[0] - timedelta(minutes=10)
+    late = replace(late, last=tick, lag=timedelta(minutes=7))
+    monkeypatch.setattr(Client, "schedules", lambda *_: [late])
+
+    shown, (listed,) = told("list"), in_json("list")
+
+    assert re.search(r"last +next +late by\n", shown)
+    assert re.search(r"every 5m .* 7m\n", shown)
+    assert listed["lag_seconds"] == 420
+    assert datetime.fromisoformat(listed["last"]) == tick
 
 
 def test_a_message_is_put_now(client: Client):
@@ -132,20 +153,26 @@ def test_a_runner_prints_what_it_puts(client: Client):
     assert len(client.peek("orders")) == len(lines)
 
 
-def test_a_runner_runs_until_it_is_told_to_stop(client: Client, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("told_by", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.usefixtures("client")
+def test_a_runner_runs_until_it_is_told_to_stop(
+    told_by: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch
+):
     create("--every", "1s", "--ahead", "5s")
     waited = []
 
-    def wait(stop: Stop, at_most: object) -> bool:
-        waited.append((stop, at_most))
-        return True
+    def wait(stop: Stop, at_most: timedelta) -> bool:
+        if at_most:
+            waited.append(at_most)
+            stop.signal = told_by
+        return bool(at_most)
 
     monkeypatch.setattr(Stop, "wait", wait)
     monkeypatch.setattr("cassieq_spark.schedules.runner.POLITENESS", (0.0, 0.0))
 
     ended = run("run", "--json")
 
-    assert ended.code == 0
+    assert ended.code == code
     assert ended.err.startswith("Running all schedules; new ones begin within 10 s.")
     assert json.loads(ended.out.splitlines()[0]).keys() == {"queue", "schedule", "tick"}
     assert len(waited) == 1

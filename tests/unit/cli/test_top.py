@@ -14,7 +14,9 @@ from cassieq_spark.cli.top import TopFrame, TopView, keys_of, press, render, set
 from cassieq_spark.errors import ConnectError, NotAppliedError, OptionError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
+from cassieq_spark.monitoring.readings import Readings
 from cassieq_spark.queues import create_queue, pause_queue
+from cassieq_spark.schedules import create_schedule
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.builders import make_clocked_store, make_group, make_pending, make_request
 from tests.support.snapshots import read_snapshot
@@ -215,6 +217,20 @@ def test_paused_and_broken_queues_and_an_absent_cassandra_are_seen(store: Memory
     assert "orders (paused)" in text
     assert "too few replicas" in text
     assert "away [now]" in text
+
+
+def test_schedules_that_are_late_are_counted_in_the_first_line():
+    store, clock = make_clocked_store()
+    make_busy_queue(store)
+    create_schedule(store, "orders", "beat", "{}", every=timedelta(minutes=1))
+    clock.advance(timedelta(minutes=2))
+
+    in_time = drawn(TopFrame(Readings(store).read()), 120)[0]
+    clock.advance(timedelta(milliseconds=1))
+    late = drawn(TopFrame(Readings(store).read()), 120)[0]
+
+    assert "1 queue(s)  repair: none yet" in in_time
+    assert "1 queue(s)  1 schedule(s) late  repair: none yet" in late
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from cassieq_spark.client import Client
 from cassieq_spark.console.changes import CHANGED
 from cassieq_spark.console.group_plans import MAKING
 from cassieq_spark.console.plans import OF_QUEUE
+from cassieq_spark.console.schedule_plans import SCHEDULING
 from cassieq_spark.console.schedules import OF_SCHEDULE
 from cassieq_spark.model import Order
 from cassieq_spark.queues import create_queue, is_paused, purge_queue, read_queue
@@ -23,7 +24,7 @@ from tests.unit.console.conftest import SCHEMA
 from tests.unit.console.visitor import Visitor, forms_of, visiting, words_of
 
 CHANGES = [
-    *(f"/queues/orders/change/{name}" for name in {**OF_QUEUE, **MAKING}),
+    *(f"/queues/orders/change/{name}" for name in {**OF_QUEUE, **MAKING, **SCHEDULING}),
     *(f"/queues/orders/groups/billing/change/{name}" for name in ("delete", "seek")),
     "/queues/ledger/groups/booking/change/resume",
     "/queues/orders/dead/change/redrive",
@@ -90,6 +91,8 @@ def test_a_change_that_was_not_confirmed_changes_nothing(
     fields = {"token": token, "to": "latest", "name": "new", "lease": "90s", "force": "yes"}
     if "dead" in path:
         del fields["to"]
+    if "create-schedule" in path:
+        fields |= {"every": "5m", "message": "x"}
     if "resume" in path:
         stop(store)
         fields["how"] = "drop"
@@ -136,7 +139,13 @@ def test_a_schedule_is_paused_resumed_run_and_deleted(operator: Visitor, store: 
     assert "Schedule beat has put message 20." in do("run", "beat")
     assert client.message("orders", 20).value == b"tick"
     assert "Schedule beat is deleted." in do("delete", "beat")
-    assert [each.name for each in client.schedules("orders")] == ["nightly"]
+    assert [each.schedule.name for each in client.schedules("orders")] == ["nightly"]
+
+
+def test_the_plan_of_a_deletion_counts_schedules(operator: Visitor):
+    asked = operator.submit(operator.page("/queues/orders/settings"), "/change/delete")
+
+    assert re.search(r"leased now \d+ schedules 2\b", words_of(asked.text))
 
 
 def test_a_change_of_a_schedule_that_was_made_again_does_not_hold(

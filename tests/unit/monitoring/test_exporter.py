@@ -33,15 +33,19 @@ from cassieq_spark.repair.report import Counts, QueueReport, Report
 from cassieq_spark.repair.runs import REPAIR, Recorder, read_history, run_alone
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
+from cassieq_spark.schedules import Runner, create_schedule, pause_schedule
+from cassieq_spark.schedules.changes import UNREADABLE
 from cassieq_spark.signals import Stop
 from cassieq_spark.store.grants import User
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Update, When, partition_of_queue
 from cassieq_spark.store.tables import Table
 from tests.support.builders import make_clocked_store, make_group, make_pending, make_request
 from tests.support.faults import FakeClock
 from tests.support.role_store import RoleStore
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
+MINUTE = timedelta(minutes=1)
 Samples = dict[tuple[str, tuple[str, ...]], float]
 
 
@@ -70,6 +74,14 @@ def make_repair(store: MemoryStore, clock: FakeClock, steps: tuple[str, ...], *f
     recorder.begin()
     recorder.end(Report(steps, dry_run=False, queues={"orders": orders}, seconds=1.5))
     held.leave()
+
+
+def make_schedule(store: MemoryStore, clock: FakeClock, queue: str) -> None:
+    """A schedule with a tick each minute, one of which was published."""
+    create_schedule(store, queue, "beat", "{}", every=MINUTE)
+    clock.advance(MINUTE)
+    runner = Runner(store, prefix=queue, clock=clock.here, politeness=timedelta(0))
+    assert len(runner.run_once()) == 1
 
 
 @pytest.fixture
@@ -132,6 +144,58 @@ def test_the_figures_of_a_queue_and_its_groups_are_published(exporter: Exporter)
         "cassieq_group_pointer": 5,
         "cassieq_group_leases": 1,
     }
+
+
+def test_the_lag_of_schedules_is_published():
+    store, clock = make_clocked_store()
+    make_busy_queue(store)
+    create_queue(store, "other")
+    make_schedule(store, clock, "orders")
+    for name in ("idle", "late"):
+        create_schedule(store, "other", name, "{}", every=MINUTE, catch_up=2)
+    pause_schedule(store, "other", "idle")
+    ticked = clock.now
+    clock.advance(10 * MINUTE)
+    exporter = Exporter(lambda: store)
+    exporter.read()
+
+    samples = published(exporter)
+
+    found = {name: it for name, it in samples.items() if "_schedule_" in name[0]}
+    assert found == {
+        ("cassieq_schedule_lag_seconds", ("orders", "beat")): 540,
+        ("cassieq_schedule_lag_seconds", ("other", "idle")): 0,
+        ("cassieq_schedule_lag_seconds", ("other", "late")): 540,
+        ("cassieq_schedule_last_tick_timestamp_seconds", ("orders", "beat")): ticked.timestamp(),
+        ("cassieq_schedule_paused", ("orders", "beat")): 0,
+        ("cassieq_schedule_paused", ("other", "idle")): 1,
+        ("cassieq_schedule_paused", ("other", "late")): 0,
+    }
+    only = Exporter(lambda: store, ["orders"])
+    only.read()
+    lags = {it for it in published(only) if it[0] == "cassieq_schedule_lag_seconds"}
+    assert lags == {("cassieq_schedule_lag_seconds", ("orders", "beat"))}
+
+
+def test_schedules_that_can_not_be_read_hide_no_figures(caplog: pytest.LogCaptureFixture):
+    store, clock = make_clocked_store()
+    for name in ("broken", "gone", "orders"):
+        make_busy_queue(store, name)
+        make_schedule(store, clock, name)
+    by_hand = Update((), {"schedules": "[1]"}, when=(When("version", "=", 1),))
+    store.cas(partition_of_queue("broken"), [by_hand])
+    ailing = AilingStore(store)
+    exporter = Exporter(lambda: ailing)
+    ailing.broken["gone@1"] = NotAppliedError("too few replicas")
+
+    exporter.read()
+
+    samples = published(exporter)
+    assert samples["cassieq_queue_stored_messages", ("broken",)] == 11
+    assert samples["cassieq_scrape_errors_total", ("gone",)] == 1
+    lags = {labels for name, labels in samples if name == "cassieq_schedule_lag_seconds"}
+    assert lags == {("orders", "beat")}
+    assert [it.action for it in caplog.records] == [UNREADABLE, READ_FAILED]  # type: ignore[attr-defined]
 
 
 def test_a_message_that_is_released_for_later_is_old_and_all_that_is_owed_waits():
@@ -241,6 +305,7 @@ def test_everything_declared_is_published_and_nothing_else():
     wide = create_queue(store, "wide", partitions=2)
     make_group(store, wide.of_partition(0).queue_id)
     make_repair(store, clock, ("finalise",))
+    make_schedule(store, clock, "orders")
     exporter = Exporter(lambda: store)
     exporter.read()
 

@@ -15,6 +15,7 @@ from cassieq_spark.ledger.publish import publish
 from cassieq_spark.monitoring.readings import Readings, aged
 from cassieq_spark.monitoring.snapshot import QueueSnapshot, Snapshot
 from cassieq_spark.queues import alter_queue, create_queue, delete_queue, pause_queue
+from cassieq_spark.schedules import create_schedule
 from cassieq_spark.store.protocol import Row, Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.stores import CountingStore
@@ -22,6 +23,7 @@ from tests.support.builders import FakeClock, make_clocked_store, make_pending
 from tests.support.snapshots import read_snapshot
 from tests.unit.monitoring.watched import AilingStore, make_busy_queue
 
+A_MINUTE = timedelta(minutes=1)
 #: More than are read one by one.
 QUEUES = [f"q{number:02d}" for number in range(24)]
 
@@ -163,6 +165,28 @@ def test_few_queues_are_read_one_by_one_without_a_scan():
     assert [each.name for each in found.queues] == [QUEUES[1], QUEUES[3]]
     # The table of queues.
     assert store.scan_count == 1
+
+
+def test_schedules_cost_a_read_for_each_partition_that_has_some():
+    store = CountingStore(make_clocked_store()[0])
+    create_queue(store, "wide", partitions=4)
+    reads = []
+    for key in (
+        "hello",
+        "hello",
+        "hello, world",
+        "order-1",
+    ):  # The first three are in partition 3.
+        store.reset()
+        found = Readings(store).read()
+        reads.append(store.read_count)
+        create_schedule(store, "wide", f"s{len(reads)}", "{}", key=key, every=A_MINUTE)
+
+    assert len(found.schedules) == 3
+    assert [each - reads[0] for each in reads] == [0, 1, 1, 1]
+    store.reset()
+    assert len(Readings(store).read().schedules) == 4
+    assert store.read_count == reads[0] + 2
 
 
 def test_where_the_survey_fails_each_queue_is_read_by_itself(caplog: pytest.LogCaptureFixture):

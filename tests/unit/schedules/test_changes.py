@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from cassieq_spark import Client
 from cassieq_spark.errors import ExistsError, InvariantError, NotFoundError, OptionError
+from cassieq_spark.ledger.state import HEAD
+from cassieq_spark.model import QueueId
+from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.schedules import (
+    Runner,
     create_schedule,
     delete_schedule,
+    list_progress,
     list_schedules,
     pause_schedule,
+    plan_schedule,
     read_schedule,
     read_schedules,
+    read_schedules_progress,
     resume_schedule,
 )
 from cassieq_spark.schedules.changes import UNREADABLE
+from cassieq_spark.schedules.stored import MOST_SCHEDULES
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import Update, When, partition_of_queue
+from cassieq_spark.store.protocol import (
+    Delete,
+    Update,
+    When,
+    partition_of_ledger,
+    partition_of_queue,
+)
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_clocked_store
@@ -45,7 +60,7 @@ def store(store_and_clock: tuple[MemoryStore, FakeClock]) -> MemoryStore:
 
 
 def names(store: MemoryStore, queue: str = "q") -> list[str]:
-    return [each.name for each in read_schedules(store, queue)]
+    return [each.name for each in read_schedules(store, queue)[0]]
 
 
 def test_a_schedule_is_there_until_it_is_deleted(store: MemoryStore):
@@ -149,6 +164,72 @@ def test_an_answer_that_is_lost_changes_nothing_twice(
     while faulty.late:
         faulty.arrive()
     assert names(store) == []
+
+
+def test_a_plan_is_what_would_be_created_and_changes_nothing(
+    store_and_clock: tuple[MemoryStore, FakeClock],
+):
+    store, clock = store_and_clock
+    counting = CountingStore(store)
+
+    planned, queue = plan_schedule(
+        counting, "q", "s", "{{date}}", now=clock.now, cron="0 3 * * *", count=3
+    )
+
+    assert (counting.cas_count, counting.serial_read_count, counting.read_count) == (0, 0, 1)
+    assert queue.name == "q"
+    assert names(store) == []
+    made = create_schedule(store, "q", "s", "{{date}}", cron="0 3 * * *", count=3)
+    assert replace(made, identity=planned.identity) == planned
+    with pytest.raises(ExistsError):
+        plan_schedule(store, "q", "s", "x", now=clock.now, every=MINUTE)
+    for number in range(MOST_SCHEDULES - 1):
+        create_schedule(store, "q", f"s{number}", "x", every=MINUTE)
+    with pytest.raises(OptionError, match="delete some"):
+        plan_schedule(store, "q", "t", "x", now=clock.now, every=MINUTE)
+
+
+def test_lists_say_how_far_schedules_are_by_a_read_for_each_partition(
+    store_and_clock: tuple[MemoryStore, FakeClock],
+):
+    store, clock = store_and_clock
+    client = Client.from_store(store)
+    client.create_queue("wide", partitions=4)
+    for name in "abcdefgh":
+        create_schedule(store, "wide", name, "{}", every=MINUTE)
+    create_schedule(store, "q", "s", "{}", every=MINUTE)
+    clock.advance(MINUTE)
+    Runner(store, prefix="wide", clock=clock.here, politeness=timedelta(0)).run_once()
+    clock.advance(3 * MINUTE)
+    counting = CountingStore(store)
+
+    of_queue = read_schedules_progress(counting, "wide", ticks=2)
+    reads = counting.read_count
+    of_all = list_progress(counting)
+
+    came = clock.now - 3 * MINUTE
+    assert [each.schedule.name for each in of_queue] == list("abcdefgh")
+    assert {each.last for each in of_queue} == {came}
+    assert {each.lag for each in of_queue} == {2 * MINUTE}
+    assert {each.next for each in of_queue} == {(clock.now + MINUTE, clock.now + 2 * MINUTE)}
+    assert [(it.schedule.queue, it.last, it.lag) for it in of_all] == [
+        ("q", None, 3 * MINUTE),
+        *[("wide", came, 2 * MINUTE)] * 8,
+    ]
+    partitions = len({partition_of_key(name, 4) for name in "abcdefgh"})
+    assert 1 < partitions < 8
+    assert (reads, counting.scan_count) == (1 + partitions, 1)
+    assert counting.read_count - reads == 1 + partitions
+    assert client.schedules("wide")[0] == replace(of_queue[0], next=of_queue[0].next[:1])
+
+
+def test_a_queue_that_is_removed_while_all_are_listed_has_no_schedules(store: MemoryStore):
+    Client.from_store(store).create_queue("r")
+    for queue in ("q", "r"):
+        create_schedule(store, queue, "s", "{}", every=MINUTE)
+    store.cas(partition_of_ledger(QueueId("q@1")), [Delete(HEAD)])
+
+    assert [each.schedule.queue for each in list_progress(store)] == ["r"]
 
 
 def test_a_purge_and_an_alter_keep_schedules_and_a_deletion_does_not(store: MemoryStore):

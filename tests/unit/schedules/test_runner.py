@@ -11,7 +11,7 @@ import pytest
 
 from cassieq_spark import Client
 from cassieq_spark.client import StoredMessage
-from cassieq_spark.errors import OutcomeUnknownError
+from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.schedules import (
     Runner,
@@ -268,6 +268,73 @@ def test_a_schedule_that_fails_does_not_hold_up_the_others(
     assert found == ["12:09", "12:10", "12:11"]
 
 
+def test_a_schema_that_changes_between_two_looks_holds_up_nothing(world: World):
+    """The runner puts messages of the schema that it knows, until it reads the queues again."""
+    world.client.create_queue("typed", schema="day date, n int")
+    create_schedule(world.store, "typed", "s", '{"day": "{{date}}", "n": 5}', every=SECOND)
+    runner = world.runner()
+    world.go_on(runner, 3 * SECOND)
+    world.client.alter_queue("typed", schema="day date, n bigint, x string")
+
+    world.go_on(runner, 2 * REFRESH)
+
+    found = world.client.peek("typed", max=100)
+    assert len(found) == 23
+    assert {str(each.value) for each in found} == {str({"day": NOON.date(), "n": 5, "x": None})}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"order": "strict"},
+        {"order": "key", "partitions": 4},
+        {"deduplicate": 5 * MINUTE},
+        {"deduplicate": 5 * MINUTE, "unique_per": "queue"},
+        {"delay": MINUTE},
+        {"history": timedelta(days=1)},
+    ],
+    ids=str,
+)
+def test_ticks_are_messages_like_others_whatever_the_queue_is_like(settings: dict[str, object]):
+    world = World(**settings)
+    create_schedule(world.store, "q", "s", "the same text", every=MINUTE)
+
+    world.go_on(world.runner(), 3 * MINUTE)
+    world.client.run_schedule_now("q", "s")
+    world.client.run_schedule_now("q", "s")
+
+    assert world.ticks()[:3] == ["12:01:00", "12:02:00", "12:03:00"]
+    assert len(world.messages()) == 5
+    world.clock.advance(MINUTE)
+    received = world.client.receive("q", "g", max=10)
+    assert [each.value for each in received] == [b"the same text"] * 5
+
+
+def test_a_queue_that_is_paused_gets_its_ticks_and_hands_them_out_later(world: World):
+    create_schedule(world.store, "q", "s", "{}", every=MINUTE)
+    world.client.pause_queue("q")
+
+    world.go_on(world.runner(), 2 * MINUTE)
+
+    assert world.ticks() == ["12:01:00", "12:02:00"]
+    assert world.client.receive("q", "g", max=5) == []
+    world.client.resume_queue("q")
+    assert len(world.client.receive("q", "g", max=5)) == 2
+
+
+def test_a_queue_that_is_made_anew_has_only_the_ticks_of_its_own_schedules(world: World):
+    create_schedule(world.store, "q", "s", "old", every=SECOND)
+    runner = world.runner()
+    world.go_on(runner, 3 * SECOND)
+    world.client.delete_queue("q")
+    world.client.create_queue("q")
+    create_schedule(world.store, "q", "s", "new", every=SECOND)
+
+    world.go_on(runner, 3 * SECOND)
+
+    assert [each.value for each in world.messages()] == [b"new"] * 3
+
+
 def test_a_runner_goes_on_while_the_queues_can_not_be_read(world: World):
     create_schedule(world.store, "q", "s", "{}", every=MINUTE)
     broken = BrokenScan(world.store)
@@ -278,6 +345,26 @@ def test_a_runner_goes_on_while_the_queues_can_not_be_read(world: World):
     world.go_on(runner, 2 * MINUTE)
 
     assert world.ticks() == ["12:01:00", "12:02:00"]
+
+
+def test_ticks_before_one_that_fails_are_told(world: World):
+    create_schedule(world.store, "q", "s", "{}", every=MINUTE, catch_up=1000)
+    world.clock.advance(3 * MINUTE)
+    runner = Runner(BrokenLater(world.store), clock=world.clock.here, politeness=AT_ONCE)
+
+    told = runner.run_once()
+
+    assert [f"{each.tick:%H:%M}" for each in told] == ["12:01", "12:02"]
+    assert world.ticks() == ["12:01:00", "12:02:00"]
+
+
+class BrokenLater(CountingStore):
+    """Carries out two compare-and-sets, and no more."""
+
+    def cas(self, *given: object) -> bool:  # type: ignore[override]
+        if self.cas_count == 2:
+            raise NotAppliedError("too few replicas")
+        return super().cas(*given)  # type: ignore[arg-type]
 
 
 class BrokenScan(CountingStore):
@@ -321,6 +408,8 @@ def test_a_runner_stops_when_it_is_told(world: World):
 
     class Stop:
         def wait(self, at_most: timedelta) -> bool:
+            if not at_most:
+                return False
             waited.append(at_most)
             world.clock.advance(at_most)
             return len(waited) == 3
@@ -331,6 +420,24 @@ def test_a_runner_stops_when_it_is_told(world: World):
 
     assert waited == [10 * SECOND, 5 * SECOND, 5 * SECOND]
     assert world.ticks() == ["12:00:15"]
+
+
+def test_a_runner_that_is_told_to_stop_leaves_what_is_missing_to_the_next_one(world: World):
+    create_schedule(world.store, "q", "s", "{}", every=MINUTE, catch_up=1000)
+    world.clock.advance(100 * MINUTE)
+    asked = []
+
+    class Stop:
+        def wait(self, at_most: timedelta) -> bool:
+            asked.append(at_most)
+            return len(asked) > 3
+
+    world.runner().run(Stop())
+
+    assert world.ticks() == ["12:01:00", "12:02:00", "12:03:00"]
+    assert len(asked) == 5
+    world.runner().run_once()
+    assert len(world.ticks()) == 100
 
 
 @pytest.mark.parametrize("after", range(4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -64,6 +65,7 @@ def test_ticks_begin_after_the_creation_and_lie_between_start_and_end(
         ({"cron": "0 3 * *"}, "not five"),
         ({"cron": "0 3 * * *", "zone": "Mars/Olympus"}, "there is no time zone"),
         ({"zone": "Mars/Olympus"}, "there is no time zone"),
+        ({"zone": "localtime"}, "is another one on each machine"),
         ({"end": NOW}, "before it ticks"),
         ({"start": NOW + HOUR, "end": NOW + MINUTE}, "before it ticks"),
         ({"start": datetime(2026, 1, 1)}, "start 2026-01-01 00:00:00 has no time zone"),  # noqa: DTZ001
@@ -209,6 +211,50 @@ def test_lag_is_how_long_the_oldest_missing_tick_is_overdue():
     assert found.lag == 8 * MINUTE
     assert [f"{at:%H:%M}" for at in found.next] == ["12:20", "12:25"]
     assert progress_of(schedule, last, last + 4 * MINUTE, 1).lag is None
+
+
+def test_lag_of_a_schedule_that_catches_up_nothing_is_that_of_ticks_that_will_come():
+    schedule = made(catch_up=0)
+    tick = datetime(2026, 11, 28, 12, 5, tzinfo=UTC)
+
+    assert progress_of(schedule, None, tick + LATE, 1).lag == LATE
+    assert progress_of(schedule, None, tick + LATE + timedelta(milliseconds=1), 1).lag is None
+    assert progress_of(schedule, None, tick + HOUR + LATE / 2, 1).lag == LATE / 2
+    assert progress_of(made(catch_up=1), None, tick + HOUR, 1).lag == HOUR
+
+
+def test_ticks_that_jitter_holds_back_are_still_to_come():
+    schedule = made(every=MINUTE, jitter=HOUR)
+    last = next(schedule.ticks_after(NOW))
+    held_back = last + MINUTE
+    now = schedule.due_at(held_back) - timedelta(seconds=1)
+
+    assert now > held_back + MINUTE
+    assert progress_of(schedule, last, now, 1).next == (held_back,)
+    assert progress_of(schedule, last, now + timedelta(seconds=1), 1).next != (held_back,)
+
+
+@pytest.mark.parametrize(("catch_up", "expected"), [(0, 0), (1, 1), (3, 3)])
+def test_an_outage_of_thirty_years_is_over_at_once(catch_up: int, expected: int):
+    schedule = made(every=timedelta(seconds=1), jitter=HOUR, catch_up=catch_up)
+    outage = 30 * 365 * DAY
+    end = NOW + outage
+
+    found = due_ticks(replace(schedule, end=end), None, end + DAY)
+
+    assert len(found.ticks) == expected
+    assert found.passed == end - timedelta(seconds=1)
+    if found.ticks:
+        assert found.ticks[-1].at == found.passed
+        missed = outage // timedelta(seconds=1) - 1 - expected
+        assert [tick.missed for tick in found.ticks] == [missed, *[0] * (expected - 1)]
+
+
+def test_a_schedule_whose_ticks_go_on_for_longer_than_time_ends_with_it():
+    schedule = made(every=365 * DAY, count=10_000)
+
+    assert schedule.end is None
+    assert max(schedule.ticks_after(NOW)).year == 9998
 
 
 def test_a_schedule_shows_itself():
