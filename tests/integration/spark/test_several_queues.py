@@ -285,7 +285,8 @@ def test_two_queries_of_one_group_share_fifty_queues_though_one_of_them_fails_in
             try:
                 return query.awaitTermination()
             except PySparkException as error:
-                assert "not ready" in str(error)
+                if "not ready" not in str(error):
+                    raise
 
     with ThreadPoolExecutor(2) as pool:
         for each in [pool.submit(run, checkpoint) for checkpoint in ("one", "two")]:
