@@ -62,6 +62,7 @@ QUEUE: Mapping[str, Choices] = {
     "expire_after": LIMITS,
     "keep_settled": LIMITS,
     "delay": [None, None, 2 * LEASE],
+    "several": EITHER,
 }
 #: By method of `History`: out of how many times, and with which arguments.
 STEPS: Mapping[str, tuple[int, Mapping[str, Choices]]] = {
@@ -104,6 +105,13 @@ STEPS: Mapping[str, tuple[int, Mapping[str, Choices]]] = {
             "number": [0, 1],
         },
     ),
+    "put_beside": (2, {"keys": Some(["a", "b", None], 4)}),
+    "write_to_both": (
+        2,
+        {"keys": Some("abc", 4), "which": Some([0, 1], 4), "again": [False, False, True]},
+    ),
+    "make_anew": (1, {}),
+    "alter_beside": (1, {"adds": EITHER}),
     "redrive": (3, {"by_http": EITHER}),
     "resume": (3, {"how": list(Resume), "by_http": EITHER}),
     "purge": (1, {"by_http": EITHER}),

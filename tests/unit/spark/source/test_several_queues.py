@@ -247,6 +247,20 @@ def test_a_queue_that_is_deleted_or_purged_ends_the_query_or_leaves_it(queues: Q
     lenient.stop()
 
 
+def test_a_queue_that_is_made_anew_is_read_though_the_last_batch_names_the_old_one(queues: Queues):
+    queues.put("b", "1")
+    reader = queues.reader(failOnDataLoss="false")
+    end = reader.next_batch(FIRST, limit=None)
+    queues.client.delete_queue("b", force=True)
+    queues.create("b")
+
+    assert reader.next_batch(end, limit=None) == end
+    queues.put("b", "new")
+    queues.clock.advance(FIND_QUEUES)
+
+    assert queues.batch(reader, reader.next_batch(end, limit=None)) == ["b:new"]
+
+
 def test_a_checkpoint_of_a_deleted_queue_is_an_error_or_that_queue_is_left_out(queues: Queues):
     queues.put("a", "1")
     queues.put("b", "1")
