@@ -15,6 +15,7 @@ from cassieq_spark.groups.partitions import create_groups
 from cassieq_spark.model import Order
 from cassieq_spark.queues import create_queue, fix_clocks, open_ledgers
 from cassieq_spark.store.protocol import Store
+from trials.chaos.checker import ASIDE, QUEUE
 from trials.chaos.clocks import NodeClocks, skewed_python
 from trials.chaos.faults import Striker
 from trials.chaos.records import CALM, STOP, Notebook
@@ -22,7 +23,7 @@ from trials.chaos.spark_cluster import ARCHIVE, SparkCluster, ship, submit
 from trials.environment import Cassandra, cassandra, tell
 from trials.processes import Program
 
-QUEUE, DEAD, GROUP = "chaos", "chaos.dead", "billing"
+DEAD, GROUP = "chaos.dead", "billing"
 #: The relay's group, and the queue that it publishes to.
 ONWARD, RELAYED = "onward", "chaos.relayed"
 #: Partitions of the queue, if it is ordered by key.
@@ -81,6 +82,7 @@ class Environment:
     Attributes:
         folder: The folder of all files.
         cassandra: The nodes, and the trial's own store.
+        queues: The queues that consumers and relays read.
         producers, consumers, relays: Queries on Spark.
         scribes, clerks: Clients that put and receive; none unless the queue is ordered by key.
         repairs: Repair jobs.
@@ -89,6 +91,7 @@ class Environment:
 
     folder: Path
     cassandra: Cassandra
+    queues: Sequence[str]
     producers: Programs
     consumers: Programs
     relays: Programs
@@ -132,7 +135,7 @@ class Environment:
 
     def fix_clocks(self) -> None:
         """Undo the effects of a node's wrong clock, as operators do when it is right again."""
-        for queue in (QUEUE, RELAYED):
+        for queue in (*self.queues, RELAYED):
             fix_clocks(self.store, queue, longest=_LONGEST)
 
     def packages_not_shipped(self) -> list[str]:
@@ -162,7 +165,9 @@ class Environment:
 
 
 @contextmanager
-def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Environment]:
+def running(
+    folder: Path, seed: int, *, by_key: bool = False, several: bool = False
+) -> Iterator[Environment]:
     """Start the nodes and the Spark cluster, and describe all programs; at the end, stop all."""
     # write_through, as a killed node must not lose acknowledged writes: with another replica
     # paused, these could be lost.
@@ -186,6 +191,17 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
         create_queue(nodes.store, RELAYED)
         for group in (GROUP, ONWARD, *((COUNTER,) if by_key else ())):
             create_groups(open_ledgers(nodes.store, QUEUE), group, "earliest")
+        if several:
+            create_queue(
+                nodes.store,
+                ASIDE,
+                order=Order.KEY if by_key else Order.NONE,
+                lease=LEASE,
+                max_deliveries=MAX_DELIVERIES,
+                dead_letter_queue=DEAD,
+            )
+            for group in (GROUP, ONWARD):
+                create_groups(open_ledgers(nodes.store, ASIDE), group, "earliest")
         names = (*PRODUCERS, *CONSUMERS, *RELAYS, *REPAIRS)
         pythons = skewed_pythons(folder, seed, (*names, *SCRIBES, *CLERKS) if by_key else names)
         archive = ship(folder)
@@ -219,11 +235,16 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
             return Programs(folder / role, applications)
 
         connection = {"spark.cassandra.connection.host": nodes.hosts}
-        writing = connection | {"queue": QUEUE}
-        reading = writing | {
-            "maxMessagesPerTrigger": _MESSAGES_PER_TRIGGER,
-            "messagesPerTask": _MESSAGES_PER_TASK,
-        }
+        writing = connection | ({"queueColumn": "to"} if several else {"queue": QUEUE})
+        pattern = {"queuePattern": f"{QUEUE}|{ASIDE}".replace(".", r"\.")}
+        reading = (
+            connection
+            | (pattern if several else {"queue": QUEUE})
+            | {
+                "maxMessagesPerTrigger": _MESSAGES_PER_TRIGGER,
+                "messagesPerTask": _MESSAGES_PER_TASK,
+            }
+        )
         billing, relaying = reading | {"group": GROUP}, reading | {"group": ONWARD}
         onward = connection | {"queue": RELAYED, "exactlyOnce": "batch"}
         producers = programs(
@@ -246,8 +267,9 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
         ]
         by_client = [*scribes.applications, *clerks.applications]
         striker = Striker(nodes.cluster, clocks, applications, spark.workers, repairs, by_client)
+        queues = (QUEUE, ASIDE) if several else (QUEUE,)
         environment = Environment(
-            folder, nodes, producers, consumers, relays, scribes, clerks, repairs, striker
+            folder, nodes, queues, producers, consumers, relays, scribes, clerks, repairs, striker
         )
         try:
             yield environment
