@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -9,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from cassieq_spark import Client, NewMessage
 from cassieq_spark.consumer import idle_backoff
@@ -20,6 +22,7 @@ from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.queues import read_queue
 from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.settings import SourceOptions
+from cassieq_spark.spark.datasource import CassieqDataSource
 from cassieq_spark.spark.source import queue_reader
 from cassieq_spark.spark.source.columns import Columns
 from cassieq_spark.spark.source.offsets import (
@@ -481,6 +484,34 @@ def test_queues_whose_columns_contradict_each_other_are_refused_by_name(queues: 
         OptionError, match=r"none of the queues has a column 'nam'; did you mean 'name'"
     ):
         columns(queues, "number,text", columns=("nam",))
+
+
+def test_a_schema_of_the_user_chooses_columns_of_any_of_the_queues(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("cassieq_spark.store.open_store", lambda _: queues.memory)
+    queues.create("one", schema="id INT NOT NULL, clash STRING, name STRING")
+    queues.create("two", schema="id BIGINT, clash DOUBLE")
+    options = {"queue": "one,two", "group": "g"}
+
+    def given(*fields: StructField, **more: str) -> Any:
+        return CassieqDataSource({**options, **more}).streamReader(StructType([*fields]))
+
+    name, number = StructField("name", StringType()), StructField("id", LongType())
+    reader = given(name, number)
+    assert ddl(reader._columns) == "name string, id bigint"
+    chosen = CassieqDataSource({**options, "columns": "id,name"})
+    whole = pickle.loads(pickle.dumps(chosen)).schema()
+    assert whole == StructType([number, name])
+    assert ddl(chosen.streamReader(whole)._columns) == "id bigint, name string"
+    for field, words in (
+        (StructField("id", IntegerType()), "column 'id' is bigint, not int"),
+        (StructField("id", LongType(), nullable=False), "'id' may be null: leave out not null"),
+        (StructField("clash", StringType()), "'two' can't be read together with queue 'one'"),
+        (StructField("naem", StringType()), "none of the queues has a column 'naem'"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            given(field).getDefaultReadLimit()
 
 
 def test_what_a_queue_has_dropped_counts_only_if_another_one_has_it(queues: Queues):
