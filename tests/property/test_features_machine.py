@@ -17,7 +17,7 @@ from tests.property.features.history import History
 from tests.property.features.steps import HISTORIES, QUEUES, Step, drawn
 
 #: This number of histories crosses all pairs. Histories after the last pair are left out.
-ENOUGH = 60
+ENOUGH = 80
 
 
 def run(queue: Mapping[str, Any], steps: Sequence[Step]) -> set[frozenset[str]]:

@@ -161,7 +161,12 @@ class Running:
 
     def __enter__(self) -> Self:
         stream = several([self._queue], **self._options)
-        self.query = self._queue.start(stream, self._process, processingTime="100 milliseconds")
+        self.query = self._queue.start(
+            stream,
+            self._process,
+            checkpoint=self._options.get("group", "g"),
+            processingTime="100 milliseconds",
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -176,7 +181,8 @@ class Running:
     def wait_for(self, count: int) -> None:
         """Wait until there are so many rows."""
         with self._new:
-            assert self._new.wait_for(lambda: len(self.rows) >= count, PATIENCE), self.rows
+            found = self._new.wait_for(lambda: len(self.rows) >= count, PATIENCE)
+        assert found, (self.rows, self.query.exception())
 
     @property
     def by_id(self) -> list[dict[str, Any]]:
