@@ -17,7 +17,7 @@ from tests.property.features.history import History
 from tests.property.features.steps import HISTORIES, QUEUES, Step, drawn
 
 #: This number of histories crosses all pairs. Histories after the last pair are left out.
-ENOUGH = 80
+ENOUGH = 60
 
 
 def run(queue: Mapping[str, Any], steps: Sequence[Step]) -> set[frozenset[str]]:

@@ -94,7 +94,7 @@ STEPS: Mapping[str, tuple[int, Mapping[str, Choices]]] = {
     "receive_again": (3, {"most": range(1, 7)}),
     "settle": (6, {"fate": FATES, "which": WHICH, "by": LENGTHS, "by_http": EITHER}),
     "trigger": (4, {"limit": [None, 1, 3]}),
-    "record": (4, {"fates": Some(FATES, 3), "which": WHICH, "by": LENGTHS}),
+    "record": (6, {"fates": Some(FATES, 3), "which": WHICH, "by": LENGTHS}),
     "crash": (2, {}),
     "stop": (1, {}),
     "seek": (2, {"to": ["earliest", "latest", *range(8)]}),
