@@ -27,6 +27,10 @@ from cassieq_spark.settings.writing import PUBLISH
 from cassieq_spark.spark.shipping import Shipped, check_platform
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
     from cassieq_spark.model import QueueDefinition
     from cassieq_spark.spark.sink.message_writer import MessageStreamWriter, MessageWriter
     from cassieq_spark.spark.sink.receipt_writer import ReceiptWriter
@@ -45,6 +49,8 @@ class CassieqDataSource(Shipped, DataSource):
 
     #: The queue, once it has been read.
     _definition: QueueDefinition | None = None
+    #: Of several queues, the columns of the read, and all columns; once they have been found.
+    _of_several: tuple[Columns, pa.Schema | None] | None = None
     #: True if this object came from another process. Spark plans each write with an object made
     #: in place, and commits the batches of a stream with one that it made when the query began.
     _is_copy = False
@@ -131,39 +137,55 @@ class CassieqDataSource(Shipped, DataSource):
         return {**self.__dict__, "_is_copy": True}
 
     def _columns(self, options: SourceOptions) -> Columns:
+        if options.is_of_several:
+            return self._columns_of_several(options)[0]
         from cassieq_spark.spark.source.columns import columns_of
 
         return columns_of(self._queue(options), options)
 
     def _given_columns(self, options: SourceOptions, schema: StructType) -> Columns:
         """The columns of the schema that Spark hands over, which the user may have given."""
-        columns = self._columns(options)
+        if options.is_of_several:
+            columns, known = self._columns_of_several(options, schema.names)
+        else:
+            columns, known = self._columns(options), None
         if columns.schema is None:
             self._check_schema(schema)
             return columns
+        from cassieq_spark.schemas.ddl import schema_of
         from cassieq_spark.schemas.files import parse_spark_fields
         from cassieq_spark.spark.source.columns import check_given
 
-        given = parse_spark_fields(schema.jsonValue())
-        return check_given(self._queue(options), columns, given)
+        queue = None if known is not None else self._queue(options)
+        whole = known if queue is None else schema_of(queue.schema or "")
+        return check_given(queue, whole, columns, parse_spark_fields(schema.jsonValue()))
 
     def _queue(self, options: SourceOptions) -> QueueDefinition:
-        """The queue, read once: Spark pickles this object to the processes that make readers.
-
-        Of several queues it is the first one, whose columns the others must have.
-        """
+        """The queue, read once: Spark pickles this object to the processes that make readers."""
         if self._definition is None:
             from cassieq_spark.queues import read_queue
             from cassieq_spark.store import open_store
 
-            store = open_store(options.connection)
-            if options.is_of_several:
-                from cassieq_spark.spark.source.selection import read_selected
-
-                self._definition = read_selected(store, options)[0]
-            else:
-                self._definition = read_queue(store, options.queue)
+            self._definition = read_queue(open_store(options.connection), options.queue)
         return self._definition
+
+    def _columns_of_several(
+        self, options: SourceOptions, given: Sequence[str] | None = None
+    ) -> tuple[Columns, pa.Schema | None]:
+        """The columns of a read of several queues, and all of their columns; found once, too.
+
+        Args:
+            options: The options.
+            given: The columns that Spark hands over. The user has given them, unless `schema` was
+                called before.
+        """
+        if self._of_several is None:
+            from cassieq_spark.spark.source.selection import columns_of_several, read_selected
+            from cassieq_spark.store import open_store
+
+            queues = read_selected(open_store(options.connection), options)
+            self._of_several = columns_of_several(queues, options, given)
+        return self._of_several
 
     def _check_schema(self, schema: StructType) -> None:
         expected, given = map(_described, (self.schema(), schema))

@@ -19,10 +19,12 @@ MET_IN_SPARK = (
     "fetch/read.py",
     "ledger/publish.py",
     "queues/record.py",
+    "schemas/union.py",
     "spark/datasource.py",
     "spark/shipping.py",
     "spark/sink/message_writer.py",
     "spark/source/offsets.py",
+    "spark/source/selection.py",
 )
 
 

@@ -10,7 +10,9 @@ node at a time, or sets that node's clock wrong by a day. Killed processes are s
 the end everything is drained, and each message is looked for in the results of the consumers and
 in the queue of the relay. With ``--by-key``, no consumer may have processed a message before an
 earlier one of its key; and clients put messages with unique ids, and receive in a group of their
-own. The last line is a report as JSON. The exit code is 1 if anything is wrong.
+own. With ``--several``, producers route the messages of one lane to a second queue, and consumers
+and the relay read both queues by a pattern. The last line is a report as JSON. The exit code is 1
+if anything is wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pathlib import Path
 
 from cassieq_spark import Client
 from cassieq_spark.errors import SetupError, StoreError
-from trials.chaos.checker import Row, Sent, judge, judge_relay, rewinds
+from trials.chaos.checker import QUEUE, Row, Sent, judge, judge_relay, rewinds
 from trials.chaos.client_checker import ClientVerdict, judge_clients, sent_by
 from trials.chaos.environment import (
     COUNTER,
@@ -35,7 +37,6 @@ from trials.chaos.environment import (
     GROUP,
     ONWARD,
     PARTITIONS,
-    QUEUE,
     RELAYED,
     ROWS_PER_BATCH,
     SCHEDULE,
@@ -68,6 +69,11 @@ def main() -> int:
         help=f"the queue has {PARTITIONS} partitions, in order by key, and clients beside Spark",
     )
     parser.add_argument(
+        "--several",
+        action="store_true",
+        help="queries write to two queues, and read both of them",
+    )
+    parser.add_argument(
         "--right-clocks", action="store_true", help="the clocks of nodes stay right"
     )
     given = parser.parse_args()
@@ -83,9 +89,11 @@ def main() -> int:
         tell(f"  {fault}")
 
     def play(folder: Path) -> Report:
-        with running(folder, given.seed, by_key=given.by_key) as environment:
-            report = strike_and_judge(environment, faults, by_key=given.by_key)
-        return report | {"by_key": given.by_key, "minutes": given.minutes, "seed": given.seed}
+        by_key, several = given.by_key, given.several
+        with running(folder, given.seed, by_key=by_key, several=several) as environment:
+            report = strike_and_judge(environment, faults, by_key=by_key)
+        of_run = {"by_key": by_key, "several": several, "minutes": given.minutes}
+        return report | of_run | {"seed": given.seed}
 
     return carry_out("chaos", play, fine=itemgetter("fine"))
 
@@ -242,7 +250,8 @@ def drain(environment: Environment) -> bool:
         supervise([*environment.receivers, *environment.servants], for_ever=True)
         now = time.monotonic()
         with suppress(StoreError):
-            groups = Client.from_store(environment.store).stats(QUEUE).groups
+            client = Client.from_store(environment.store)
+            groups = [group for each in environment.queues for group in client.stats(each).groups]
             owed = sum(group.depth for group in groups)
             if owed < least:
                 least, fell_at = owed, now

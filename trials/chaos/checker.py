@@ -17,6 +17,8 @@ from typing import Any
 LANES = 4
 #: Keys of a producer: message n has key n modulo this, so one task has all messages of a key.
 KEYS = 10 * LANES
+#: The queue, and the second one of a run with several: it gets the messages of one lane.
+QUEUE, ASIDE = "chaos", "chaos.aside"
 #: The checksum is repeated up to so many times, so that messages differ in length.
 _LENGTHS = 7
 
@@ -61,6 +63,11 @@ def message_columns(producer: str, number: str) -> tuple[str, str]:
     name = f"concat('{producer}:', {number})"
     checksum = f"repeat(sha2({name}, 256), cast(1 + {number} % {_LENGTHS} as int))"
     return f"{key} as key", f"concat({name}, ':', {checksum}) as value"
+
+
+def queue_column(number: str) -> str:
+    """The queue of a message in a run with several, as an expression of Spark SQL."""
+    return f"if({number} % {LANES} = 0, '{ASIDE}', '{QUEUE}')"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from cassieq_spark.queues import create_queue, fix_clocks, open_ledgers
 from cassieq_spark.schedules import create_schedule
 from cassieq_spark.schedules.schedule import MOST_CAUGHT_UP
 from cassieq_spark.store.protocol import Store
+from trials.chaos.checker import ASIDE, QUEUE
 from trials.chaos.clocks import NodeClocks, skewed_python
 from trials.chaos.faults import Striker
 from trials.chaos.records import CALM, STOP, Notebook
@@ -24,7 +25,7 @@ from trials.chaos.spark_cluster import ARCHIVE, SparkCluster, ship, submit
 from trials.environment import Cassandra, cassandra, tell
 from trials.processes import Program
 
-QUEUE, DEAD, GROUP = "chaos", "chaos.dead", "billing"
+DEAD, GROUP = "chaos.dead", "billing"
 #: The relay's group, and the queue that it publishes to.
 ONWARD, RELAYED = "onward", "chaos.relayed"
 #: Partitions of the queue, if it is ordered by key.
@@ -89,6 +90,7 @@ class Environment:
     Attributes:
         folder: The folder of all files.
         cassandra: The nodes, and the trial's own store.
+        queues: The queues that consumers and relays read.
         producers, consumers, relays: Queries on Spark.
         scribes, clerks: Clients that put and receive; none unless the queue is ordered by key.
         skews: How far the wall clock of each program is ahead.
@@ -99,6 +101,7 @@ class Environment:
 
     folder: Path
     cassandra: Cassandra
+    queues: Sequence[str]
     producers: Programs
     consumers: Programs
     relays: Programs
@@ -149,7 +152,7 @@ class Environment:
 
     def fix_clocks(self) -> None:
         """Undo the effects of a node's wrong clock, as operators do when it is right again."""
-        for queue in (QUEUE, RELAYED, TICKS):
+        for queue in (*self.queues, RELAYED, TICKS):
             fix_clocks(self.store, queue, longest=_LONGEST)
 
     def packages_not_shipped(self) -> list[str]:
@@ -184,7 +187,9 @@ class Environment:
 
 
 @contextmanager
-def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Environment]:
+def running(
+    folder: Path, seed: int, *, by_key: bool = False, several: bool = False
+) -> Iterator[Environment]:
     """Start the nodes and the Spark cluster, and describe all programs; at the end, stop all."""
     # write_through, as a killed node must not lose acknowledged writes: with another replica
     # paused, these could be lost.
@@ -213,6 +218,17 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
         )
         for group in (GROUP, ONWARD, *((COUNTER,) if by_key else ())):
             create_groups(open_ledgers(nodes.store, QUEUE), group, "earliest")
+        if several:
+            create_queue(
+                nodes.store,
+                ASIDE,
+                order=Order.KEY if by_key else Order.NONE,
+                lease=LEASE,
+                max_deliveries=MAX_DELIVERIES,
+                dead_letter_queue=DEAD,
+            )
+            for group in (GROUP, ONWARD):
+                create_groups(open_ledgers(nodes.store, ASIDE), group, "earliest")
         by_key_only = (*SCRIBES, *CLERKS) if by_key else ()
         names = (*PRODUCERS, *CONSUMERS, *RELAYS, *REPAIRS, *by_key_only, *RUNNERS)
         skews = skews_of(seed, names)
@@ -248,11 +264,16 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
             return Programs(folder / role, applications)
 
         connection = {"spark.cassandra.connection.host": nodes.hosts}
-        writing = connection | {"queue": QUEUE}
-        reading = writing | {
-            "maxMessagesPerTrigger": _MESSAGES_PER_TRIGGER,
-            "messagesPerTask": _MESSAGES_PER_TASK,
-        }
+        writing = connection | ({"queueColumn": "to"} if several else {"queue": QUEUE})
+        pattern = {"queuePattern": f"{QUEUE}|{ASIDE}".replace(".", r"\.")}
+        reading = (
+            connection
+            | (pattern if several else {"queue": QUEUE})
+            | {
+                "maxMessagesPerTrigger": _MESSAGES_PER_TRIGGER,
+                "messagesPerTask": _MESSAGES_PER_TASK,
+            }
+        )
         billing, relaying = reading | {"group": GROUP}, reading | {"group": ONWARD}
         onward = connection | {"queue": RELAYED, "exactlyOnce": "batch"}
         producers = programs(
@@ -283,9 +304,11 @@ def running(folder: Path, seed: int, *, by_key: bool = False) -> Iterator[Enviro
         ]
         by_client = [*scribes.applications, *clerks.applications, *runners]
         striker = Striker(nodes.cluster, clocks, applications, spark.workers, repairs, by_client)
+        queues = (QUEUE, ASIDE) if several else (QUEUE,)
         environment = Environment(
             folder,
             nodes,
+            queues,
             producers,
             consumers,
             relays,

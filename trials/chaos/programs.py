@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
 
 from cassieq_spark import progress
-from trials.chaos.checker import LANES, message_columns
+from trials.chaos.checker import LANES, message_columns, queue_column
 from trials.chaos.records import Checkpoint, Notebook
 
 _LOOK_SECONDS = 1
@@ -71,7 +71,10 @@ def produce(spark: SparkSession, notebook: Notebook, given: argparse.Namespace) 
             .option("numPartitions", LANES)
             .load()
         )
-        messages = numbers.selectExpr(*message_columns(given.folder.name, "value"))
+        columns = list(message_columns(given.folder.name, "value"))
+        if "queueColumn" in given.writing:
+            columns.append(f"{queue_column('value')} as {given.writing['queueColumn']}")
+        messages = numbers.selectExpr(*columns)
         return messages.writeStream.format("cassieq").options(**given.writing)
 
     # With a new checkpoint, it would send all numbers again.

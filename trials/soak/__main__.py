@@ -141,6 +141,12 @@ def make_actors(world: World) -> list[Actor]:
         actors.append(QueryReader(world, f"{kind.name}-1", LIFETIME, kind.name))
         if not kind.strict:
             actors.append(QueryReader(world, f"{kind.name}-2", LIFETIME // 2, kind.name))
+    actors += [
+        QueryReader(
+            world, f"several-{number}", lifetime, "steady", "fleeting", "restless", "moody"
+        )
+        for number, lifetime in enumerate((LIFETIME, LIFETIME // 2), 1)
+    ]
     return actors
 
 

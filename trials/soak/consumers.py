@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -15,10 +16,17 @@ from cassieq_spark.client import LeaseRequest
 from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.fetch.read import fetch
-from cassieq_spark.model import Ranges
+from cassieq_spark.model import QueueId, Ranges
 from cassieq_spark.queues import read_queue
-from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.settings import SourceOptions
+from cassieq_spark.spark.source.offsets import (
+    initial_offset,
+    initial_offset_of_queues,
+    leases_of,
+    split_queues,
+)
 from cassieq_spark.spark.source.queue_reader import QueueReader
+from cassieq_spark.spark.source.selection import read_selected
 from trials.soak.actors import CLIENTS, QUEUE_KINDS, READERS, Actor, World, now
 from trials.soak.checker import Delivery, Outcome, Put, Settle
 
@@ -170,29 +178,50 @@ class BalancedConsumer(ClientConsumer):
 
 
 class QueryReader(Actor):
-    """Reads as the source of a streaming query does; its offsets and commits outlive it."""
+    """Reads as the source of a streaming query does; its offsets and commits outlive it.
 
-    def __init__(self, world: World, name: str, lifetime: int | None, queue: str) -> None:
+    Args:
+        world: What all actors share.
+        name: Its name.
+        lifetime: See `Actor`.
+        queues: The queue; or several, by a pattern. One of several that is deleted or purged is
+            left, and the query goes on with the same log.
+    """
+
+    def __init__(self, world: World, name: str, lifetime: int | None, *queues: str) -> None:
         super().__init__(world, name, lifetime)
-        self._queue = queue
+        self._queues = queues
         self._done: Mapping[str, Any]
         self._planned: Mapping[str, Any] | None
         self._restart()
 
     def begin(self) -> None:
         try:
-            queue = read_queue(self.store, self._queue)
             self._length = timedelta(seconds=self.chance.uniform(2, 5))
             request = LeaseRequest(lease=self._length)
+            pattern = "|".join(self._queues)
+            options = SourceOptions(queue_pattern=pattern, group=READERS, fail_on_data_loss=False)
+            queue = read_queue(self.store, self._queues[0]) if self._reads_one else None
             self._reader = QueueReader(
-                self.store, queue, READERS, starting="earliest", request=request
+                self.store,
+                queue,
+                READERS,
+                starting="earliest",
+                fail_on_data_loss=self._reads_one,
+                request=request,
+                select=None if queue else partial(read_selected, self.store, options),
             )
         except QueueStateError:
             self.pause(0.2)
             raise
-        self._held: tuple[UUID, set[int], int] | None = None
+        #: The messages of the batch in hand, by lease, and how many leases were lost before.
+        self._held: tuple[dict[UUID, set[int]], int] | None = None
         #: The end of the batch that this reader has leased, unlike one of an earlier reader.
         self._leased: Mapping[str, Any] | None = None
+
+    @property
+    def _reads_one(self) -> bool:
+        return len(self._queues) == 1
 
     def act(self) -> None:
         try:
@@ -207,12 +236,15 @@ class QueryReader(Actor):
                     return
                 self._done, self._planned = self._planned, None
         except QueueStateError:
-            # Purged or deleted: begin another query, with another log.
-            self._restart()
+            if self._reads_one:
+                # Purged or deleted: begin another query, with another log.
+                self._restart()
             raise
 
     def _restart(self) -> None:
-        self._done = initial_offset(self._queue, READERS)
+        self._done = initial_offset_of_queues(READERS)
+        if self._reads_one:
+            self._done = initial_offset(self._queues[0], READERS)
         self._planned = None
 
     def _next(self) -> None:
@@ -220,11 +252,13 @@ class QueryReader(Actor):
         limit = self.chance.choice((5, 50, None))
         end = self._reader.next_batch(self._done, limit=limit)
         self._held, self._asked = None, begun
-        if held is not None and str(held[0]) == self._done.get("lease"):
+        if held is not None and held[0].keys() == set(_leases_of(self._done).values()):
             lost = (self._reader.report() or {}).get("lost_leases", 0)
-            whole = lost == held[2]
-            act = Settle(held[0], frozenset(held[1]), begun, now(), settled=whole)
-            self.world.journal.settles.append(act)
+            whole = lost == held[1]
+            self.world.journal.settles += [
+                Settle(lease, frozenset(monotons), begun, now(), settled=whole)
+                for lease, monotons in held[0].items()
+            ]
             self.world.note("batches acked" if whole else "batches whose lease was lost")
         if end != self._done:
             self._planned = self._leased = end
@@ -232,41 +266,50 @@ class QueryReader(Actor):
     def _process(self, end: Mapping[str, Any]) -> None:
         begun = now()
         replayed = self._held is None and self._leased != end
-        left_out = _monotons_of(end) if replayed else set()
+        leases = _leases_of(end)
+        left_out = {
+            queue_id: _monotons_of(part) if replayed else set[int]()
+            for queue_id, part in _parts_of(end).items()
+        }
         try:
             tasks = self._reader.tasks(end, messages_per_task=50)
-            left_out -= {
-                piece.first_monoton + at
-                for parts in tasks
-                for part in parts
-                for piece in part.pieces
-                for at in range(len(piece.offsets))
-            }
+            for part in chain.from_iterable(tasks):
+                left_out[part.queue.queue_id] -= {
+                    piece.first_monoton + at
+                    for piece in part.pieces
+                    for at in range(len(piece.offsets))
+                }
         finally:
             # A replay may have only a part of a batch that has failed before.
-            act = Settle(UUID(end["lease"]), frozenset(left_out), begun, now(), settled=False)
-            self.world.journal.settles.append(act)
+            self.world.journal.settles += [
+                Settle(leases[queue_id], frozenset(monotons), begun, now(), settled=False)
+                for queue_id, monotons in left_out.items()
+            ]
         if replayed:
             self.world.note("batches replayed")
             self._asked = begun
+        if len(leases) > 1:
+            self.world.note("batches of several queues")
         lost = (self._reader.report() or {}).get("lost_leases", 0)
-        self._held = (UUID(end["lease"]), set(), lost)
+        held: dict[UUID, set[int]] = {lease: set() for lease in leases.values()}
+        self._held = held, lost
         if self.chance.random() < 0.1:
             self.pause(self.chance.uniform(0, 6))
         for part in chain.from_iterable(tasks):
+            lease = leases[part.queue.queue_id]
             as_rows = PlainRows(part.queue.name, receipt_prefix=part.receipt_prefix)
             found = fetch(self.store, part.queue, part.pieces, as_rows)
             names = ["monoton", "value", "delivery_count"]
             rows = [row for batch in found for row in batch.select(names).to_pylist()]
             at = now()
-            self._held[1].update(row["monoton"] for row in rows)
+            held[lease].update(row["monoton"] for row in rows)
             self.world.journal.deliveries += [
                 Delivery(
                     part.queue.queue_id,
                     READERS,
                     row["monoton"],
                     _number_of(row["value"]),
-                    UUID(end["lease"]),
+                    lease,
                     row["delivery_count"],
                     self._asked,
                     at,
@@ -277,10 +320,11 @@ class QueryReader(Actor):
 
     def _stop(self) -> None:
         begun = now()
-        lease = None if self._held is None else self._held[0]
-        if lease is not None:
-            # Recorded before the call, as others may get them before it returns.
-            self.world.journal.settles.append(Settle(lease, None, begun, begun, settled=False))
+        # Recorded before the call, as others may get them before it returns.
+        self.world.journal.settles += [
+            Settle(lease, None, begun, begun, settled=False)
+            for lease in ([] if self._held is None else self._held[0])
+        ]
         self._reader.stop()
         self.world.note("queries stopped")
         self.begin()
@@ -301,8 +345,18 @@ def _delivery_of(message: Message, begun: datetime, at: datetime) -> Delivery:
     )
 
 
+def _parts_of(end: Mapping[str, Any]) -> Mapping[QueueId, Mapping[str, Any]]:
+    """The part of each queue in a batch."""
+    return split_queues(end, READERS)
+
+
+def _leases_of(end: Mapping[str, Any]) -> dict[QueueId, UUID]:
+    """The lease of a batch in each queue; none before the first batch."""
+    return {queue_id: lease for queue_id, _, lease in leases_of(end)}
+
+
 def _monotons_of(end: Mapping[str, Any]) -> set[int]:
-    """The messages of the batch when it was leased."""
+    """The messages of a queue in a batch, when it was leased."""
     ranges = [part for _, text, _ in end["ranges"] for part in Ranges.parse(text)]
     return {at for part in ranges for at in range(part.start, part.stop)}
 

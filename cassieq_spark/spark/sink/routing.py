@@ -10,7 +10,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cassieq_spark.errors import MessageError
+from cassieq_spark.errors import MessageError, SchemaError
 from cassieq_spark.producer.publisher import Written
 
 #: Writes the rows of one queue; called in a thread of its own.
@@ -63,7 +63,8 @@ def write_routed(batches: Iterable[pa.RecordBatch], column: str, write: Write) -
         What was written, queue by queue, by name.
 
     Raises:
-        MessageError: A row names no queue.
+        MessageError: A row names no queue, or its queue does not take it.
+        SchemaError: A queue does not take the columns of the rows.
         CassieqError: What ``write`` raises first; the other writers are ended.
     """
     lanes: dict[str, _Lane] = {}
@@ -79,6 +80,16 @@ def write_routed(batches: Iterable[pa.RecordBatch], column: str, write: Write) -
     finally:
         for lane in lanes.values():
             lane.abandon()
+
+
+def _write_to(write: Write, name: str, rows: Iterator[pa.RecordBatch]) -> list[Written]:
+    """Write the rows of a queue; an error about them names the queue."""
+    try:
+        return write(name, rows)
+    except MessageError as error:
+        raise MessageError(f"queue {name!r}: {error}") from error
+    except SchemaError as error:
+        raise SchemaError(f"queue {name!r}: {error}") from error
 
 
 class _Lane:
@@ -119,7 +130,7 @@ class _Lane:
 
     def _work(self) -> None:
         try:
-            self._written = self._write(self._name, self._handed())
+            self._written = _write_to(self._write, self._name, self._handed())
         except BaseException as error:  # noqa: BLE001 (the task raises it)
             self._error = error
 

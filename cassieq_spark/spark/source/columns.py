@@ -57,8 +57,15 @@ class Columns:
         return replace(rows, receipt_prefix=prefix, partition=queue.partition or 0)
 
 
-def columns_of(queue: QueueDefinition, options: SourceOptions) -> Columns:
+def columns_of(
+    queue: QueueDefinition, options: SourceOptions, united: pa.Schema | None = None
+) -> Columns:
     """The columns that the options request.
+
+    Args:
+        queue: The queue; of several, one of them.
+        options: The options.
+        united: The columns of several queues together; None if there is one.
 
     Raises:
         OptionError: An option is for queues without a schema, or with one; or a column is unknown.
@@ -77,42 +84,44 @@ def columns_of(queue: QueueDefinition, options: SourceOptions) -> Columns:
         f"queue {queue.name!r} has a schema; headers are in includeMetadata",
         {"includeHeaders": options.include_headers},
     )
-    schema = schema_of(queue.schema)
+    schema = schema_of(queue.schema) if united is None else united
+    whose = None if united is not None else queue
     return Columns(
-        schema if options.columns is None else _chosen(queue, schema, options.columns),
+        schema if options.columns is None else _chosen(whose, schema, options.columns),
         include_metadata=options.include_metadata or options.include_receipts,
         include_receipts=options.include_receipts,
     )
 
 
-def check_given(queue: QueueDefinition, columns: Columns, given: pa.Schema) -> Columns:
+def check_given(
+    queue: QueueDefinition | None, known: pa.Schema, columns: Columns, given: pa.Schema
+) -> Columns:
     """The columns that the user has chosen by ``.schema(...)``.
 
     Args:
-        queue: The queue, which has a schema.
+        queue: The queue; None: there are several.
+        known: All of its columns, or those of several queues together.
         columns: What `columns_of` has returned.
         given: The chosen columns, canonical.
 
     Raises:
-        OptionError: The queue has no such columns.
+        OptionError: There are no such columns.
     """
     if given.equals(columns.whole):
         return columns
     from cassieq_spark.arrow.rows import METADATA  # noqa: PLC0415
 
-    schema = schema_of(queue.schema or "")
+    of_queue = "" if queue is None else f" of queue {queue.name!r}"
     own = [field for field in given if field.name != METADATA]
-    chosen = _chosen(queue, schema, [field.name for field in own])
+    chosen = _chosen(queue, known, [field.name for field in own])
     for wanted, field in zip(own, chosen, strict=True):
         if wanted.type != field.type:
             raise OptionError(
-                f"column {field.name!r} of queue {queue.name!r} is {type_name(field.type)}, not "
+                f"column {field.name!r}{of_queue} is {type_name(field.type)}, not "
                 f"{type_name(wanted.type)}: name it as it is, and cast it afterwards"
             )
         if field.nullable and not wanted.nullable:
-            raise OptionError(
-                f"column {field.name!r} of queue {queue.name!r} may be null: leave out not null"
-            )
+            raise OptionError(f"column {field.name!r}{of_queue} may be null: leave out not null")
     with_metadata = len(own) < len(given)
     whole = replace(columns, schema=pa.schema(own), include_metadata=with_metadata)
     if columns.include_metadata != with_metadata or not given.equals(whole.whole):
@@ -173,12 +182,14 @@ def check_has_all_values(columns: Columns, queue: QueueDefinition) -> None:
         )
 
 
-def _chosen(queue: QueueDefinition, schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+def _chosen(queue: QueueDefinition | None, schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     known = {name.lower(): name for name in schema.names}
+    lacks = "none of the queues has a" if queue is None else f"queue {queue.name!r} has no"
     for name in names:
         if name.lower() not in known:
-            advice = did_you_mean(name, schema.names, f"it has {', '.join(schema.names)}")
-            raise OptionError(f"queue {queue.name!r} has no column {name!r}; {advice}")
+            has = "they have" if queue is None else "it has"
+            advice = did_you_mean(name, schema.names, f"{has} {', '.join(schema.names)}")
+            raise OptionError(f"{lacks} column {name!r}; {advice}")
     wanted = [known[name.lower()] for name in names]
     if len(set(wanted)) < len(wanted):
         raise OptionError(f"a column is named twice: {', '.join(names)}")

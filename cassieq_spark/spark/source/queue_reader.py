@@ -349,10 +349,11 @@ class QueueReader:
             name_of(queue_id): (queue_id, end)
             for queue_id, end in split_queues(offset, self._group).items()
         }
-        for name, (queue_id, end) in ends.items():
-            if self._has(name, queue_id):
-                parts |= self._split_one(self._members[name].queue, end)
-        for name in [name for name, each in self._members.items() if name not in ends]:
+        # A queue that was made anew is another one than the offset says.
+        there = {name for name, (queue_id, _) in ends.items() if self._has(name, queue_id)}
+        for name in sorted(there):
+            parts |= self._split_one(self._members[name].queue, ends[name][1])
+        for name in [name for name in self._members if name not in there]:
             if self._members[name].is_leaving:
                 self._leave(name)
                 continue

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cassieq_spark.groups.lease import LeaseRequest
-    from cassieq_spark.model import QueueDefinition
     from cassieq_spark.spark.source.queue_reader import QueueReader
+    from cassieq_spark.spark.source.selection import Selection
 
 logger = logging.getLogger(__name__)
 
@@ -194,7 +193,7 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
                 store,
                 queue,
                 self._group,
-                select=partial(self._selected, store) if queue is None else None,
+                select=self._selection(store) if queue is None else None,
                 starting=options.starting_position,
                 fail_on_data_loss=options.fail_on_data_loss,
                 request=_request_of(options),
@@ -206,17 +205,11 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
             _survive_termination()
         return self._reader
 
-    def _selected(self, store: Store) -> list[QueueDefinition]:
-        """The queues of a stream of several, as they are now."""
+    def _selection(self, store: Store) -> Selection:
         # A query of one queue starts faster without it.
-        from cassieq_spark.spark.source.selection import (  # noqa: PLC0415
-            check_alike,
-            read_selected,
-        )
+        from cassieq_spark.spark.source.selection import Selection  # noqa: PLC0415
 
-        queues = read_selected(store, self._options)
-        check_alike(self._columns, queues)
-        return queues
+        return Selection(store, self._options, self._columns)
 
 
 def _request_of(options: SourceOptions) -> LeaseRequest:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any, Self
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
-from cassieq_spark.queues import create_queue, delete_queue
+from cassieq_spark.queues import alter_queue, create_queue, delete_queue
 from cassieq_spark.spark.progress import progress
 from tests.support.spark_session import QueueOnSpark
 
@@ -31,9 +34,8 @@ def several(queues: list[QueueOnSpark], **options: str) -> DataFrame:
     """A stream of all of them by a list, unless a pattern is given."""
     names = {"queue": ",".join(each.definition.name for each in queues)}
     reader = queues[0].spark.readStream.format("cassieq").options(**queues[0].connection)
-    return reader.options(
-        **({} if "queuePattern" in options else names), group="g", **options
-    ).load()
+    given = {} if "queuePattern" in options else names
+    return reader.options(**given, **{"group": "g", **options}).load()
 
 
 def counts(rows: list[Row]) -> Counter[str]:
@@ -76,34 +78,18 @@ def test_a_query_of_a_pattern_finds_queues_that_are_made_and_leaves_those_that_a
 ):
     queue, name = queues[0], queues[0].definition.name.rpartition(".")[0]
     queue.publish(queue.numbers(3))
-    processed: list[Row] = []
-    new = threading.Condition()
 
-    def process(batch: DataFrame, _: int) -> None:
-        rows = batch.collect()
-        with new:
-            processed.extend(rows)
-            new.notify_all()
-
-    def wait_for(count: int) -> None:
-        with new:
-            assert new.wait_for(lambda: len(processed) >= count, PATIENCE), counts(processed)
-
-    stream = several(queues, queuePattern=rf"{name}\..*", failOnDataLoss="false")
-    query = queue.start(stream, process, processingTime="100 milliseconds")
-    try:
-        wait_for(3)
+    with Running(queue, queuePattern=rf"{name}\..*") as running:
+        running.wait_for(3)
         made = replace(queue, definition=create_queue(queue.store, f"{name}.made"))
         made.publish(made.numbers(2))
-        wait_for(5)
+        running.wait_for(5)
         delete_queue(queue.store, queues[1].definition.name, force=True)
         queues[2].publish(queues[2].numbers(4))
-        wait_for(9)
-        (told,) = progress(query.lastProgress)
-    finally:
-        query.stop()
+        running.wait_for(9)
+        (told,) = progress(running.query.lastProgress)
 
-    assert counts(processed) == Counter(
+    assert counts(running.rows) == Counter(
         [f"0:{n}" for n in range(3)]
         + [f"made:{n}" for n in range(2)]
         + [f"2:{n}" for n in range(4)]
@@ -146,3 +132,172 @@ def test_a_batch_write_to_a_queue_that_does_not_exist_publishes_nothing(
         writer.option("queueColumn", "to").mode("append").save()
 
     assert queue.browse().count() == 0
+
+
+@pytest.fixture
+def typed(queue: QueueOnSpark) -> Callable[..., QueueOnSpark]:
+    """Creates a queue with a schema, whose name a pattern of all of them matches."""
+
+    def create(last: str, schema: str | None) -> QueueOnSpark:
+        name = f"{queue.definition.name}.{last}"
+        return replace(queue, definition=create_queue(queue.store, name, schema=schema))
+
+    return create
+
+
+def pattern(queue: QueueOnSpark) -> dict[str, str]:
+    name = queue.definition.name.rpartition(".")[0]
+    return {"queuePattern": rf"{name}\.[a-z]+", "failOnDataLoss": "false"}
+
+
+class Running:
+    """A query of a pattern, which runs until a test has seen what it waits for."""
+
+    def __init__(self, queue: QueueOnSpark, **options: str) -> None:
+        self.rows: list[Row] = []
+        self._new = threading.Condition()
+        self._queue = queue
+        self._options = pattern(queue) | options
+
+    def __enter__(self) -> Self:
+        stream = several([self._queue], **self._options)
+        self.query = self._queue.start(
+            stream,
+            self._process,
+            checkpoint=self._options.get("group", "g"),
+            processingTime="100 milliseconds",
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.query.stop()
+
+    def _process(self, batch: DataFrame, _: int) -> None:
+        rows = batch.collect()
+        with self._new:
+            self.rows += rows
+            self._new.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        """Wait until there are so many rows."""
+        with self._new:
+            found = self._new.wait_for(lambda: len(self.rows) >= count, PATIENCE)
+        assert found, (self.rows, self.query.exception())
+
+    @property
+    def by_id(self) -> list[dict[str, Any]]:
+        return sorted((row.asDict() for row in self.rows), key=lambda row: row["id"])
+
+
+def test_queues_with_other_columns_join_a_query_and_are_altered_while_it_runs(
+    typed: Callable[..., QueueOnSpark],
+):
+    first = typed("first", "id bigint not null, name string")
+    second = typed("second", "fare double, id int")
+    first.publish(first.spark.range(1).selectExpr("id", "'a' as name"))
+    second.publish(first.spark.range(1, 2).selectExpr("cast(id as int) as id", "0.5D as fare"))
+
+    with Running(first) as running:
+        running.wait_for(2)
+        third = typed("third", "id bigint, other string")
+        third.publish(first.spark.range(2, 3).selectExpr("id", "'unseen' as other"))
+        running.wait_for(3)
+        alter_queue(first.store, first.definition.name, schema="id bigint not null, late int")
+        first.publish(first.spark.range(3, 4).selectExpr("id", "7 as late"))
+        running.wait_for(4)
+
+    assert running.by_id == [
+        {"id": 0, "name": "a", "fare": None},
+        {"id": 1, "name": None, "fare": 0.5},
+        {"id": 2, "name": None, "fare": None},
+        {"id": 3, "name": None, "fare": None},
+    ]
+    with Running(first, columns="late,id", group="other", includeMetadata="true") as again:
+        again.wait_for(4)
+    assert [row["late"] for row in again.by_id] == [None, None, None, 7]
+    queues = {row._metadata.queue.rpartition(".")[2] for row in again.rows}
+    assert queues == {"first", "second", "third"}
+
+
+def test_a_queue_whose_columns_contradict_the_others_is_refused_by_name(
+    typed: Callable[..., QueueOnSpark],
+):
+    first = typed("first", "id bigint, name string")
+    with Running(first) as running:
+        first.publish(first.spark.range(1).selectExpr("id", "'a' as name"))
+        running.wait_for(1)
+        second = typed("second", "id string, name string")
+        second.publish(first.spark.range(1).selectExpr("'x' as id", "'b' as name"))
+
+        with pytest.raises(PySparkException, match=r"queue '\S+\.second' can't be read together"):
+            running.query.awaitTermination(PATIENCE)
+
+    assert second.stats().groups == ()
+    with pytest.raises(PySparkException, match=r"'\S+\.second'.*queue '\S+\.first'.*'id'"):
+        several([first], **pattern(first))
+    names = several([first], **pattern(first), columns="name").columns
+    assert names == ["name"]
+
+
+def test_rows_go_to_queues_that_have_more_columns_and_to_none_that_has_fewer(
+    typed: Callable[..., QueueOnSpark],
+):
+    more, fewer = (
+        typed("more", "extra double, id bigint, name string"),
+        typed("fewer", "id bigint"),
+    )
+    names = [each.definition.name for each in (more, fewer)]
+    rows = more.spark.range(4).selectExpr("id", "cast(id as string) as name")
+
+    def write(to: str) -> None:
+        writer = rows.selectExpr("*", f"{to} as to").write.format("cassieq")
+        writer.options(**more.connection).option("queueColumn", "to").mode("append").save()
+
+    with pytest.raises(PySparkException, match=r"queue '\S+\.fewer': .*no column 'name'"):
+        write(f"if(id < 3, '{names[0]}', '{names[1]}')")
+    assert [each.stats().next for each in (more, fewer)] == [0, 0]
+    write(f"'{names[0]}'")
+
+    found = [row.asDict() for row in more.browse().orderBy("id").collect()]
+    assert found == [{"extra": None, "id": at, "name": str(at)} for at in range(4)]
+
+
+def test_two_queries_of_one_group_share_fifty_queues_though_one_of_them_fails_in_between(
+    queue: QueueOnSpark,
+):
+    name = queue.definition.name
+    queues = [
+        replace(queue, definition=create_queue(queue.store, f"{name}.{at}")) for at in range(50)
+    ]
+    to = f"concat('{name}.', id % 50)"
+    rows = queue.spark.range(1_000).selectExpr(f"{to} as to", "cast(id as string) as value")
+    writer = rows.write.format("cassieq").options(**queue.connection)
+    writer.option("queueColumn", "to").mode("append").save()
+    options = {"queuePattern": rf"{name}\.\d+", "maxMessagesPerTrigger": "150"}
+    processed: list[int] = []
+    lock, failed = threading.Lock(), threading.Event()
+
+    def process(batch: DataFrame, number: int) -> None:
+        rows = batch.collect()
+        if number == 1 and not failed.is_set():
+            failed.set()
+            raise RuntimeError("not ready")
+        with lock:
+            processed.extend(int(bytes(row.value)) for row in rows)
+
+    def run(checkpoint: str) -> None:
+        while True:
+            query = queue.start(several(queues, **options), process, checkpoint=checkpoint)
+            try:
+                return query.awaitTermination()
+            except PySparkException as error:
+                if "not ready" not in str(error):
+                    raise
+
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(run, checkpoint) for checkpoint in ("one", "two")]:
+            each.result(PATIENCE)
+
+    assert failed.is_set()
+    assert Counter(processed) == Counter(range(1_000))
+    assert {each.group_stats("g").depth for each in queues} == {0}

@@ -56,6 +56,20 @@ SURFACES = (
         ("unit/spark/source/test_columns.py",),
     ),
     Mutant(
+        "a stream takes a queue whose values it cannot show",
+        "schema",
+        "spark.source.selection:Selection.__call__",
+        drop_statement("check_alike"),
+        ("unit/spark/source/test_several_queues.py",),
+    ),
+    Mutant(
+        "what a queue has dropped is read as the type of another queue",
+        "schema",
+        "schemas.union:united",
+        replace("(True, False)", "(True,)"),
+        ("unit/spark/source/test_several_queues.py",),
+    ),
+    Mutant(
         "a map may have a key twice",
         "schema",
         "schemas.convert:_list_or_map",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -10,10 +11,12 @@ from itertools import cycle
 from types import SimpleNamespace
 from typing import Any, Self
 
+import pyarrow as pa
 import pytest
 
 from cassieq_spark import Client, NewMessage
 from cassieq_spark.arrow.receipts import Receipt
+from cassieq_spark.arrow.rows import metadata_of, rows_of
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.consumer import idle_backoff
 from cassieq_spark.consumer.consumer import Consumer, Replacements
@@ -25,13 +28,18 @@ from cassieq_spark.groups.presence import Presence
 from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger import window as window_module
 from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.ledger.window import UniqueWindows
 from cassieq_spark.model import OnDead, Order, QueueDefinition, Range, Ranges
 from cassieq_spark.producer.new_message import batches_of, check_message
 from cassieq_spark.queues import alter_queue
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
-from cassieq_spark.spark.source.offsets import initial_offset
+from cassieq_spark.spark.sink import message_writer
+from cassieq_spark.spark.source import queue_reader
+from cassieq_spark.spark.source.offsets import initial_offset, initial_offset_of_queues
 from cassieq_spark.spark.source.queue_reader import QueueReader
+from cassieq_spark.spark.source.selection import Selection
+from tests.property.features.beside import BESIDE, Beside, write_to_both
 from tests.property.features.model import GROUP, QUEUE, REDRIVES, At, Content, Model
 from tests.support.builders import make_clocked_store
 from tests.support.gateway import RECEIPTS, InProcess
@@ -46,6 +54,7 @@ UNIQUE_FOR = 2 * LEASE
 #: Longer than any lease, delay, or pause before something is tried again.
 LONG = timedelta(hours=1)
 FIRST = initial_offset(QUEUE, GROUP)
+FIRST_OF_BOTH = initial_offset_of_queues(GROUP)
 
 
 class History:
@@ -64,6 +73,7 @@ class History:
         expire_after: timedelta | None,
         keep_settled: timedelta | None,
         delay: timedelta | None,
+        several: bool,
     ) -> None:
         self.memory, self.clock = make_clocked_store()
         self.patch = repeatable(self.clock)
@@ -78,8 +88,12 @@ class History:
         self.by_http = self.gateway.queue("q")
         self.model = Model(self.memory, self.clock)
         order = "none" if not in_order else "strict" if strict and partitions == 1 else "key"
-        # A reader looks at all partitions at once.
-        self.patch.setattr(Presence, "share", lambda _: frozenset(range(partitions)))
+        # A reader looks at all partitions at once, and each time which queues there are.
+        self.patch.setattr(Presence, "share", lambda it: frozenset(range(it._queue.partitions)))
+        self.patch.setattr(queue_reader, "FIND_QUEUES", NOTHING)
+        windows = UniqueWindows()
+        self.patch.setattr(message_writer, "_windows_of", lambda _: windows)
+        self.patch.setattr(message_writer, "open_store", lambda _: self.memory)
         self.columns = ["number bigint not null", "text string"] if typed else []
         self.client.create_queue(
             QUEUE,
@@ -110,6 +124,12 @@ class History:
         self.unique: dict[tuple[Any, Any], datetime] = {}
         #: All that were begun, so that none outlives its history.
         self.readers: list[QueueReader] = []
+        #: What was written to both queues as one batch, batch by batch.
+        self.routed: list[list[tuple[str, NewMessage]]] = []
+        #: The second queue of the stream; None if it reads one.
+        self.beside = (
+            Beside(self.client, self.memory, self.clock, typed=typed) if several else None
+        )
         self._begin_stream()
 
     # -- putting --------------------------------------------------------------------------------
@@ -125,10 +145,11 @@ class History:
             self.count += 1
         return found
 
-    def _value(self, number: int) -> Any:
-        if not self.columns:
+    def _value(self, number: int, columns: Sequence[str] | None = None) -> Any:
+        columns = self.columns if columns is None else columns
+        if not columns:
             return b"%d" % number
-        names = [each.split()[0] for each in self.columns]
+        names = [each.split()[0] for each in columns]
         texts = {name: f"{name} {number}" for name in names if number % 3}
         return dict.fromkeys(names) | texts | {"number": number}
 
@@ -238,6 +259,58 @@ class History:
         self.model.look()
         return places
 
+    # -- two queues -----------------------------------------------------------------------------
+
+    def put_beside(self, keys: list[str | None]) -> None:
+        """Put messages into the second queue."""
+        if self.beside is None:
+            return
+        messages = []
+        for key in keys:
+            messages.append(NewMessage(self._value(self.count, self.beside.columns), key))
+            self.count += 1
+        self.client.put_many(BESIDE, messages)
+        self.beside.model.publish([content_of(each) for each in messages])
+        self.beside.model.look()
+
+    def write_to_both(self, keys: list[str], which: list[int], *, again: bool) -> None:
+        """A batch of Spark's, each row to the queue that it names; repeated, it does nothing."""
+        if self.beside is None:
+            return
+        both = {each.split()[0] for each in self.columns} & self.beside.names
+        if again and self.routed:
+            rows, expected = self.routed[-1], list[tuple[str, NewMessage]]()
+            if not rows or (self.columns and not {*rows[0][1].value} <= both):
+                return
+        else:
+            shared = [each for each in self.columns if each.split()[0] in both]
+            rows = []
+            for number, key in enumerate(keys):
+                to = [QUEUE, BESIDE][which[number % len(which)] % 2]
+                rows.append((to, NewMessage(self._value(self.count, shared), key)))
+                self.count += 1
+            self.routed.append(rows)
+            expected = rows
+        write_to_both(rows, len(self.routed))
+        touches = {"several queues", "unique batches"}
+        for model in (self.model, self.beside.model):
+            own = [content_of(each) for to, each in expected if to == model.name]
+            model.publish(own, touched=[touches] * len(own))
+            model.look()
+
+    def make_anew(self) -> None:
+        """The second queue is deleted, and another one is created: the stream goes on with it."""
+        if self.beside is not None:
+            self.beside.make_anew()
+            # The new queue knows no batch of the old one.
+            self.routed.append([])
+
+    def alter_beside(self, *, adds: bool) -> None:
+        """The second queue gets a column, or loses one: the stream goes on."""
+        if self.beside is not None:
+            self.beside.alter(adds=adds)
+            self.beside.model.look()
+
     # -- receiving and settling -----------------------------------------------------------------
 
     def receive(self, most: int, *, by_http: bool) -> None:
@@ -341,18 +414,37 @@ class History:
 
     # -- a stream -------------------------------------------------------------------------------
 
-    def _start(self, queue: QueueDefinition) -> None:
+    def _start(self) -> None:
+        queue, select = self.began_with
         self.reader = QueueReader(
-            self.memory, queue, GROUP, starting="earliest", with_receipts=True
+            self.memory,
+            queue,
+            GROUP,
+            starting="earliest",
+            fail_on_data_loss=select is None,
+            with_receipts=True,
+            select=select,
         )
         self.readers.append(self.reader)
 
     def _begin_stream(self) -> None:
-        """A new query: another checkpoint, and the definition of the queue as it is now."""
-        self._start(self.model.queue)
+        """A new query: another checkpoint, and the definitions of the queues as they are now."""
+        self.began_with: tuple[QueueDefinition | None, Selection | None] = (self.model.queue, None)
+        self.columns_read: pa.Schema | None = None
         self.done: Mapping[str, Any] = FIRST
+        if self.beside is not None:
+            select, self.columns_read = self.beside.selection()
+            self.began_with = (None, select)
+            self.done = FIRST_OF_BOTH
+            self.beside.running = {}
+        self._start()
         self.running: dict[At, str] = {}
         self.recorded: dict[At, tuple[str, timedelta]] = {}
+
+    @property
+    def _known(self) -> QueueDefinition:
+        """The definition of the queue that the stream reads by."""
+        return next(each for each in self.reader.queues if each.name == QUEUE)
 
     def trigger(self, limit: int | None) -> None:
         """The batch before is acked, as far as it is held, and the next one is leased."""
@@ -360,14 +452,21 @@ class History:
         try:
             end = self.reader.next_batch(self.done, limit=limit)
         except QueueStateError:
-            assert self.reader.queue.queue_id != self.model.queue.queue_id
+            assert self.beside is None
+            assert self._known.queue_id != self.model.queue.queue_id
             self._begin_stream()
             return
         self._is_acked()
         if end is not self.done:
             self.done = end
+            self.shown: dict[tuple[str, int, int], int] = {}
             self._run_batch()
+        self._look()
+
+    def _look(self) -> None:
         self.model.look()
+        if self.beside is not None:
+            self.beside.model.look()
 
     def _is_acked(self) -> None:
         """What is recorded for the batch is carried out; what is not is acked."""
@@ -392,18 +491,39 @@ class History:
                 del self.model.held[at]
         self.running, self.recorded = {}, {}
         self.model.look(must=must, may=may)
+        if self.beside is not None:
+            self.beside.is_acked()
 
     def _run_batch(self) -> None:
-        found: list[StoredMessage] = []
-        receipts: list[str] = []
+        found: defaultdict[str, list[tuple[StoredMessage, str]]] = defaultdict(list)
         for parts in self.reader.tasks(self.done, messages_per_task=3):
             for part in parts:
-                messages = [*stored_messages(fetch(self.memory, part.queue, part.pieces))]
-                found += messages
-                receipts += [f"{part.receipt_prefix}{each.monoton}" for each in messages]
-        self.model.hand_out(found, receipts, "streams")
-        places = [(each.partition, each.monoton) for each in found]
-        self.running, self.recorded = dict(zip(places, receipts, strict=True)), {}
+                rows = rows_of(part.queue, columns=self.columns_read)
+                for batch in fetch(self.memory, part.queue, part.pieces, rows):
+                    counts = metadata_of(batch, "delivery_count").to_pylist()
+                    for each, count in zip(stored_messages([batch]), counts, strict=True):
+                        receipt = f"{part.receipt_prefix}{each.monoton}"
+                        found[part.queue.name].append((each, receipt))
+                        self._is_counted(each, count)
+        self.running, self.recorded = self._hand_out(self.model, found[QUEUE]), {}
+        if self.beside is not None:
+            self.beside.running = self._hand_out(self.beside.model, found[BESIDE])
+            for at in self.running:
+                self.model.puts[at].touched.add("several queues")
+
+    def _hand_out(self, model: Model, found: Sequence[tuple[StoredMessage, str]]) -> dict[At, str]:
+        messages, receipts = [each for each, _ in found], [receipt for _, receipt in found]
+        model.hand_out(messages, receipts, "streams")
+        places = [(each.partition, each.monoton) for each in messages]
+        return dict(zip(places, receipts, strict=True))
+
+    def _is_counted(self, message: StoredMessage, count: int) -> None:
+        """The rows of a batch show the count of the group, and those of a replay the same one."""
+        at = (message.partition, message.monoton)
+        model = self.model if message.queue == QUEUE or self.beside is None else self.beside.model
+        shown = self.shown.setdefault((message.queue, *at), count)
+        assert shown == count, (message, "a replay has another count")
+        assert count <= model.stored().deliveries[at], (message, count)
 
     def record(self, fates: list[str], which: list[int], by: timedelta) -> None:
         """Say what becomes of messages of the batch, once it is acked."""
@@ -421,7 +541,7 @@ class History:
 
     def _record(self, fate: str, at: At, by: timedelta) -> None:
         receipt = Receipt.parse(self.running[at])
-        part = self.reader.queue.by_partition[at[0]]
+        part = self._known.by_partition[at[0]]
         consumer = Consumer(self.memory, part, GROUP)
         one = Ranges.of(Range(at[1], at[1] + 1))
         token, count = receipt.lease, receipt.deliveries
@@ -450,31 +570,37 @@ class History:
         """Without columns that came since the query began."""
         if not self.columns:
             return value
-        schema = self.reader.queue.schema
+        schema = self._known.schema
         assert schema is not None
         known = {each.split()[0] for each in schema.split(", ")}
         return {name: it for name, it in value.items() if name in known}
 
     def crash(self) -> None:
         """Spark replays the batch in a new process; what was recorded for it counts no more."""
-        queue = self.reader.queue
-        if queue.queue_id != self.model.queue.queue_id or not self.running:
+        beside = self.beside is not None and self.beside.running
+        if self.beside is None and self._known.queue_id != self.model.queue.queue_id:
             return
+        if not self.running and not beside:
+            return
+        self._let_go()
+        self._start()
+        self._run_batch()
+        self._look()
+
+    def _let_go(self) -> None:
+        """What the stream runs is held no more."""
         for at, receipt in self.running.items():
             if self.model.held.get(at, ("",))[0] == receipt:
                 del self.model.held[at]
-        self._start(queue)
-        self._run_batch()
-        self.model.look()
+        if self.beside is not None:
+            self.beside.let_go()
 
     def stop(self) -> None:
         """The query ends; what it holds is due at once."""
         self.reader.stop()
-        for at, receipt in self.running.items():
-            if self.model.held.get(at, ("",))[0] == receipt:
-                del self.model.held[at]
+        self._let_go()
         self._begin_stream()
-        self.model.look()
+        self._look()
 
     # -- operators, the repair, time ------------------------------------------------------------
 
@@ -615,7 +741,7 @@ class History:
         queue, before = self.model.queue, self.model.stored().finalised
         report = run_once(self.memory, scan=DriverScan(self.memory))
         assert not report.failed, report.queues
-        self.model.look()
+        self._look()
         if queue.keep_settled is None:
             return
         since = self.clock.now - queue.keep_settled
@@ -668,6 +794,8 @@ class History:
             if self.model.marked and self.model.queue.on_dead is OnDead.STOP:
                 self.resume(Resume.DROP, by_http=False)
         assert not self.model.owed | self.model.marked, "is not delivered"
+        if self.beside is not None:
+            self.beside.drain()
         self.repair(LONG)
         heads = self._heads()
         assert [each.finalised for each in heads] == [each.next for each in heads]

@@ -24,7 +24,6 @@ from cassieq_spark.store.memory import MemoryStore
 from tests.support.faults import FakeClock
 
 QUEUE, GROUP = "acme:q", "g"
-DEAD = f"{QUEUE}.dead"
 REDRIVES = "cassieq.redrives"
 
 #: Where a message is: its partition and its monoton.
@@ -100,6 +99,11 @@ class Stored:
 class Model:
     """The messages of one queue, and of its dead-letter queue.
 
+    Args:
+        memory: Where the queue is kept.
+        clock: What tells the time.
+        name: The queue.
+
     Attributes:
         puts: All messages of this version of the queue.
         owed: What the group has neither settled nor lost to the dead.
@@ -114,8 +118,8 @@ class Model:
         crossed: Pairs of features that had to do with the same message.
     """
 
-    def __init__(self, memory: MemoryStore, clock: FakeClock) -> None:
-        self.memory, self.clock = memory, clock
+    def __init__(self, memory: MemoryStore, clock: FakeClock, name: str = QUEUE) -> None:
+        self.memory, self.clock, self.name = memory, clock, name
         self.letters: dict[int, Put] = {}
         self.open_letters: set[int] = set()
         self.features: set[str] = set()
@@ -137,7 +141,7 @@ class Model:
     @property
     def queue(self) -> QueueDefinition:
         """The queue as it is now."""
-        return read_queue(self.memory, QUEUE)
+        return read_queue(self.memory, self.name)
 
     @property
     def columns(self) -> list[str]:
@@ -367,7 +371,7 @@ class Model:
     def _new_letters(self, queue: QueueDefinition) -> set[At]:
         if queue.dead_letter_queue is None:
             return set()
-        dead = read_queue(self.memory, DEAD)
+        dead = read_queue(self.memory, f"{self.name}.dead")
         (part,) = dead.by_partition
         copied: set[At] = set()
         stop = Ledger(self.memory, part.queue_id).read_head().next
@@ -376,13 +380,13 @@ class Model:
             number = headers.get("cassieq.origin-partition") or "0"
             at = (int(number), int(headers["cassieq.origin-monoton"] or -1))
             assert (headers["cassieq.origin-queue"], headers["cassieq.origin-group"]) == (
-                QUEUE,
+                self.name,
                 GROUP,
             )
             own = {name: text for name, text in headers.items() if not _is_added(name)}
             put = self.puts[at]
             as_put = StoredMessage(
-                QUEUE, letter.monoton, letter.key, letter.value, own, letter.published_at
+                self.name, letter.monoton, letter.key, letter.value, own, letter.published_at
             )
             assert put.content.is_in(as_put, self.columns), (letter, put, "another message died")
             assert at not in copied, (at, "I9: dead-lettered twice")

@@ -62,6 +62,7 @@ QUEUE: Mapping[str, Choices] = {
     "expire_after": LIMITS,
     "keep_settled": LIMITS,
     "delay": [None, None, 2 * LEASE],
+    "several": EITHER,
 }
 #: By method of `History`: out of how many times, and with which arguments.
 STEPS: Mapping[str, tuple[int, Mapping[str, Choices]]] = {
@@ -93,7 +94,7 @@ STEPS: Mapping[str, tuple[int, Mapping[str, Choices]]] = {
     "receive_again": (3, {"most": range(1, 7)}),
     "settle": (6, {"fate": FATES, "which": WHICH, "by": LENGTHS, "by_http": EITHER}),
     "trigger": (4, {"limit": [None, 1, 3]}),
-    "record": (4, {"fates": Some(FATES, 3), "which": WHICH, "by": LENGTHS}),
+    "record": (6, {"fates": Some(FATES, 3), "which": WHICH, "by": LENGTHS}),
     "crash": (2, {}),
     "stop": (1, {}),
     "seek": (2, {"to": ["earliest", "latest", *range(8)]}),
@@ -104,6 +105,13 @@ STEPS: Mapping[str, tuple[int, Mapping[str, Choices]]] = {
             "number": [0, 1],
         },
     ),
+    "put_beside": (2, {"keys": Some(["a", "b", None], 4)}),
+    "write_to_both": (
+        2,
+        {"keys": Some("abc", 4), "which": Some([0, 1], 4), "again": [False, False, True]},
+    ),
+    "make_anew": (1, {}),
+    "alter_beside": (1, {"adds": EITHER}),
     "redrive": (3, {"by_http": EITHER}),
     "resume": (3, {"how": list(Resume), "by_http": EITHER}),
     "purge": (1, {"by_http": EITHER}),

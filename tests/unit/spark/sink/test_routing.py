@@ -180,6 +180,39 @@ def test_each_queue_with_columns_takes_those_of_the_rows(sink: Sink):
         writer.write(iter([pa.record_batch({"to": ["a"], "id": [7]})]))
 
 
+def test_a_queue_that_has_more_columns_than_the_rows_gets_nulls_and_one_that_has_fewer_refuses(
+    sink: Sink,
+):
+    sink.client.create_queue("more", schema="id BIGINT, note STRING, extra DOUBLE")
+    sink.client.create_queue("fewer", schema="id BIGINT")
+    sink.client.create_queue("needs", schema="id BIGINT, note STRING, must INT NOT NULL")
+    schema = StructType().add("to", StringType()).add("id", LongType()).add("note", StringType())
+
+    def task(*to: str) -> TaskDone:
+        names = list(to)
+        batch = pa.record_batch({"to": names, "id": [7] * len(to), "note": names})
+        return sink.writer(schema).write(iter([batch]))
+
+    with pytest.raises(SchemaError, match=r"queue 'fewer': .*no column 'note'"):
+        task("more", "fewer")
+    with pytest.raises(SchemaError, match=r"queue 'needs': .*'must' int is missing"):
+        task("more", "needs")
+    assert sink.client.peek("more") == []
+    sink.writer(schema).commit([task("more")], 0)
+    assert [each.value for each in sink.client.peek("more")] == [
+        {"id": 7, "note": "more", "extra": None}
+    ]
+
+
+def test_a_value_that_does_not_fit_is_refused_with_the_name_of_its_queue(sink: Sink):
+    sink.client.create_queue("narrow", schema="id TINYINT")
+    schema = StructType().add("to", StringType()).add("id", LongType())
+    batch = pa.record_batch({"to": ["narrow"], "id": [700]})
+
+    with pytest.raises(MessageError, match=r"queue 'narrow': column 'id'.*700"):
+        sink.writer(schema).write(iter([batch]))
+
+
 def test_a_row_without_a_queue_is_refused(sink: Sink):
     with pytest.raises(MessageError, match="row 2 of this task names no queue"):
         sink.writer().write(iter([rows(("a", "1")), rows(("a", "2"), (None, "3"))]))

@@ -66,10 +66,10 @@ def test_options_of_the_other_kind_of_queue_are_refused(
 def test_a_part_of_the_columns_may_be_named_in_any_order():
     columns = columns_of(TYPED, options())
 
-    some = check_given(TYPED, columns, pa.schema([("c", pa.float64())]))
+    some = check_given(TYPED, NOW, columns, pa.schema([("c", pa.float64())]))
 
     assert some.whole == pa.schema([("c", pa.float64())])
-    assert check_given(TYPED, columns, NOW) == columns
+    assert check_given(TYPED, NOW, columns, NOW) == columns
 
 
 @pytest.mark.parametrize(

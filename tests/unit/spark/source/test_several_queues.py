@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -9,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from cassieq_spark import Client, NewMessage
 from cassieq_spark.consumer import idle_backoff
@@ -18,9 +20,11 @@ from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups import presence
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.queues import read_queue
+from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.settings import SourceOptions
+from cassieq_spark.spark.datasource import CassieqDataSource
 from cassieq_spark.spark.source import queue_reader
-from cassieq_spark.spark.source.columns import columns_of
+from cassieq_spark.spark.source.columns import Columns
 from cassieq_spark.spark.source.offsets import (
     initial_offset,
     initial_offset_of_queues,
@@ -28,7 +32,7 @@ from cassieq_spark.spark.source.offsets import (
     split_queues,
 )
 from cassieq_spark.spark.source.queue_reader import FIND_QUEUES, QueueReader
-from cassieq_spark.spark.source.selection import check_alike, read_selected
+from cassieq_spark.spark.source.selection import Selection, columns_of_several, read_selected
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -65,6 +69,7 @@ class Queues:
         *,
         store: Store | None = None,
         limits: LeaseRequest | None = None,
+        select: Selection | None = None,
         **options: str,
     ) -> QueueReader:
         """A reader of a list; or, if there is a pattern, of what it matches."""
@@ -79,7 +84,7 @@ class Queues:
             starting="earliest",
             fail_on_data_loss=given.fail_on_data_loss,
             request=limits or LeaseRequest(lease=LEASE),
-            select=None if single else lambda: read_selected(store, given),
+            select=None if single else select or (lambda: read_selected(store, given)),
         )
         self.readers.append(reader)
         return reader
@@ -245,6 +250,20 @@ def test_a_queue_that_is_deleted_or_purged_ends_the_query_or_leaves_it(queues: Q
     lenient.stop()
 
 
+def test_a_queue_that_is_made_anew_is_read_though_the_last_batch_names_the_old_one(queues: Queues):
+    queues.put("b", "1")
+    reader = queues.reader(failOnDataLoss="false")
+    end = reader.next_batch(FIRST, limit=None)
+    queues.client.delete_queue("b", force=True)
+    queues.create("b")
+
+    assert reader.next_batch(end, limit=None) == end
+    queues.put("b", "new")
+    queues.clock.advance(FIND_QUEUES)
+
+    assert queues.batch(reader, reader.next_batch(end, limit=None)) == ["b:new"]
+
+
 def test_a_checkpoint_of_a_deleted_queue_is_an_error_or_that_queue_is_left_out(queues: Queues):
     queues.put("a", "1")
     queues.put("b", "1")
@@ -400,28 +419,200 @@ def test_figures_are_those_of_all_queues(queues: Queues):
     reader.stop()
 
 
-def test_only_queues_of_the_same_columns_are_read_together(queues: Queues):
-    queues.create("small", schema="id BIGINT, name STRING")
-    queues.create("large", schema="extra DOUBLE, name STRING, id BIGINT")
-    queues.create("wide", schema="id STRING, name STRING")
-    queues.create("strict", schema="id BIGINT NOT NULL, name STRING")
-    found = {name: read_queue(queues.memory, name) for name in ("small", "large", "wide", "a")}
-    options = SourceOptions(queue="small", group="g")
-    columns = columns_of(found["small"], options)
+def columns(queues: Queues, names: str, **given: Any) -> Columns:
+    """The columns of a stream of these queues; of a pattern, if there is one."""
+    options = SourceOptions(queue=names, group="g", **given)
+    return columns_of_several(read_selected(queues.memory, options), options)[0]
 
-    check_alike(columns, [found["small"], found["large"]])
 
-    with pytest.raises(OptionError, match=r"'wide'.*'id' is string, and the rows have bigint"):
-        check_alike(columns, [found["small"], found["wide"]])
-    with pytest.raises(OptionError, match=r"'a'.*no schema"):
-        check_alike(columns, [found["a"]])
-    with pytest.raises(OptionError, match=r"'small'.*no column 'extra'"):
-        check_alike(columns_of(found["large"], options), [found["small"]])
-    with pytest.raises(OptionError, match=r"'small'.*rows are bytes"):
-        check_alike(columns_of(found["a"], options), [found["small"]])
-    of_strict = columns_of(read_queue(queues.memory, "strict"), options)
-    with pytest.raises(OptionError, match=r"'small'.*may be null"):
-        check_alike(of_strict, [found["small"]])
+def ddl(columns: Columns) -> str:
+    assert columns.schema is not None
+    return to_ddl(columns.schema)
+
+
+def typed_rows(
+    queues: Queues, reader: QueueReader, end: Mapping[str, Any], columns: Columns
+) -> list[dict[str, Any]]:
+    """The rows of a batch, as tasks make them."""
+    batches = [
+        batch
+        for parts in reader.tasks(end, messages_per_task=100)
+        for part in parts
+        for batch in fetch(queues.memory, part.queue, part.pieces, columns.rows(part.queue))
+    ]
+    return sorted((row for batch in batches for row in batch.to_pylist()), key=str)
+
+
+def test_rows_of_several_queues_have_the_columns_of_all_and_each_may_be_null(queues: Queues):
+    queues.create("first", schema="id INT NOT NULL, name STRING")
+    queues.create("second", schema="extra DOUBLE, id BIGINT NOT NULL")
+    found = columns(queues, "first,second")
+
+    assert ddl(found) == "id bigint, name string, extra double"
+    assert ddl(columns(queues, "second,first")) == "extra double, id bigint, name string"
+    assert ddl(columns(queues, "first,second", columns=("EXTRA", "id"))) == (
+        "extra double, id bigint"
+    )
+    queues.client.put("first", {"id": 1, "name": "a"})
+    queues.client.put("second", {"id": 1 << 40, "extra": 0.5})
+    select = Selection(queues.memory, SourceOptions(queue="first,second", group="g"), found)
+    reader = queues.reader("first,second", select=select)
+    end = reader.next_batch(FIRST, limit=None)
+    assert typed_rows(queues, reader, end, found) == [
+        {"id": 1, "name": "a", "extra": None},
+        {"id": 1 << 40, "name": None, "extra": 0.5},
+    ]
+
+
+def test_queues_whose_columns_contradict_each_other_are_refused_by_name(queues: Queues):
+    queues.create("number", schema="id BIGINT, name STRING")
+    queues.create("text", schema="id STRING, name STRING")
+    queues.create("other", schema="ID BIGINT, note STRING")
+
+    with pytest.raises(
+        OptionError, match=r"'text'.*queue 'number'.*'id' that is string.*there it is bigint"
+    ):
+        columns(queues, "number,text")
+    with pytest.raises(OptionError, match=r"'other'.*called 'ID'.*called 'id'"):
+        columns(queues, "number,other")
+    assert ddl(columns(queues, "number,text,other", columns=("name",))) == "name string"
+    with pytest.raises(OptionError, match=r"'a' can't be.*no schema, and the rows have columns"):
+        columns(queues, "number,a")
+    with pytest.raises(OptionError, match=r"'number' can't be.*schema, and the rows are bytes"):
+        columns(queues, "a,number")
+    with pytest.raises(
+        OptionError, match=r"none of the queues has a column 'nam'; did you mean 'name'"
+    ):
+        columns(queues, "number,text", columns=("nam",))
+
+
+def test_a_schema_of_the_user_chooses_columns_of_any_of_the_queues(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("cassieq_spark.store.open_store", lambda _: queues.memory)
+    queues.create("one", schema="id INT NOT NULL, clash STRING, name STRING")
+    queues.create("two", schema="id BIGINT, clash DOUBLE")
+    options = {"queue": "one,two", "group": "g"}
+
+    def given(*fields: StructField, **more: str) -> Any:
+        return CassieqDataSource({**options, **more}).streamReader(StructType([*fields]))
+
+    name, number = StructField("name", StringType()), StructField("id", LongType())
+    reader = given(name, number)
+    assert ddl(reader._columns) == "name string, id bigint"
+    chosen = CassieqDataSource({**options, "columns": "id,name"})
+    whole = pickle.loads(pickle.dumps(chosen)).schema()
+    assert whole == StructType([number, name])
+    assert ddl(chosen.streamReader(whole)._columns) == "id bigint, name string"
+    for field, words in (
+        (StructField("id", IntegerType()), "column 'id' is bigint, not int"),
+        (StructField("id", LongType(), nullable=False), "'id' may be null: leave out not null"),
+        (StructField("clash", StringType()), "'two' can't be read together with queue 'one'"),
+        (StructField("naem", StringType()), "none of the queues has a column 'naem'"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            given(field).getDefaultReadLimit()
+
+
+def test_what_a_queue_has_dropped_counts_only_if_another_one_has_it(queues: Queues):
+    queues.create("changed", schema="id BIGINT, gone BIGINT, x STRING")
+    queues.client.put("changed", {"id": 1, "gone": 7, "x": "old"})
+    queues.client.alter_queue("changed", schema="id BIGINT")
+    queues.create("plain", schema="id BIGINT")
+    queues.create("narrow", schema="id BIGINT, gone INT")
+    queues.create("conflict", schema="id BIGINT, x DOUBLE")
+
+    assert ddl(columns(queues, "changed,plain")) == "id bigint"
+    assert ddl(columns(queues, "changed,narrow")) == "id bigint, gone bigint"
+    with pytest.raises(OptionError, match=r"'changed'.*has messages with a column 'x'.*string"):
+        columns(queues, "changed,conflict")
+
+
+class Growing:
+    """A stream of a pattern, whose queues change while it runs."""
+
+    def __init__(self, queues: Queues, **given: Any) -> None:
+        self.queues = queues
+        options = SourceOptions(queue_pattern="t.*", group="g", **given)
+        self.columns = columns_of_several(read_selected(queues.memory, options), options)[0]
+        select = Selection(queues.memory, options, self.columns)
+        self.reader = queues.reader(queuePattern="t.*", select=select)
+        self.done: Mapping[str, Any] = FIRST
+
+    def batch(self) -> list[dict[str, Any]]:
+        """The rows of the next batch, after a look which queues there are."""
+        self.queues.clock.advance(FIND_QUEUES)
+        self.done = self.reader.next_batch(self.done, limit=None)
+        return typed_rows(self.queues, self.reader, self.done, self.columns)
+
+
+def test_a_queue_that_comes_later_is_read_by_the_columns_that_the_query_began_with(
+    queues: Queues,
+):
+    queues.create("t1", schema="id BIGINT, name STRING NOT NULL")
+    stream = Growing(queues)
+    queues.create("t2", schema="extra STRING, name STRING, id INT")
+    queues.create("t3", schema="id BIGINT")
+
+    queues.client.put("t2", {"id": 2, "name": "b", "extra": "unseen"})
+    queues.client.put("t3", {"id": 3})
+
+    assert stream.batch() == [{"id": 2, "name": "b"}, {"id": 3, "name": None}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("id STRING", r"'id' is string, and the rows have bigint"),
+        ("id DECIMAL(30,0)", r"'id' is decimal\(30,0\).*bigint, which lacks some of its values"),
+        ("ID BIGINT", r"'ID' is called 'id'"),
+        ("note STRING", r"none of the columns id, name"),
+        (None, "no schema"),
+    ],
+)
+def test_a_queue_that_comes_later_and_does_not_fit_is_refused_and_not_leased(
+    queues: Queues, schema: str | None, words: str
+):
+    queues.create("t1", schema="id BIGINT, name STRING")
+    stream = Growing(queues)
+    queues.create("t2", schema=schema)
+    queues.client.put("t1", {"id": 1})
+    queues.client.put_many("t2", [b"x"] if schema is None else [{}])
+
+    with pytest.raises(OptionError, match=rf"queue 't2' can't be read together.*{words}"):
+        stream.batch()
+
+    assert queues.client.stats("t2").groups == ()
+    assert queues.depth("t1") == 1
+
+
+def test_an_alteration_of_one_of_the_queues_does_not_stop_the_query(queues: Queues):
+    queues.create("t1", schema="id INT, name STRING")
+    queues.create("t2", schema="id INT, name STRING")
+    stream = Growing(queues)
+    queues.client.put("t1", {"id": 1, "name": "a"})
+    first = stream.batch()
+    queues.client.alter_queue("t1", schema="id BIGINT, extra DOUBLE")
+    queues.client.put("t1", {"id": 2, "extra": 0.5})
+
+    assert first + stream.batch() == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    stream.reader.stop()
+    again = Growing(queues)
+    assert ddl(again.columns) == "id bigint, extra double, name string"
+    with pytest.raises(OptionError, match=r"'t1'.*bigint.*make the DataFrame anew"):
+        Selection(queues.memory, SourceOptions(queue_pattern="t.*"), stream.columns)()
+
+
+def test_a_queue_that_is_made_anew_with_other_columns_is_refused(queues: Queues):
+    queues.create("t1", schema="id BIGINT")
+    queues.create("t2", schema="id BIGINT")
+    stream = Growing(queues, fail_on_data_loss=False)
+    stream.batch()
+    queues.client.delete_queue("t2")
+    queues.create("t2", schema="id STRING")
+
+    with pytest.raises(OptionError, match=r"'t2'.*'id' is string"):
+        stream.batch()
 
 
 def test_what_is_selected_exists(queues: Queues):
