@@ -14,13 +14,13 @@ from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.errors import NotAppliedError, OptionError
 from cassieq_spark.groups.history import (
     SPAN,
-    Did,
     HistoryEvent,
     HistoryWriter,
     flush_history,
     writer_of,
 )
 from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.groups.state import Did
 from cassieq_spark.model import Ranges
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store.memory import MemoryStore
