@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from cassieq_spark.groups.changes import Changes, state_after
+from cassieq_spark.groups.deliveries import too_often
 from cassieq_spark.groups.lanes import encode_lanes, lanes_of
 from cassieq_spark.groups.lease import spare_token
 from cassieq_spark.groups.plan import plan_lease, plan_replay
@@ -226,7 +227,7 @@ def test_what_was_handed_out_too_often_is_taken_from_the_delivery_that_was_read_
     assert isinstance(freed, Update)
     assert {When("ranges", "=", "0-6"), When("deliveries", "=", 5)} <= set(freed.when)
     assert [slot.lease for slot in state_after(state, plan.ops).slots] == [spare_token(FRESH)]
-    assert [row.monotons for row in plan.dead] == [ranges("0-6")]
+    assert [(row.monotons, row.reason) for row in plan.dead] == [(ranges("0-6"), too_often(5))]
 
 
 # -- leases ---------------------------------------------------------------------------------------
@@ -240,6 +241,15 @@ def test_a_lease_of_what_waits_takes_the_slot_of_the_batch_that_it_acks():
 
     (slot,) = state_after(state, plan.ops).slots
     assert (slot.lease, slot.monotons, slot.first_at) == (FRESH, ranges("6-9"), FIRST_AT)
+    assert [each.first_at for each in plan.leased] == [FIRST_AT]
+
+
+def test_a_lease_that_ran_out_is_taken_over_with_the_time_of_the_first_delivery():
+    state = make_state(make_slot(lease=THEIRS, due_at=NOW - MINUTE))
+
+    plan = plan_lease(state, make_request(stop=POINTER), [])
+
+    assert [(each.monotons, each.first_at) for each in plan.leased] == [(ranges("0-6"), FIRST_AT)]
 
 
 @pytest.mark.parametrize(("counted", "acked"), [(3, 6), (2, 0)])

@@ -373,6 +373,19 @@ def test_the_numbers_of_the_messages_of_a_scattered_batch_count_as_its_ack_has_t
     assert too_large.record(released={MINUTE: ranges("1000000000-1000000001")})
 
 
+def test_what_fills_an_ack_to_its_last_byte_is_recorded(monkeypatch: pytest.MonkeyPatch):
+    scattered = Scattered(10)
+    every = scattered.slot.monotons
+    text = scattered.record(released={MINUTE: every})
+    size = 2 * len(text) + len(str(every))
+
+    monkeypatch.setattr(settle, "MOST_ACK_BYTES", size)
+    assert scattered.record(released={MINUTE: every}) == text
+    monkeypatch.setattr(settle, "MOST_ACK_BYTES", size - 1)
+    with pytest.raises(TooLargeError, match=f"take {size} bytes"):
+        scattered.record(released={MINUTE: every})
+
+
 def test_of_a_scattered_batch_of_any_size_what_was_recorded_can_be_taken_back(
     monkeypatch: pytest.MonkeyPatch,
 ):
