@@ -22,7 +22,14 @@ from cassieq_spark.groups.settle import (
     put_away,
     was_settled,
 )
-from cassieq_spark.groups.state import GroupState, Head, Settlement, Slot, Waiting
+from cassieq_spark.groups.state import (
+    GroupState,
+    Head,
+    Settlement,
+    Slot,
+    Waiting,
+    holder_values,
+)
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.store.protocol import Update, When
 from tests.support.builders import LEASE, make_request
@@ -62,6 +69,14 @@ def test_what_is_held_for_longer_keeps_its_lanes():
 
     (kept,) = then.held_by(kept_token(OURS))
     assert lanes_of(kept.lanes, kept.monotons) == {7: ranges("2-3"), 9: ranges("3-4")}
+
+
+def test_what_is_held_for_longer_is_held_by_the_same_reader():
+    state = make_state(make_slot(**holder_values(OURS, "ann")))
+
+    then = state_after(state, settle(state, extended={MINUTE: ranges("2-4")}).ops)
+
+    assert [slot.by for slot in then.slots] == ["ann", "ann"]
 
 
 @pytest.mark.parametrize("deliveries", [1, 3])
@@ -177,6 +192,15 @@ def test_a_replay_of_a_published_batch_has_a_lease_of_its_own():
     assert (slot.monotons, slot.due_at, slot.taken_up_by) == (ranges("0-6"), NOW + LEASE, FRESH)
     assert slot.is_published
     assert slot.first_at == FIRST_AT
+
+
+def test_a_replay_is_handed_over_with_the_time_of_the_first_delivery_to_the_reader_that_asks():
+    state = make_state(make_slot(**holder_values(OURS, "ann")))
+
+    plan = plan_replay(state, make_request(held=OURS, by="bob"))
+
+    assert [each.first_at for each in plan.leased] == [FIRST_AT]
+    assert [slot.by for slot in state_after(state, plan.ops).slots] == ["bob"]
 
 
 def test_a_replay_tells_by_which_state_it_was_planned():
