@@ -31,7 +31,7 @@ MOST_NODES = 3
 
 _NOT_OPEN = "The cluster is not open: use it in a with block."
 _LOOK_SECONDS = 0.05
-#: How long the nodes may take to serve, without the download. A node that ends is an error at once.
+#: How long nodes may take to serve, without the download. A node that ends is an error at once.
 _START_TIMEOUT = timedelta(minutes=5)
 _STOP_TIMEOUT = timedelta(seconds=30)
 _KILL_TIMEOUT = timedelta(seconds=10)
