@@ -187,6 +187,11 @@ fuzz-chunks: $(STAMP) ## 200,000 altered chunks: does one crash a reader? (FUZZ_
 mutants: $(STAMP) ## Bugs on purpose: which test finds which? (MUTANTS_ARGS=--machine: without unit tests)
 	$(PYTHON) -m tests.mutants $(MUTANTS_ARGS)
 
+.PHONY: mutants-pure
+mutants-pure: $(STAMP) ## The same with each operator and argument of pure modules; a quarter of an hour
+	$(PYTHON) -m pip install --quiet --require-hashes --constraint constraints.txt --group mutants
+	$(PYTHON) -m tests.mutants.pure $(MUTANTS_ARGS)
+
 .PHONY: linearizability
 linearizability: $(STAMP) need-java ## Has every history an order, while a node is paused? For minutes
 	$(BIN)/cassieq node download

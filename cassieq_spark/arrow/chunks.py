@@ -289,7 +289,7 @@ def cut(batches: Iterable[pa.RecordBatch], cutter: Cutter) -> Iterator[Chunk]:
 
 
 def decode(chunk: Chunk, offsets: Range) -> pa.RecordBatch:
-    """The messages of ``chunk`` at those of the given ``offsets`` that the chunk has.
+    """Decode the messages of ``chunk`` whose offsets are in ``offsets``.
 
     Copies nothing, except by decompression. The whole chunk is checked; see `framing`.
 

@@ -208,7 +208,7 @@ def decode(
     schemas: Callable[[int], pa.Schema | None],
     columns: Collection[str] | None = None,
 ) -> tuple[int, pa.RecordBatch]:
-    """The messages of ``chunk`` at those of the given ``offsets`` that the chunk has.
+    """Decode the messages of ``chunk`` whose offsets are in ``offsets``.
 
     Args:
         chunk: The chunk as it is stored.

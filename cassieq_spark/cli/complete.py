@@ -41,7 +41,7 @@ def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _word_after(name: str) -> str | None:
-    """The word of the line after the name of its command; None if that is an option.
+    """The word of the line after the name of its command; None if the word is an option.
 
     An option whose value is being completed keeps the arguments before it from being read.
     """

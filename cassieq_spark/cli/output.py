@@ -163,7 +163,7 @@ def instant_text(instant: datetime | None, timespec: str = "seconds") -> str | N
 
 @contextmanager
 def progress_bar() -> Iterator[Watch]:
-    """A bar on standard error if that is a terminal; nothing otherwise."""
+    """A bar on standard error; nothing if standard error is not a terminal."""
     console = PlainConsole(stderr=True)
     columns: Any = (
         TextColumn("{task.description}"),

@@ -411,7 +411,7 @@ def _late_by(progress: ScheduleProgress) -> str | None:
 
 
 def _shown(schedule: Schedule, at: datetime) -> str:
-    """An instant, with the local time of the schedule if that is another one."""
+    """An instant in UTC, and in the time zone of the schedule unless the zone is UTC."""
     local = f" ({schedule.local(at).isoformat()})" if schedule.zone != "UTC" else ""
     return f"{show_instant(at)}{local}"
 

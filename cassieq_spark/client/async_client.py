@@ -36,6 +36,7 @@ from cassieq_spark.producer.producer import (
     Producer,
 )
 from cassieq_spark.settings.connection import Connection
+from cassieq_spark.settings.verbs import AsyncMessageVerbs
 from cassieq_spark.store.protocol import Store
 
 P = ParamSpec("P")
@@ -317,7 +318,7 @@ class AsyncReceiver(StaysHere, InThreads[QueueReceiver]):
         return self._receiver
 
 
-class AsyncClient(InThreads[Client]):
+class AsyncClient(InThreads[Client], AsyncMessageVerbs):
     """`Client` for asyncio: each method is a coroutine with the same parameters and result.
 
     Bound to one event loop; to be used by ``async with``, which connects, and at the end waits for
@@ -380,10 +381,7 @@ class AsyncClient(InThreads[Client]):
     message = in_thread(Client.message)
     history = in_thread(Client.history)
 
-    ack = in_thread(Client.ack)
-    release = in_thread(Client.release)
-    extend = in_thread(Client.extend)
-    reject = in_thread(Client.reject)
+    _settle = in_thread(Client._settle)  # noqa: SLF001 (our own)
     settle = in_thread(Client.settle)
     replace = in_thread(Client.replace)
 

@@ -147,6 +147,7 @@ from cassieq_spark.settings.queue import (
     dead_letter_queue_of,
     takes,
 )
+from cassieq_spark.settings.verbs import MessageVerbs, Received
 from cassieq_spark.store import open_store
 from cassieq_spark.store.protocol import Store
 
@@ -154,7 +155,7 @@ from cassieq_spark.store.protocol import Store
 _FLUSH = timedelta(seconds=1)
 
 
-class Client:
+class Client(MessageVerbs):
     """Puts, receives and settles messages. Safe to use from many threads, and across a fork.
 
     Each call reads the definition of the queue again, so it sees changes. Leaving the ``with``
@@ -646,52 +647,6 @@ class Client:
             return Listing(read_history(self._store, part, monoton))
 
     # -- settling ---------------------------------------------------------------------------------
-
-    def ack(self, *messages: Message | str) -> list[str]:
-        """Settle messages: they are done. One LWT per lease, and a few reads.
-
-        Threads of this process that receive or settle for the group at that moment share the LWT.
-
-        Args:
-            messages: Messages or their receipts, of any leases and queues.
-
-        Returns:
-            The stale receipts: the message was settled before, or its lease ended and it is due
-            again or leased by others. Messages with stale receipts are not changed.
-
-        Raises:
-            MessageError: An argument is neither a message nor a receipt; nothing is settled.
-            QueueStateError: One of the queues or groups does not exist.
-            StoreError: Cassandra failed; the call is safe to repeat.
-        """
-        return self._settle(messages, Action("ack"))
-
-    def release(self, *messages: Message | str, delay: timedelta = AT_ONCE) -> list[str]:
-        """Release messages, which are delivered again, no earlier than after ``delay``; see `ack`.
-
-        Raises:
-            OptionError: The delay is out of range.
-        """
-        return self._settle(messages, Action("release", delay))
-
-    def extend(self, *messages: Message | str, by: timedelta) -> list[str]:
-        """Extend leases, which then end ``by`` from now; see `ack`.
-
-        Raises:
-            OptionError: ``by`` is out of range.
-        """
-        return self._settle(messages, Action("extend", by))
-
-    def reject(self, *messages: Message | str, reason: str) -> list[str]:
-        """Dead-letter messages, however often they were delivered. Three LWTs per lease.
-
-        See `ack`. The messages are dropped if the queue has no dead-letter queue. The first
-        thousand characters of ``reason`` are kept, and readers of the dead letters see them.
-
-        Raises:
-            OptionError: The reason is empty.
-        """
-        return self._settle(messages, Action("reject", reason))
 
     def settle(self, *messages: Message | str, action: Action) -> SettleResult:
         """Settle messages, and return the outcome of each receipt; see `ack`.
@@ -1326,8 +1281,10 @@ class Client:
         with self._calls:
             return put_messages(self._store, queue, messages, self._commits.publish)
 
-    def _settle(self, messages: Iterable[Message | str], action: Action) -> list[str]:
-        leases = by_lease(messages)
+    def _settle(
+        self, verb: str, messages: Sequence[Received | str], value: timedelta | str | None = None
+    ) -> list[str]:
+        action, leases = Action(verb, value), by_lease(messages)
         with self._calls:
             rounds = self._together.rounds
             return settle_all(self._store, leases, action.settlement_of, rounds, self._name)

@@ -92,7 +92,7 @@ class LeaseKey:
         return [f"{prefix}{each}" for part in monotons for each in range(part.start, part.stop)]
 
 
-def by_lease(items: Iterable[Message | str]) -> dict[LeaseKey, Ranges]:
+def by_lease(items: Iterable[object]) -> dict[LeaseKey, Ranges]:
     """Group messages, or their receipts, by lease.
 
     Raises:

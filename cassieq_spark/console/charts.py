@@ -96,7 +96,7 @@ class Plot:
         lines: The lines, by name.
         across: Marks of the times.
         up: Marks of the values.
-        read_from: Where the readings begin, if that is in the picture.
+        read_from: Where the readings begin; None if they begin outside of the picture.
     """
 
     width: float

@@ -108,7 +108,7 @@ class Track:
         return found
 
     def rate(self, over: timedelta = RECENT) -> float | None:
-        """The recent rate per second: over ``over``, or the last two points if that is longer.
+        """The recent rate per second, over ``over`` or the last two points, whichever is longer.
 
         Returns:
             None if the figure was read only once, or fell.

@@ -19,7 +19,6 @@ from cassieq_spark.fetch.find import Finder, Piece
 from cassieq_spark.groups.deliveries import too_often
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.history import (
-    Did,
     HistoryEvent,
     events_of_lease,
     events_of_settlement,
@@ -28,7 +27,7 @@ from cassieq_spark.groups.history import (
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.rounds import Rounds
 from cassieq_spark.groups.settle import Settled
-from cassieq_spark.groups.state import GroupState, Settlement, Waiting
+from cassieq_spark.groups.state import Did, GroupState, Settlement, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead, check_open
 from cassieq_spark.model import OnDead, QueueDefinition, Range, Ranges

@@ -108,7 +108,7 @@ def batches_of(monotons: Ranges, most: int) -> Iterator[Ranges]:
 def claim(
     group: ConsumerGroup, monotons: Ranges, *, token: Callable[[], UUID], length: timedelta | None
 ) -> Claim | None:
-    """Claim those of some dead letters that no lease holds. One LWT, three reads.
+    """Claim dead letters, except those under a lease. One LWT, three reads.
 
     The group is still owed all other messages.
 
@@ -152,8 +152,9 @@ def plan_claim(
     """Plan to claim messages beyond the pointer and in waiting rows.
 
     The other messages of these rows, and messages that the pointer passes, go to new waiting rows:
-    one for those within the window, one for those below, one for those above. Even if the messages
-    are settled at once, a slot gets the token, which shows whether the plan was applied.
+    one row for messages within the window, one for messages below it, one for messages above it.
+    Even if the messages are settled at once, a slot gets the token, which shows whether the plan
+    was applied.
 
     Returns:
         The messages that are claimed, and the operations.

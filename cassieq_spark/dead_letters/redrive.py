@@ -73,8 +73,8 @@ class RedriveReport:
         redriven: How many messages were redriven, by target queue.
         missed: How many messages were not, as others hold or have settled them.
         is_stopped: True if the run was stopped before its end.
-        left: The monotons of those of the missed messages that are dead letters still: others hold
-            them, and settle them or give them back.
+        left: The monotons of the missed messages that are still dead letters: others hold these
+            messages, and settle them or give them back.
     """
 
     redriven: dict[str, int]

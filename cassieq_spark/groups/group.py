@@ -442,7 +442,7 @@ class ConsumerGroup:
         return marked if self._replace_dead(row, mark) else None
 
     def defer_dead(self, dead: Waiting, *, by: timedelta) -> bool:
-        """Let dead messages be dead-lettered later, so that they do not hide those behind them.
+        """Dead-letter dead messages later, so that they do not hide the messages behind them.
 
         One LWT and two or three reads; False if another process took them, or if they are already
         due later by the server's clock. Raises what `remove_dead` raises.

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from itertools import count, islice
 from operator import itemgetter
 from queue import Empty, Full, Queue
@@ -31,7 +30,7 @@ from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.groups.lease import Lease
 from cassieq_spark.groups.settle import Settled
-from cassieq_spark.groups.state import Settlement, Slot, Waiting
+from cassieq_spark.groups.state import Did, Settlement, Slot, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, to_millis
 from cassieq_spark.processes import lock_across_forks
@@ -71,19 +70,6 @@ _turns = count()
 _IDLE = 1.0
 #: Seconds from one warning about lost events to the next.
 _WARN_EVERY = 60.0
-
-
-class Did(StrEnum):
-    """The kind of an event."""
-
-    LEASED = "leased"
-    REPLAYED = "replayed"
-    ACKED = "acked"
-    RELEASED = "released"
-    RETURNED = "returned"
-    EXTENDED = "extended"
-    REJECTED = "rejected"
-    DEAD = "dead"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -190,14 +176,14 @@ def events_of_settlement(
 ) -> Iterator[HistoryEvent]:
     """The events of a settlement that was carried out, and not recorded for the ack of a batch."""
     done = settlement.within(settlement.named - settled.stale)
-    parts: list[tuple[Did, Ranges, str | None]] = [(Did.ACKED, done.acked, None)]
-    parts += [(Did.REJECTED, part, reason) for reason, part in done.rejected.items()]
-    parts += [(Did.RELEASED, part, None) for part in done.released.values()]
-    parts += [(Did.EXTENDED, part, None) for part in done.extended.values()]
-    parts.append((Did.RETURNED, done.unread, None))
-    for did, monotons, detail in parts:
+    for did, parameter, monotons in done.parts():
         yield HistoryEvent(
-            did=did, monotons=monotons, by=by, lease=lease, deliveries=deliveries, detail=detail
+            did=did,
+            monotons=monotons,
+            by=by,
+            lease=lease,
+            deliveries=deliveries,
+            detail=parameter if isinstance(parameter, str) else None,
         )
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import chain, pairwise
 from typing import Any, TypeVar
@@ -49,6 +50,19 @@ _COLUMNS = {"monotons": "ranges", "recorded": "outcomes"}
 _FIELDS = {column: name for name, column in _COLUMNS.items()}
 
 
+class Did(StrEnum):
+    """What happened to messages, in their history; a settlement has a field of most kinds."""
+
+    LEASED = "leased"
+    REPLAYED = "replayed"
+    ACKED = "acked"
+    RELEASED = "released"
+    RETURNED = "returned"
+    EXTENDED = "extended"
+    REJECTED = "rejected"
+    DEAD = "dead"
+
+
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """What to do with messages of one lease.
@@ -74,8 +88,15 @@ class Settlement:
     @property
     def named(self) -> Ranges:
         """All messages that the settlement names."""
-        back = (*self.released.values(), *self.extended.values(), self.unread)
-        return Ranges.union([self.acked, *self.rejected.values(), *back])
+        return Ranges.union(monotons for _, _, monotons in self.parts())
+
+    def parts(self) -> Iterator[tuple[Did, timedelta | str | None, Ranges]]:
+        """What happens to which messages, with the delay, the duration or the reason."""
+        yield Did.ACKED, None, self.acked
+        yield from ((Did.REJECTED, reason, part) for reason, part in self.rejected.items())
+        yield from ((Did.RELEASED, by, part) for by, part in self.released.items())
+        yield from ((Did.EXTENDED, by, part) for by, part in self.extended.items())
+        yield Did.RETURNED, None, self.unread
 
     def within(self, monotons: Ranges) -> Settlement:
         """The part of the settlement that concerns these messages, each named once."""

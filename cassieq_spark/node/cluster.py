@@ -31,7 +31,7 @@ MOST_NODES = 3
 
 _NOT_OPEN = "The cluster is not open: use it in a with block."
 _LOOK_SECONDS = 0.05
-#: How long the nodes may take to serve, without the download. A node that ends is an error at once.
+#: How long nodes may take to serve, without the download. A node that ends is an error at once.
 _START_TIMEOUT = timedelta(minutes=5)
 _STOP_TIMEOUT = timedelta(seconds=30)
 _KILL_TIMEOUT = timedelta(seconds=10)
@@ -66,7 +66,7 @@ class Cluster:
             data_centres: The number of data centres among which the nodes are divided. If several,
                 they are called 0, 1 and so on, which is the second number of an address.
             release: The release of Cassandra.
-            port: The CQL port of all nodes; None: 9042, or another one if that is in use.
+            port: The CQL port of all nodes; None: 9042, or another port if 9042 is in use.
             data_dir: Folder for the data, which is kept; None: a temporary one. The commit log
                 in this folder bypasses the page cache, if it can, unless ``write_through``.
             heap_mb: Java heap of each node, in MiB; a node takes about 300 MiB more than that.

@@ -99,7 +99,7 @@ class Seen:
 
     @property
     def is_trimmed(self) -> bool:
-        """True if no row of a settled block is left; False also if that is unknown."""
+        """True if no row of a settled block is left; False if rows are left, or may be."""
         return self.ledger.head.trimmed == self.ledger.head.finalised
 
     def has_nothing_to_finalise(self, queue: QueueDefinition) -> bool:

@@ -53,7 +53,7 @@ class PastRun:
     """A repair run.
 
     Attributes:
-        epoch: The epoch of the run's lock; each is higher than those before.
+        epoch: The epoch of the run's lock; higher than the epochs of all earlier runs.
         runner: Host and process of the run.
         started_at: When the run started, by the coordinator's clock.
         outcome: How the run ended, or that it still runs.

@@ -1,18 +1,24 @@
 """The verbs by which programs settle messages that they hold; each is declared once.
 
 From `VERBS` follow `client.Action`, the endpoints of the gateway and the requests of its client,
-the commands, and the operations of a write of receipts. The effect of a verb on a group is defined
-by the verb's field in a `Settlement`.
+the commands, and the operations of a write of receipts. All clients inherit the methods of
+`MessageVerbs` or `AsyncMessageVerbs`. The effect of a verb on a group is defined by the verb's
+field in a `Settlement`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol
 
 from cassieq_spark.arguments import A_MOMENT, AT_ONCE, check_duration, check_text
 from cassieq_spark.errors import OptionError
+
+P = ParamSpec("P")
 
 #: Most characters of a text that are kept.
 LONGEST_TEXT = 1000
@@ -143,3 +149,100 @@ VERBS = {
         ),
     )
 }
+
+
+class Received(Protocol):
+    """A message that this program holds: a `Message`, as a client received it."""
+
+    @property
+    def receipt(self) -> str:
+        """Text with which any program can settle the message."""
+
+
+class MessageVerbs(ABC):
+    """The method of each verb, for `Client` and `HttpQueue`."""
+
+    @abstractmethod
+    def _settle(
+        self, verb: str, messages: Sequence[Received | str], value: timedelta | str | None = None
+    ) -> list[str]:
+        """Settle messages by a verb, with the value of its parameter; return stale receipts."""
+
+    def ack(self, *messages: Received | str) -> list[str]:
+        """Settle messages: they are done. One LWT per lease, and a few reads.
+
+        Threads of this process that receive or settle for the group at that moment share the LWT.
+
+        Args:
+            messages: Messages or their receipts, of any leases. `Client` takes messages of several
+                queues, `HttpQueue` those of its queue.
+
+        Returns:
+            The stale receipts: the message was settled before, or its lease ended and it is due
+            again or leased by others. Messages with stale receipts are not changed.
+
+        Raises:
+            MessageError: An argument is neither a message nor a receipt; nothing is settled.
+            QueueStateError: One of the queues or groups does not exist.
+            StoreError: Cassandra failed; the call is safe to repeat.
+            HttpError: Only `HttpQueue`: the gateway refused; the call is safe to repeat. After
+                status 504, a repeated call reports receipts that the first call settled as stale.
+        """
+        return self._settle("ack", messages)
+
+    def release(self, *messages: Received | str, delay: timedelta = AT_ONCE) -> list[str]:
+        """Release messages, which are delivered again, no earlier than after ``delay``; see `ack`.
+
+        Raises:
+            OptionError: The delay is out of range.
+        """
+        return self._settle("release", messages, delay)
+
+    def extend(self, *messages: Received | str, by: timedelta) -> list[str]:
+        """Extend leases, which then end ``by`` from now; see `ack`.
+
+        Raises:
+            OptionError: ``by`` is out of range.
+        """
+        return self._settle("extend", messages, by)
+
+    def reject(self, *messages: Received | str, reason: str) -> list[str]:
+        """Dead-letter messages, however often they were delivered. Three LWTs per lease.
+
+        See `ack`. The messages are dropped if the queue has no dead-letter queue. The first
+        thousand characters of ``reason`` are kept, and readers of the dead letters see them.
+
+        Raises:
+            OptionError: The reason is empty.
+        """
+        return self._settle("reject", messages, reason)
+
+
+def _awaited(
+    method: Callable[Concatenate[MessageVerbs, P], list[str]],
+) -> Callable[Concatenate[AsyncMessageVerbs, P], Coroutine[Any, Any, list[str]]]:
+    """Make a coroutine from a method, with its name, parameters, result and docstring."""
+
+    async def call(self: AsyncMessageVerbs, /, *args: P.args, **kwargs: P.kwargs) -> list[str]:
+        # The method returns what `_settle` returns, which is a coroutine here.
+        verbs: Any = self
+        settled: Any = method(verbs, *args, **kwargs)
+        stale: list[str] = await settled
+        return stale
+
+    return wraps(method)(call)
+
+
+class AsyncMessageVerbs(ABC):
+    """The methods of `MessageVerbs` as coroutines, for `AsyncClient` and `AsyncHttpQueue`."""
+
+    @abstractmethod
+    async def _settle(
+        self, verb: str, messages: Sequence[Received | str], value: timedelta | str | None = None
+    ) -> list[str]:
+        """Do what `MessageVerbs._settle` does."""
+
+    ack = _awaited(MessageVerbs.ack)
+    release = _awaited(MessageVerbs.release)
+    extend = _awaited(MessageVerbs.extend)
+    reject = _awaited(MessageVerbs.reject)

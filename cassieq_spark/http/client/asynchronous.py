@@ -15,6 +15,7 @@ import httpx
 from cassieq_spark.errors import CassieqError
 from cassieq_spark.http.client.answers import CLOSED
 from cassieq_spark.http.client.queue import LIMITS, HttpQueue, no_answer, pause_after
+from cassieq_spark.settings.verbs import AsyncMessageVerbs
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,7 +69,7 @@ def _awaited(
     return wraps(method)(call)
 
 
-class AsyncHttpQueue:
+class AsyncHttpQueue(AsyncMessageVerbs):
     """`HttpQueue` for asyncio: each method is a coroutine with the same parameters and result.
 
     Bound to one event loop; to be used by ``async with``. A cancelled call may still take effect.
@@ -109,10 +110,7 @@ class AsyncHttpQueue:
     message = _awaited(HttpQueue.message)
     history = _awaited(HttpQueue.history)
 
-    ack = _awaited(HttpQueue.ack)
-    release = _awaited(HttpQueue.release)
-    extend = _awaited(HttpQueue.extend)
-    reject = _awaited(HttpQueue.reject)
+    _settle = _awaited(HttpQueue._settle)  # noqa: SLF001 (our own)
     replace = _awaited(HttpQueue.replace)
 
     groups = _awaited(HttpQueue.groups)

@@ -156,7 +156,7 @@ def idempotency_sent(key: str | None) -> dict[str, bytes | str]:
     return {"Idempotency-Key": key.encode()}
 
 
-def receipt_of(item: Message | str) -> str:
+def receipt_of(item: object) -> str:
     """The receipt of a message, or the receipt itself if one is given.
 
     Raises:

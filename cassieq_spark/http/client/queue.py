@@ -68,7 +68,7 @@ from cassieq_spark.settings.queue import (
     http_settings_given,
     takes,
 )
-from cassieq_spark.settings.verbs import VERBS
+from cassieq_spark.settings.verbs import VERBS, MessageVerbs, Received
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ _LONGEST_SELECTION = 1 << 20
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
 
-class HttpQueue:
+class HttpQueue(MessageVerbs):
     """One queue of an account. Safe to use from many threads, and across a fork.
 
     The methods have the names and results of the methods of `Client`, without the name of the
@@ -399,27 +399,6 @@ class HttpQueue:
         path = _message(monoton) + "/history"
         return self._ask("GET", path, answers.history_of, query=_partition(partition))
 
-    def ack(self, *messages: Message | str) -> list[str]:
-        """Ack messages of this queue; return the stale receipts, of messages that were not acked.
-
-        Raises:
-            HttpError: The gateway refused; the call is safe to repeat. After status 504, a
-                repeated call reports receipts that the first call settled as stale.
-        """
-        return self._settle("ack", messages)
-
-    def release(self, *messages: Message | str, delay: timedelta = AT_ONCE) -> list[str]:
-        """Release messages, which are delivered again after ``delay``; see `ack`."""
-        return self._settle("release", messages, delay)
-
-    def extend(self, *messages: Message | str, by: timedelta) -> list[str]:
-        """Extend leases, which then end ``by`` from now; see `ack`."""
-        return self._settle("extend", messages, by)
-
-    def reject(self, *messages: Message | str, reason: str) -> list[str]:
-        """Send messages to the dead-letter queue; see `ack`."""
-        return self._settle("reject", messages, reason)
-
     def replace(
         self,
         message: Message | str,
@@ -571,17 +550,17 @@ class HttpQueue:
         return found
 
     def _settle(
-        self, name: str, messages: Sequence[Message | str], value: object = None
+        self, verb: str, messages: Sequence[Received | str], value: timedelta | str | None = None
     ) -> list[str]:
-        verb = VERBS[name]
+        declared = VERBS[verb]
         body: dict[str, object] = {"popReceipts": [receipt_of(each) for each in messages]}
-        checked = verb.check(value)
-        if verb.parameter is not None:
-            body[verb.parameter.by_http] = verb.parameter.plain(checked)
+        checked, parameter = declared.check(value), declared.parameter
+        if parameter is not None:
+            body[parameter.by_http] = parameter.plain(checked)
         if not messages:
             return []
         parse = answers.field_of("stale", list)
-        return self._ask("POST", f"/messages/{name}", parse, content=json_of(body))
+        return self._ask("POST", f"/messages/{verb}", parse, content=json_of(body))
 
     @takes_settings
     def create_schedule(

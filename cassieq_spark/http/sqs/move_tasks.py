@@ -95,7 +95,7 @@ class MoveTask(BaseModel):
         return self.status == RUNNING and now - self.beat > after
 
     def status_at(self, now: int, *, is_to_end: bool) -> str:
-        """The status of the task now; ``is_to_end`` is True if somebody has cancelled it."""
+        """The status of the task at ``now``; ``is_to_end``: True if the task was cancelled."""
         if self.status != RUNNING or not is_to_end:
             return self.status
         return CANCELLED if self.is_abandoned(now) else CANCELLING

@@ -18,7 +18,6 @@ from cassieq_spark.errors import NotAppliedError, OptionError
 from cassieq_spark.groups import history
 from cassieq_spark.groups.history import (
     SPAN,
-    Did,
     HistoryEvent,
     HistoryWriter,
     event_of_plain,
@@ -29,6 +28,7 @@ from cassieq_spark.groups.history import (
     writer_of,
 )
 from cassieq_spark.groups.lease import LeaseRequest
+from cassieq_spark.groups.state import Did
 from cassieq_spark.model import Ranges
 from cassieq_spark.queues import read_queue
 from cassieq_spark.store.memory import MemoryStore

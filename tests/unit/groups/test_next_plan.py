@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from cassieq_spark.groups.changes import Changes, state_after
+from cassieq_spark.groups.deliveries import too_often
 from cassieq_spark.groups.lanes import encode_lanes, lanes_of
 from cassieq_spark.groups.lease import spare_token
 from cassieq_spark.groups.plan import plan_lease, plan_replay
@@ -21,7 +22,14 @@ from cassieq_spark.groups.settle import (
     put_away,
     was_settled,
 )
-from cassieq_spark.groups.state import GroupState, Head, Settlement, Slot, Waiting
+from cassieq_spark.groups.state import (
+    GroupState,
+    Head,
+    Settlement,
+    Slot,
+    Waiting,
+    holder_values,
+)
 from cassieq_spark.model import Ranges, to_millis
 from cassieq_spark.store.protocol import Update, When
 from tests.support.builders import LEASE, make_request
@@ -61,6 +69,14 @@ def test_what_is_held_for_longer_keeps_its_lanes():
 
     (kept,) = then.held_by(kept_token(OURS))
     assert lanes_of(kept.lanes, kept.monotons) == {7: ranges("2-3"), 9: ranges("3-4")}
+
+
+def test_what_is_held_for_longer_is_held_by_the_same_reader():
+    state = make_state(make_slot(**holder_values(OURS, "ann")))
+
+    then = state_after(state, settle(state, extended={MINUTE: ranges("2-4")}).ops)
+
+    assert [slot.by for slot in then.slots] == ["ann", "ann"]
 
 
 @pytest.mark.parametrize("deliveries", [1, 3])
@@ -178,6 +194,15 @@ def test_a_replay_of_a_published_batch_has_a_lease_of_its_own():
     assert slot.first_at == FIRST_AT
 
 
+def test_a_replay_is_handed_over_with_the_time_of_the_first_delivery_to_the_reader_that_asks():
+    state = make_state(make_slot(**holder_values(OURS, "ann")))
+
+    plan = plan_replay(state, make_request(held=OURS, by="bob"))
+
+    assert [each.first_at for each in plan.leased] == [FIRST_AT]
+    assert [slot.by for slot in state_after(state, plan.ops).slots] == ["bob"]
+
+
 def test_a_replay_tells_by_which_state_it_was_planned():
     state = make_state(make_slot())
 
@@ -226,7 +251,7 @@ def test_what_was_handed_out_too_often_is_taken_from_the_delivery_that_was_read_
     assert isinstance(freed, Update)
     assert {When("ranges", "=", "0-6"), When("deliveries", "=", 5)} <= set(freed.when)
     assert [slot.lease for slot in state_after(state, plan.ops).slots] == [spare_token(FRESH)]
-    assert [row.monotons for row in plan.dead] == [ranges("0-6")]
+    assert [(row.monotons, row.reason) for row in plan.dead] == [(ranges("0-6"), too_often(5))]
 
 
 # -- leases ---------------------------------------------------------------------------------------
@@ -240,6 +265,15 @@ def test_a_lease_of_what_waits_takes_the_slot_of_the_batch_that_it_acks():
 
     (slot,) = state_after(state, plan.ops).slots
     assert (slot.lease, slot.monotons, slot.first_at) == (FRESH, ranges("6-9"), FIRST_AT)
+    assert [each.first_at for each in plan.leased] == [FIRST_AT]
+
+
+def test_a_lease_that_ran_out_is_taken_over_with_the_time_of_the_first_delivery():
+    state = make_state(make_slot(lease=THEIRS, due_at=NOW - MINUTE))
+
+    plan = plan_lease(state, make_request(stop=POINTER), [])
+
+    assert [(each.monotons, each.first_at) for each in plan.leased] == [(ranges("0-6"), FIRST_AT)]
 
 
 @pytest.mark.parametrize(("counted", "acked"), [(3, 6), (2, 0)])

@@ -258,10 +258,10 @@ def test_what_is_settled_at_once_meanwhile_is_not_settled_again(scene: Scene):
 class Large(Scene):
     """A batch with more messages than it may have different delays and reasons."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_OUTCOMES) -> None:
         memory, self.clock = make_clocked_store()
         self.store = CountingStore(memory)
-        count = MOST_OUTCOMES + 1
+        count = most + 1
         self.queue = make_queue(self.store, [count])
         self.group = make_group(self.store, self.queue.queue_id)
         self.lease = self.group.lease(make_request(stop=count)).token
@@ -282,28 +282,37 @@ def test_what_is_recorded_up_to_the_limit_is_carried_out_by_one_ack():
     assert len(batch.ops) < MOST_OPS / 2
 
 
-def test_more_different_delays_and_reasons_than_one_ack_carries_out_are_refused():
-    large = Large()
-    large.record(released=large.delays(0, MOST_OUTCOMES))
+FEW = 20
 
-    of_lease = f"messages of lease {large.lease} have 10001 different"
-    with pytest.raises(TooLargeError, match=rf"{of_lease} .* {MOST_OUTCOMES} .*round the"):
-        large.record(rejected={"bad": ranges(f"{MOST_OUTCOMES}-{MOST_OUTCOMES + 1}")})
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> Large:
+    """A batch where few different delays and reasons are the most."""
+    monkeypatch.setattr(settle, "MOST_OUTCOMES", FEW)
+    return Large(FEW)
+
+
+def test_more_different_delays_and_reasons_than_one_ack_carries_out_are_refused(large: Large):
+    large.record(released=large.delays(0, FEW))
+
+    of_lease = f"messages of lease {large.lease} have {FEW + 1} different"
+    with pytest.raises(TooLargeError, match=rf"{of_lease} .* {FEW} .*round the"):
+        large.record(rejected={"bad": ranges(f"{FEW}-{FEW + 1}")})
 
     assert large.ack().acked == 1
 
 
 @pytest.mark.parametrize("extended", [0, 1])
-def test_so_are_those_that_are_settled_at_once(extended: int):
-    large = Large()
+def test_so_are_those_that_are_settled_at_once(large: Large, extended: int):
     settlement = Settlement(
-        extended=large.delays(0, extended), released=large.delays(extended, MOST_OUTCOMES + 1)
+        extended=large.delays(0, extended), released=large.delays(extended, FEW + 1)
     )
 
-    with pytest.raises(TooLargeError, match=f"of lease {large.lease} have 10001 different delays"):
+    problem = f"of lease {large.lease} have {FEW + 1} different delays"
+    with pytest.raises(TooLargeError, match=problem):
         large.group.settle(large.lease, settlement)
 
-    assert large.held == {large.lease: f"0-{MOST_OUTCOMES + 1}"}
+    assert large.held == {large.lease: f"0-{FEW + 1}"}
 
 
 def test_longer_reasons_than_one_ack_carries_out_are_refused(scene: Scene):
@@ -362,6 +371,19 @@ def test_the_numbers_of_the_messages_of_a_scattered_batch_count_as_its_ack_has_t
     with pytest.raises(TooLargeError, match=rf"66\d{{3}} bytes of its ack, and {most} "):
         too_large.record(released={MINUTE: too_large.slot.monotons})
     assert too_large.record(released={MINUTE: ranges("1000000000-1000000001")})
+
+
+def test_what_fills_an_ack_to_its_last_byte_is_recorded(monkeypatch: pytest.MonkeyPatch):
+    scattered = Scattered(10)
+    every = scattered.slot.monotons
+    text = scattered.record(released={MINUTE: every})
+    size = 2 * len(text) + len(str(every))
+
+    monkeypatch.setattr(settle, "MOST_ACK_BYTES", size)
+    assert scattered.record(released={MINUTE: every}) == text
+    monkeypatch.setattr(settle, "MOST_ACK_BYTES", size - 1)
+    with pytest.raises(TooLargeError, match=f"take {size} bytes"):
+        scattered.record(released={MINUTE: every})
 
 
 def test_of_a_scattered_batch_of_any_size_what_was_recorded_can_be_taken_back(

@@ -11,12 +11,25 @@ from cassieq_spark.ledger.decide import (
     FromTheFuture,
     Publication,
     decide_publish,
+    place_seek_pin,
+    remove_group,
 )
 from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
-from cassieq_spark.ledger.state import HEAD, LedgerHead, block_key, block_values, sink_key
+from cassieq_spark.ledger.state import (
+    HEAD,
+    Group,
+    LedgerHead,
+    SeekPin,
+    block_key,
+    block_values,
+    group_key,
+    seek_pin_key,
+    seek_pin_values,
+    sink_key,
+)
 from cassieq_spark.ledger.unique import ID_BYTES
 from cassieq_spark.model import Kept, Range, Ranges, SinkBatch
-from cassieq_spark.store.protocol import CLOCKS_APART, Insert, ServerNow, Update, When
+from cassieq_spark.store.protocol import CLOCKS_APART, Delete, Insert, ServerNow, Update, When
 from tests.support.builders import BEGUN_AT, make_pending
 
 OPEN = LedgerHead(
@@ -234,3 +247,27 @@ def test_a_publish_says_which_rows_of_unique_ids_are_behind_it(
 
     assert isinstance(decision, Publication)
     assert (decision.ids_before, decision.has_deleted) == (5, has_deleted)
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+def test_a_seek_pin_is_placed_under_the_groups_version_that_the_same_change_claims():
+    head = replace(OPEN, groups_version=4)
+
+    ops = place_seek_pin(head, Group("g", 0, 2), 5)
+
+    assert Insert(seek_pin_key(5, "g"), seek_pin_values(5), if_absent=True) in ops
+    assert [op.values for op in ops if isinstance(op, Update) and op.row == HEAD] == [
+        {"groups_version": 5}
+    ]
+
+
+def test_a_group_goes_with_all_of_its_seek_pins():
+    ops = remove_group(OPEN, Group("g", 0, 2), [SeekPin(3, "g", 5), SeekPin(4, "g", 6)])
+
+    assert [op.row for op in ops if isinstance(op, Delete)] == [
+        group_key("g"),
+        seek_pin_key(3, "g"),
+        seek_pin_key(4, "g"),
+    ]

@@ -73,6 +73,18 @@ def test_a_block_that_is_settled_at_last_loses_all_its_buckets():
     ]
 
 
+def test_a_block_of_one_message_loses_its_bucket():
+    block = LedgerBlock(Range(0, 1), A, NOON)
+
+    assert DeleteSettled(QUEUE.queue_id, ((A, 0),)) in plan(0, 1, [block])
+
+
+def test_what_was_too_old_without_a_group_is_told_as_such():
+    finalise, *_ = plan_finalise(QUEUE, head(), BLOCKS, 13, unconsumed=True)
+
+    assert finalise == Finalise(QUEUE.queue_id, head(), 13, unconsumed=True)
+
+
 def test_a_floor_within_a_bucket_moves_finalised_alone():
     assert plan(0, 3) == [Finalise(QUEUE.queue_id, head(), 3)]
 
@@ -211,6 +223,7 @@ def test_without_a_later_block_a_block_of_the_future_has_no_other_time():
 
 def test_a_clock_that_is_ahead_by_what_clocks_may_be_apart_is_not_of_the_future():
     ahead = NOON + CLOCKS_APART
-    blocks = [block_of(0, ahead, ahead), block_of(1, NOON, NOON)]
+    earlier = NOON - HOUR
+    blocks = [block_of(0, ahead, ahead), block_of(1, earlier, earlier)]
 
     assert list(aged(blocks, NOON)) == blocks

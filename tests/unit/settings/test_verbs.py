@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
@@ -28,6 +29,26 @@ VALUES = {"ack": None, "release": MINUTE, "extend": MINUTE, "reject": "bad"}
 @pytest.mark.parametrize("of", [Client, AsyncClient, HttpQueue, AsyncHttpQueue])
 def test_each_client_has_a_method_of_each_verb(of: type, name: str):
     assert callable(getattr(of, name))
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_method_takes_the_parameter_of_its_verb(name: str):
+    _, _, *named = inspect.signature(getattr(Client, name)).parameters.values()
+    parameter = VERBS[name].parameter
+    default = inspect.Parameter.empty
+    if parameter is not None and parameter.default is not None:
+        default = parameter.default
+
+    assert [(each.name, each.default) for each in named] == (
+        [] if parameter is None else [(parameter.name, default)]
+    )
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_each_verb_has_a_kind_of_event_in_the_history(name: str):
+    settlement = Action(name, VALUES[name]).settlement_of(TWO)
+
+    assert [str(did) for did, _, part in settlement.parts() if part] == [VERBS[name].done]
 
 
 @pytest.mark.parametrize("name", VERBS)
