@@ -42,9 +42,13 @@ _FILES = 4
 _ONE_COLUMN = "tailnum"
 _LOOK_SECONDS = 0.005
 _LONGEST_SECONDS = 600.0
-#: Processes by kind, as the table has them.
-_JAVA, _DRIVER, _WORKERS, _CASSANDRA = "Java", "beside the driver", "workers", "Cassandra"
-_KINDS = (_JAVA, _DRIVER, _WORKERS, _CASSANDRA)
+#: Processes by kind, as the table has them; of Java the threads that compile it are apart.
+_JAVA, _COMPILER, _DRIVER = "Java", "its compiler", "beside the driver"
+_WORKERS, _CASSANDRA = "workers", "Cassandra"
+_KINDS = (_JAVA, _COMPILER, _DRIVER, _WORKERS, _CASSANDRA)
+#: Names of threads, as the kernel cuts them. They must not end meanwhile.
+_COMPILING = {"C1 CompilerThre", "C2 CompilerThre"}
+_NO_END = "-XX:-UseDynamicNumberOfCompilerThreads"
 _PHASES = ("triggerExecution", "latestOffset", "queryPlanning", "addBatch")
 _LOGS = ("walCommit", "commitOffsets")
 
@@ -103,7 +107,7 @@ def main() -> None:
     ):
         folder = Path(temporary)
         # Not `QUICK_JAVA`: a driver that runs for hours has compiled its hot code.
-        java = f"-Djava.io.tmpdir={folder}"
+        java = f"{_NO_END} -Djava.io.tmpdir={folder}"
         settings = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": java}
         settings |= recommended_settings() | FILE_MANAGER
         spark = start_spark("batch time", folder / "spark", log_level="ERROR", settings=settings)
@@ -222,7 +226,17 @@ def used(java: psutil.Process, node: psutil.Process) -> Used:
     for kind, process in _processes(java, node):
         with suppress(psutil.NoSuchProcess):
             found[kind, process.pid] = sum(process.cpu_times()[:2])
+    compiling = found[_COMPILER, java.pid] = sum(_compiling(java.pid))
+    found[_JAVA, java.pid] -= compiling
     return found
+
+
+def _compiling(pid: int) -> Iterator[float]:
+    """Processor seconds of the threads that compile a Java."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            if (thread / "comm").read_text().strip() in _COMPILING:
+                yield int((thread / "schedstat").read_text().split()[0]) / 1e9
 
 
 def since(before: Used, now: Used) -> dict[str, float]:
