@@ -157,7 +157,7 @@ KEYSPACE = "cassieq"
 CORES = 2
 
 #: For both sides. On a local disk, Spark's default starts some thirty processes for each batch.
-_FILE_MANAGER = {
+FILE_MANAGER = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager"
@@ -268,7 +268,7 @@ def start_spark(scratch: Path, host: str) -> SparkSession:
         scratch,
         master=f"local[{CORES}]",
         log_level="OFF",
-        settings=settings | recommended_settings() | _FILE_MANAGER,
+        settings=settings | recommended_settings() | FILE_MANAGER,
         # Its Python workers print a trace when a reader stops early.
         log=scratch / "spark.log",
     )

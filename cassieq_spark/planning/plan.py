@@ -19,11 +19,12 @@ from cassieq_spark.planning.coefficients import Coefficients
 from cassieq_spark.planning.costs import PUBLISH, READ, Work
 from cassieq_spark.planning.units import PERIOD, shown, shown_flow, shown_period, shown_size
 from cassieq_spark.settings.queue import MOST_PARTITIONS
+from cassieq_spark.settings.reading import MOST_PER_TASK, usual_task
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
 MEASURED, PAPER = "measured", "paper"
 
-#: Messages per task of Spark: the default of ``messagesPerTask``.
+#: Messages per task of the writer.
 TASK: Final = 100_000
 #: The share of the heap that Cassandra gives to memtables, as a divisor.
 _MEMTABLES: Final = 4
@@ -147,7 +148,16 @@ class CapacityPlan:
     @cached_property
     def reader_tasks(self) -> int:
         """Tasks of a micro-batch of a group: in order by key, each queue partition is one."""
-        return self.partitions if self.load.order is Order.KEY else self.tasks
+        if self.load.order is Order.KEY:
+            return self.partitions
+        return _upwards(self.rate * self.seconds / self._reader_task)
+
+    @cached_property
+    def _reader_task(self) -> int:
+        """The most messages of a group's task, by default."""
+        if self.load.order is Order.STRICT:
+            return MOST_PER_TASK
+        return usual_task(_upwards(self.rate * self.seconds))
 
     @cached_property
     def partitions(self) -> int:
@@ -374,6 +384,7 @@ class CapacityPlan:
         yield count("messages of a micro-batch", self.rate * self.seconds, "messages/s x interval")
         tasks = f"messages of a micro-batch / {TASK:,}, upwards"
         yield count("tasks of a micro-batch, writer", self.tasks, tasks)
+        tasks = f"messages of a micro-batch / {self._reader_task:,}, upwards"
         queue = partial(_line, shown, "queue")
         why = "more are for order by key, or for many writers"
         if load.order is Order.STRICT:
@@ -397,7 +408,7 @@ class CapacityPlan:
     def _unshared(self) -> str:
         """The setting that makes each partition a task; partitions with few messages share one."""
         each = _upwards(self.rate * self.seconds / self.partitions)
-        if self.partitions == 1 or 2 * each > TASK:
+        if self.partitions == 1 or 2 * each > self._reader_task:
             return ""
         return f", with messagesPerTask = {each} (else some share one)"
 

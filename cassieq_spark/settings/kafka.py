@@ -65,10 +65,9 @@ OPTIONS = (
         "of the source: headers are a map of text; the sink takes a column headers without it",
     ),
     KafkaOption(
-        ("minPartitions", "maxRecordsPerPartition"),
-        "messagesPerTask",
-        "messages per task, so a smaller number makes more tasks",
+        ("minPartitions",), "minPartitions", "the same; keys stay together in their order"
     ),
+    KafkaOption(("maxRecordsPerPartition",), "messagesPerTask"),
     KafkaOption(
         ("kafka.security.protocol", "kafka.ssl.truststore.location"),
         "sslCaFile",

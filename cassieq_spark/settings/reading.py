@@ -34,6 +34,11 @@ from cassieq_spark.settings.spark import RoleOptions, a_role
 
 _LARGEST_BATCH = 1 << 40
 
+#: Spark tasks of a batch, if each has at least as many messages as pay for a task.
+USUAL_TASKS, LEAST_PER_TASK = 16, 25_000
+#: Most messages of a task, approximately, of larger batches.
+MOST_PER_TASK = 100_000
+
 #: The view that a stream reads, and that a batch read reads by default.
 MESSAGES = "messages"
 #: The view of all queues; all others show one queue.
@@ -42,6 +47,20 @@ QUEUES = "queues"
 #: The kinds of reads. Some options apply to one kind only.
 STREAM, BATCH = "a stream", "a batch read of messages"
 _LEASES, _HISTORY = "the view leases", "the view history"
+
+
+def usual_task(messages: int) -> int:
+    """The most messages of a Spark task, approximately, if no option says.
+
+    Spark does not say beside its driver how many cores it has.
+
+    >>> [usual_task(messages) for messages in (10_000, 800_000, 10_000_000)]
+    [25000, 50000, 100000]
+
+    Args:
+        messages: Messages of the batch.
+    """
+    return min(MOST_PER_TASK, max(LEAST_PER_TASK, -(-messages // USUAL_TASKS)))
 
 
 @a_role
@@ -163,10 +182,21 @@ class SourceOptions(RoleOptions):
         only_for=(STREAM,),
         of_lease="retry_backoff",
     )
-    messages_per_task: int = setting(
+    messages_per_task: int | None = setting(
         whole_number(1),
-        100_000,
-        "Approximate number of messages per Spark task.",
+        None,
+        "Most messages of a Spark task, approximately.",
+        without=f"{LEAST_PER_TASK:,} to {MOST_PER_TASK:,}, by the size of the batch",
+        see="source.md#tasks",
+        only_for=(STREAM, BATCH),
+    )
+    min_partitions: int | None = setting(
+        whole_number(1),
+        None,
+        "Fewest Spark tasks of a batch, approximately, if it has enough messages, such as the "
+        "number of Spark's cores; as of Kafka's source.",
+        without="as many as messagesPerTask makes",
+        see="source.md#tasks",
         only_for=(STREAM, BATCH),
     )
     lease: timedelta | None = setting(

@@ -19,7 +19,7 @@ from cassieq_spark.settings.position import show_position
 from cassieq_spark.spark.shipping import Shipped
 from cassieq_spark.spark.source.columns import Columns, check_still_there
 from cassieq_spark.spark.source.stream import TaskPartition
-from cassieq_spark.spark.source.tasks import TaskPart, cut_tasks, pack
+from cassieq_spark.spark.source.tasks import TaskPart, plan_tasks
 from cassieq_spark.spark.source.views import read_view
 from cassieq_spark.store import open_store
 
@@ -57,11 +57,16 @@ class MessageReader(Shipped, DataSourceReader):
                 monotons = Range(monotons.start, min(monotons.stop, monotons.start + left))
                 left -= len(monotons)
             pieces = pieces_of(ledger.locate(monotons), Ranges.of(monotons), deliveries=None)
-            tasks = cut_tasks(pieces, partition, options.messages_per_task)
-            parts += [TaskPart(partition, task) for task in tasks]
+            parts.append(TaskPart(partition, tuple(pieces)))
+        tasks = plan_tasks(
+            parts,
+            messages_per_task=options.messages_per_task,
+            min_partitions=options.min_partitions,
+            may_combine=queue.partitions > 1,
+            keeps_order=False,
+        )
         # Without any partition, Spark would make one of its own, which `read` cannot handle.
-        packed = pack(parts, options.messages_per_task, may_combine=queue.partitions > 1) or [()]
-        return [TaskPartition(each) for each in packed]
+        return [TaskPartition(each) for each in tasks or [()]]
 
     def _check_positions(self, queue: QueueDefinition) -> None:
         given = {

@@ -17,10 +17,10 @@ from cassieq_spark.groups.deliveries import is_dead
 from cassieq_spark.groups.lease import Lease, LeasedSlot, LeaseRequest
 from cassieq_spark.groups.state import Waiting
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.model import OnDead, Order, Ranges, id_of
+from cassieq_spark.model import OnDead, Ranges, id_of
 from cassieq_spark.spark.source.metrics import SourceMetrics
 from cassieq_spark.spark.source.offsets import Offset, decode, encode
-from cassieq_spark.spark.source.tasks import TaskPart, cut_tasks
+from cassieq_spark.spark.source.tasks import TaskPart
 
 logger = logging.getLogger(__name__)
 
@@ -185,13 +185,15 @@ class PartitionReader:
         """The messages of these dead rows that no longer wait in their rows. One read per row."""
         return Ranges.union(each.monotons for each in dead if not self._consumer.is_waiting(each))
 
-    def tasks(
-        self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None
-    ) -> list[TaskPart]:
-        """Find the messages of the batch that ends at ``end``; see `QueueReader.tasks`."""
+    def find(self, end: Mapping[str, Any], *, limit: int | None) -> TaskPart | None:
+        """Find the messages of the batch that ends at ``end``; see `QueueReader.tasks`.
+
+        Returns:
+            All of them; None if there are none.
+        """
         offset = self._decode(end)
         if offset is None:
-            return []
+            return None
         if offset.lease != self._held:
             self._take_again(offset, limit)
         # A replay has the rows that the batch had, in every column: Spark's contract. The count
@@ -204,14 +206,12 @@ class PartitionReader:
             ]
         )
         if not pieces:
-            return []
+            return None
         # A batch is one slot, so all of its messages were handed out the same number of times.
         prefix = receipt_prefix(
             self.queue.queue_id, self.group.name, offset.lease, self._leased[0].deliveries
         )
-        most = None if self.queue.order is Order.KEY else messages_per_task
-        cut = [tuple(pieces)] if most is None else cut_tasks(pieces, self.queue, most)
-        return [TaskPart(self.queue, each, prefix) for each in cut]
+        return TaskPart(self.queue, tuple(pieces), prefix)
 
     def abandon(self) -> None:
         """Let go of a partition that does not exist any more, or of which nothing is held."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from itertools import chain
 from typing import Any, TypeVar
 
 from cassieq_spark.consumer import idle_backoff
@@ -33,7 +32,7 @@ from cassieq_spark.spark.source.offsets import (
     split_queues,
 )
 from cassieq_spark.spark.source.partition_reader import PartitionReader
-from cassieq_spark.spark.source.tasks import TaskPart, pack
+from cassieq_spark.spark.source.tasks import TaskPart, plan_tasks
 from cassieq_spark.store.protocol import Store
 
 logger = logging.getLogger(__name__)
@@ -208,11 +207,17 @@ class QueueReader:
         return self._join(ends)
 
     def tasks(
-        self, end: Mapping[str, Any], *, messages_per_task: int, limit: int | None = None
+        self,
+        end: Mapping[str, Any],
+        *,
+        messages_per_task: int | None = None,
+        min_partitions: int | None = None,
+        limit: int | None = None,
     ) -> list[tuple[TaskPart, ...]]:
         """Find the messages of the batch that ends at ``end``. At most two reads per range.
 
-        In a queue ordered by key, all messages of a partition are in one task.
+        `plan_tasks` cuts them into tasks. In a queue ordered by key, all messages of a partition
+        are in one task.
 
         If this process has not leased the batch, Spark replays it. The reader takes up the batch's
         lease again, by one LWT more per partition, and leaves out what others have taken
@@ -220,14 +225,14 @@ class QueueReader:
         """
         parts = self._split(end)
 
-        def find(key: Key) -> list[TaskPart]:
-            return self._readers[key].tasks(
-                parts[key], messages_per_task=messages_per_task, limit=limit
-            )
+        def find(key: Key) -> TaskPart | None:
+            return self._readers[key].find(parts[key], limit=limit)
 
-        found = in_parallel(find, sorted(parts))
-        return pack(
-            chain.from_iterable(found), messages_per_task, may_combine=len(self._readers) > 1
+        return plan_tasks(
+            [part for part in in_parallel(find, sorted(parts)) if part is not None],
+            messages_per_task=messages_per_task,
+            min_partitions=min_partitions,
+            may_combine=len(self._readers) > 1,
         )
 
     def report(self) -> dict[str, Any] | None:

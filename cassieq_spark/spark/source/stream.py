@@ -129,6 +129,7 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
         tasks = self._open().tasks(
             end,
             messages_per_task=self._options.messages_per_task,
+            min_partitions=self._options.min_partitions,
             limit=self._options.max_messages_per_trigger,
         )
         return [TaskPartition(parts) for parts in tasks]

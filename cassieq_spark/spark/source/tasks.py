@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cassieq_spark.fetch.find import Piece
-from cassieq_spark.model import QueueDefinition, Range
+from cassieq_spark.model import Order, QueueDefinition, Range
+from cassieq_spark.settings.reading import MOST_PER_TASK, usual_task
+
+#: How many times a bucket must fit into a task for tasks to begin at bucket borders: otherwise
+#: tasks would differ too much.
+_BUCKETS_PER_TASK = 4
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,45 @@ class TaskPart:
     def count(self) -> int:
         """How many messages the part has."""
         return sum(len(piece.offsets) for piece in self.pieces)
+
+
+def plan_tasks(
+    parts: Sequence[TaskPart],
+    *,
+    messages_per_task: int | None,
+    min_partitions: int | None,
+    may_combine: bool,
+    keeps_order: bool = True,
+) -> list[tuple[TaskPart, ...]]:
+    """Cut and combine the parts of a batch into tasks.
+
+    Args:
+        parts: The messages of the batch, at most one part per queue partition.
+        messages_per_task: Most messages of a task, approximately; None: see `usual_task`.
+        min_partitions: Fewest tasks, approximately, if there are enough messages; None: no such
+            wish.
+        may_combine: See `pack`.
+        keeps_order: True if parts of a queue ordered by key are never cut, and those of a strictly
+            ordered one only where an option asks for it, or where they have more than
+            `MOST_PER_TASK` messages. Tasks run at the same time.
+    """
+    total = sum(part.count for part in parts)
+    wished = total if min_partitions is None else -(-total // min_partitions)
+
+    def most(usual: int) -> int:
+        return max(1, min(messages_per_task or usual, wished))
+
+    cut: list[TaskPart] = []
+    for part in parts:
+        order = part.queue.order if keeps_order else Order.NONE
+        if order is Order.KEY:
+            cut.append(part)
+            continue
+        size = most(usual_task(total) if order is Order.NONE else MOST_PER_TASK)
+        cut += [
+            replace(part, pieces=pieces) for pieces in cut_tasks(part.pieces, part.queue, size)
+        ]
+    return pack(cut, most(usual_task(total)), may_combine=may_combine)
 
 
 def pack(
@@ -58,27 +102,30 @@ def cut_tasks(
 ) -> list[tuple[Piece, ...]]:
     """Cut pieces into tasks of about ``messages_per_task``, in order, of about equal size.
 
-    Tasks begin at bucket borders. If a bucket is larger than a task may be, they begin at chunk
-    borders; if a chunk is larger, too, anywhere.
+    Tasks begin at chunk borders, and at bucket borders if tasks are much larger than a bucket. If
+    a chunk is larger than a task may be, tasks begin anywhere.
     """
     total = sum(len(piece.offsets) for piece in pieces)
     if not total:
         return []
-    count = -(-total // messages_per_task)
-    size = -(-total // count)
-    grain = next(
-        (each for each in (queue.bucket_size, queue.chunk_size) if each <= messages_per_task),
-        messages_per_task,
-    )
-    tasks: list[list[Piece]] = [[]]
+    size = -(-total // -(-total // messages_per_task))
+    grain = 1
+    if queue.bucket_size * _BUCKETS_PER_TASK <= messages_per_task:
+        grain = queue.bucket_size
+    elif queue.chunk_size <= messages_per_task:
+        grain = queue.chunk_size
+    tasks: list[list[Piece]] = []
     filled = 0
     for piece in pieces:
-        for offsets in piece.offsets.split_at_multiples(grain):
-            if filled >= size:
+        start, end = piece.offsets.start, piece.offsets.stop
+        while start < end:
+            if filled >= size * len(tasks):
                 tasks.append([])
-                filled = 0
-            filled += len(offsets)
-            _append(tasks[-1], piece.part(offsets))
+            wanted = start + size * len(tasks) - filled
+            stop = min(end, -(-wanted // grain) * grain)
+            _append(tasks[-1], piece.part(Range(start, stop)))
+            filled += stop - start
+            start = stop
     return [tuple(task) for task in tasks]
 
 

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
+from pyspark.sql.functions import spark_partition_id
 
 from tests.support.spark_session import QueueOnSpark, numbers_of
 
@@ -44,6 +46,21 @@ def test_a_batch_may_be_cut_into_many_tasks(queue: QueueOnSpark):
     batches = queue.drain("g", messagesPerTask="3000")
 
     assert sorted(numbers_of(batches[0])) == list(range(20_000))
+
+
+def test_min_partitions_cuts_a_batch_into_tasks_in_the_order_of_the_messages(queue: QueueOnSpark):
+    queue.publish(queue.numbers(8_000))
+    stream = queue.stream("g", minPartitions="4").withColumn("task", spark_partition_id())
+    rows: list[Row] = []
+
+    queue.start(stream, lambda batch, _: rows.extend(batch.collect())).awaitTermination()
+
+    assert [row.monoton for row in rows] == list(range(8_000))
+    assert [row.task for row in rows] == sorted(row.task for row in rows)
+    sizes = Counter(row.task for row in rows)
+    assert len(sizes) == 4
+    assert all(1000 < size < 3000 for size in sizes.values())
+    assert queue.browse(minPartitions="4").rdd.getNumPartitions() == 4
 
 
 def test_every_group_gets_every_message(queue: QueueOnSpark):
@@ -78,7 +95,9 @@ def test_a_failed_batch_comes_again_as_the_same_rows(queue: QueueOnSpark):
         queue.start(stream, fail_on_the_second).awaitTermination()
     # The backlog grows meanwhile, and options change: the replay has the same rows all the same.
     queue.publish(queue.numbers(500))
-    again, rest = queue.drain("g", maxMessagesPerTrigger="9999", messagesPerTask="100")
+    again, rest = queue.drain(
+        "g", maxMessagesPerTrigger="9999", messagesPerTask="100", minPartitions="12"
+    )
 
     assert [row.monoton for row in failed] == list(range(1000, 2000))
     assert sorted(row.monoton for row in again) == list(range(1000, 2000))

@@ -309,9 +309,16 @@ GROUPS = (
     Mutant(
         "a replay shows how often the batch was handed out by now",
         "same offsets, same rows",
-        "spark.source.partition_reader:PartitionReader.tasks",
+        "spark.source.partition_reader:PartitionReader.find",
         unwrap("get", 1),
         ("unit/spark/source/test_reader.py",),
+    ),
+    Mutant(
+        "a batch in order by key is cut into tasks that run at the same time",
+        "I11",
+        "spark.source.tasks:plan_tasks",
+        never("KEY"),
+        ("unit/spark/source/test_tasks.py",),
     ),
     Mutant(
         "a published batch dies",
