@@ -109,9 +109,12 @@ def write_stream(
 
 def read_stream(lab: Lab, system: System, place: str, *, messages: int, batch: int | None) -> Took:
     """Read all messages with a streaming query that ends, and drop them."""
-    source = lab.spark.readStream.format(system.form)
-    frame = source.options(**system.read_options(place, batch)).load()
+    frame = load_stream(lab, system, system.read_options(place, batch))
     return run_stream(lab, frame, messages, "noop", {})
+
+
+def load_stream(lab: Lab, system: System, options: Mapping[str, str]) -> DataFrame:
+    return lab.spark.readStream.format(system.form).options(**options).load()
 
 
 def run_stream(
@@ -219,8 +222,7 @@ def sender_to(lab: Lab, system: System, place: str) -> Iterator[Send]:
 @contextmanager
 def _running(lab: Lab, system: System, place: str) -> Iterator[Arrivals]:
     arrivals = Arrivals()
-    source = lab.spark.readStream.format(system.form)
-    frame = source.options(**system.read_options(place, None)).load()
+    frame = load_stream(lab, system, system.read_options(place, None))
     writer = frame.writeStream.foreachBatch(arrivals.take)
     query = writer.option("checkpointLocation", lab.new_folder()).start()
     try:

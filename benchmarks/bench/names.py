@@ -13,6 +13,7 @@ RATE, INSIDE, MS = "messages/s", "messages/s inside the batches", "ms"
 STEADY = "messages/s in the steady state"
 CPU, CPU_BATCH = "us of processor time a message", "ms of processor time a batch"
 SECONDS, CPU_QUERY = "s", "s of processor time"
+LOADING = "s to load, before the query"
 IDLE_LWTS, IDLE_READS = "LWTs a second", "reads a second"
 #: Measures of rows.
 ROW_RATE, ROW_STEADY = "rows/s", "rows/s in the steady state"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.bench.lab import Lab
-from benchmarks.bench.measures import Took, sender_to, used
+from benchmarks.bench.measures import Took, load_stream, sender_to, used
 from benchmarks.bench.progress import Batch, batches_of
 from benchmarks.bench.systems import System
 
@@ -100,8 +100,7 @@ def resting(lab: Lab, systems: Sequence[System]) -> Iterator[list[Resting]]:
     try:
         for system, interval_ms in zip(systems, intervals, strict=True):
             place = system.new()
-            source = lab.spark.readStream.format(system.form)
-            frame = source.options(**system.read_options(place, None)).load()
+            frame = load_stream(lab, system, system.read_options(place, None))
             writer = frame.writeStream.format("noop")
             writer = writer.option("checkpointLocation", lab.new_folder())
             # Spark triggers a query as soon as it starts, too.

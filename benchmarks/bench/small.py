@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -13,10 +14,12 @@ from benchmarks.bench.measures import (
     Counts,
     Took,
     insert_rows,
+    load_stream,
     measure_idle,
     measure_latency,
     put_through_producer,
     read_stream,
+    run_stream,
     write_stream,
 )
 from benchmarks.bench.messages import anew
@@ -27,6 +30,7 @@ from benchmarks.bench.names import (
     IDLE_LWTS,
     IDLE_READS,
     LATENCY,
+    LOADING,
     MS,
     PUTS,
     RATE,
@@ -137,8 +141,12 @@ def _batches(lab: Lab, system: System, run: Callable[[], Took]) -> Measures:
 
 
 def _start(lab: Lab, system: System, place: str) -> Measures:
-    took = read_stream(lab, system, place, messages=TEN, batch=TEN)
-    parts = {SECONDS: took.seconds, TO_TASKS: took.phases.start}
+    options = system.read_options(place, TEN)
+    began = time.perf_counter()
+    frame = load_stream(lab, system, options)
+    loading = time.perf_counter() - began
+    took = run_stream(lab, frame, TEN, "noop", {})
+    parts = {LOADING: loading, SECONDS: took.seconds, TO_TASKS: took.phases.start}
     return {**parts, **took.by_process(CPU_QUERY, per=1, server=system.server)}
 
 
