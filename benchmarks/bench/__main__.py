@@ -33,6 +33,8 @@ from benchmarks.bench.report import (
 
 #: The time for cases that are named, each with the start of the servers.
 _MINUTES = 5.0
+#: The part of the time that is left for warming up the servers.
+_WARM = 0.3
 #: Two rounds of two minutes come on top.
 _REST_MINUTES = 8.0
 
@@ -57,9 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     figures: list[Figure] = []
     began = time.monotonic()
     minutes = given.minutes or (_minutes(wanted) if given.only else None)
+
+    def left() -> float | None:
+        return None if minutes is None else minutes * 60 - (time.monotonic() - began)
+
     with open_lab() as lab, (given.into / "figures.jsonl").open("w") as lines:
-        warm_up(lab)
-        budget = Budget(minutes and minutes * 60 - (time.monotonic() - began), len(wanted))
+        warm_up(lab, Budget(left(), 1, part=_WARM).next())
+        budget = Budget(left(), len(wanted))
         for contest in contests(lab, scale, wanted=wanted):
             about = f"{contest.case} {contest.payload}"
             passed, load = time.monotonic() - began, os.getloadavg()[0]
@@ -85,8 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     report = "\n\n".join(parts) + "\n"
     (given.into / "table.md").write_text(report)
-    draw(given.into / "throughput.svg", figures)
     print(report)
+    draw(given.into / "throughput.svg", figures)
     console.print(f"{time.monotonic() - began:.0f} s in all; results in {given.into}")
     return 0
 

@@ -137,21 +137,24 @@ def contests(lab: Lab, scale: Scale, *, wanted: Collection[Title]) -> Iterator[C
             lab.clear()
 
 
-def warm_up(lab: Lab) -> None:
+def warm_up(lab: Lab, is_over: Callable[[], bool]) -> None:
     """Let all connectors write and read until the servers' Java has compiled its hot code.
 
     Before that, a server takes several times as long, and each a different number of times.
+    ``is_over`` is called after each round, and tells if there is no time for another.
     """
     payload = write_payload(RANDOM, _WARM, lab.folder / "warm-up")
     systems = systems_of(lab)
-    for system in (systems[CASSIEQ], systems[KAFKA_TUNED]):
-        for _ in range(_WARM_ROUNDS):
+    for _ in range(_WARM_ROUNDS):
+        for system in (systems[CASSIEQ], systems[KAFKA_TUNED]):
             place = system.new()
             write_batch(lab, system, payload, place)
             write_stream(lab, system, payload, place, batch=20_000)
             read_stream(lab, system, place, messages=2 * payload.count, batch=100_000)
             system.drop(place)
             lab.clear()
+        if is_over():
+            break
     append_rows(lab, payload)
     Limit(lab, payload).read()
     lab.clear()

@@ -79,6 +79,7 @@ class Budget:
     Args:
         seconds: The time for all contests from now on; None for no limit.
         contests: The number of contests.
+        part: The part of the time that may be used.
         clock: Returns the time in seconds.
     """
 
@@ -87,10 +88,11 @@ class Budget:
         seconds: float | None,
         contests: int,
         *,
+        part: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._end = None if seconds is None else clock() + seconds
+        self._end = None if seconds is None else clock() + seconds * part
         self._left = contests
 
     def next(self) -> Callable[[], bool]:

@@ -81,6 +81,19 @@ def test_a_budget_gives_each_contest_its_share_and_what_others_leave():
     assert rounds == [3, 8, 1]
 
 
+def test_a_budget_may_be_a_part_of_the_time():
+    now = 0.0
+    is_over = Budget(100, 1, part=0.3, clock=lambda: now).next()
+    rounds = 0
+    while True:
+        now += 10
+        rounds += 1
+        if is_over():
+            break
+
+    assert rounds == 3
+
+
 def test_without_a_budget_no_contest_is_cut_short():
     is_over = Budget(None, 1, clock=lambda: 0.0).next()
 
