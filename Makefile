@@ -204,11 +204,11 @@ bench-tools: $(STAMP) need-java
 	$(BIN)/cassieq node download
 
 .PHONY: bench
-bench: bench-tools ## Beside Kafka and the Cassandra Connector: how fast is it? A quarter of an hour
+bench: bench-tools ## Beside Kafka and the Cassandra Connector: how fast is it? 40 minutes
 	$(PYTHON) -m benchmarks.bench $(BENCH_ARGS)
 
 .PHONY: bench-quick
-bench-quick: bench-tools ## The same in four minutes: two kinds of messages, one round
+bench-quick: bench-tools ## The same in six minutes: two kinds of messages, one round
 	$(PYTHON) -m benchmarks.bench --quick $(BENCH_ARGS)
 
 .PHONY: poison

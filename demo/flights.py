@@ -51,10 +51,19 @@ def find_data() -> Path:
     return Path(spec.submodule_search_locations[0]) / "data"
 
 
+def read_flights(data: Path) -> pa.Table:
+    """Read the flights with their 19 columns; hours are texts."""
+    with ZipFile(data / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
+        options = pyarrow.csv.ConvertOptions(
+            column_types={"time_hour": pa.string()}, null_values=["NA"], strings_can_be_null=True
+        )
+        return pyarrow.csv.read_csv(file, convert_options=options)
+
+
 def write_files(data: Path, folder: Path, *, files: int) -> int:
     """Write all flights as lines of JSON, numbered, and return the number of flights."""
     folder.mkdir()
-    flights = _read_flights(data)
+    flights = read_flights(data)
     rows = ({"id": number, **row} for number, row in enumerate(flights.to_pylist()))
     size = -(-flights.num_rows // files)
     for file in range(files):
@@ -93,14 +102,6 @@ def read_delays(data: Path, results: Path) -> list[dict[str, Any]]:
     total = by_carrier.aggregate([*sums, ("longest", "max")])
     total = total.sort_by([("flights_sum", "descending")])
     return [{**row, "name": names.get(row["carrier"], "")} for row in total.to_pylist()]
-
-
-def _read_flights(data: Path) -> pa.Table:
-    with ZipFile(data / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
-        options = pyarrow.csv.ConvertOptions(
-            column_types={"time_hour": pa.string()}, null_values=["NA"], strings_can_be_null=True
-        )
-        return pyarrow.csv.read_csv(file, convert_options=options)
 
 
 def _stored(results: Path) -> Iterator[Message]:

@@ -18,12 +18,17 @@ Measures = Mapping[str, float]
 class Contest:
     """Trials of several systems, by the name of the system.
 
-    ``payload`` is empty if the case does not depend on it.
+    Attributes:
+        case: What is measured.
+        payload: The kind of messages; empty if the case does not depend on it.
+        trials: A trial of each system.
+        is_shuffled: False if the trials of a round have an order of their own.
     """
 
     case: str
     payload: str
     trials: Mapping[str, Callable[[], Measures]]
+    is_shuffled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,12 @@ class Figure:
         >>> ours.ratio_to(Figure("read", "", "b", "messages/s", (5, 10, 20)))
         2.0
         """
+        return statistics.median(self.ratios_to(other))
+
+    def ratios_to(self, other: Figure) -> list[float]:
+        """The ratio to another figure in each round."""
         pairs = zip(self.values, other.values, strict=True)
-        return statistics.median(ours / theirs if theirs else math.inf for ours, theirs in pairs)
+        return [ours / theirs if theirs else math.inf for ours, theirs in pairs]
 
     def more_than(self, other: Figure) -> float:
         """The median of the differences to another figure, round by round.
@@ -70,6 +79,7 @@ class Budget:
     Args:
         seconds: The time for all contests from now on; None for no limit.
         contests: The number of contests.
+        part: The part of the time that may be used.
         clock: Returns the time in seconds.
     """
 
@@ -78,10 +88,11 @@ class Budget:
         seconds: float | None,
         contests: int,
         *,
+        part: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._end = None if seconds is None else clock() + seconds
+        self._end = None if seconds is None else clock() + seconds * part
         self._left = contests
 
     def next(self) -> Callable[[], bool]:
@@ -109,7 +120,7 @@ def hold(
     settle: Callable[[], None],
     is_over: Callable[[], bool] = lambda: False,
 ) -> list[Figure]:
-    """Hold a contest in rounds, each in an order of its own.
+    """Hold a contest in rounds, each in a random order unless the contest has its own.
 
     Args:
         contest: The contest.
@@ -120,7 +131,10 @@ def hold(
     """
     found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for _ in range(rounds):
-        for name in chance.sample(list(contest.trials), len(contest.trials)):
+        names = list(contest.trials)
+        if contest.is_shuffled:
+            chance.shuffle(names)
+        for name in names:
             settle()
             for measure, value in contest.trials[name]().items():
                 found[name, measure].append(value)

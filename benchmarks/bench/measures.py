@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from cassandra import OperationTimedOut, Timeout
 from cassandra.cluster import ResponseFuture, Session
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.bench.lab import KEYSPACE, Lab
 from benchmarks.bench.payloads import BATCHES, FILES_PER_BATCH, Payload
 from benchmarks.bench.processor import SERVERS, Snapshot, since
+from benchmarks.bench.progress import Batch, Phases, batches_of, split
 from benchmarks.bench.systems import CASSIEQ, System
 from benchmarks.lwts import count_lwts
 from cassieq_spark import Client
@@ -39,13 +39,15 @@ class Took:
     Attributes:
         messages: The number of messages.
         seconds: From the call to its return, with the start of the query.
-        batches_ms: Each micro-batch, from its trigger to its entry in Spark's commit log.
+        called: The time of the call, in seconds since 1970.
+        batches: The micro-batches of a streaming query that had messages.
         cpu: Seconds of processor time, by process, until the servers were idle.
     """
 
     messages: int
     seconds: float
-    batches_ms: tuple[int, ...] = ()
+    called: float = 0.0
+    batches: tuple[Batch, ...] = ()
     cpu: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -53,8 +55,12 @@ class Took:
         return self.messages / self.seconds
 
     @property
+    def phases(self) -> Phases:
+        return split(self.batches, self.called)
+
+    @property
     def rate_inside(self) -> float:
-        return self.messages * 1000 / sum(self.batches_ms)
+        return self.messages * 1000 / sum(each.ms for each in self.batches)
 
     def by_process(self, measure: str, *, per: float, server: str) -> dict[str, float]:
         """Processor time in all and by process, divided by ``per``; of servers only of one.
@@ -90,47 +96,48 @@ def append_rows(lab: Lab, payload: Payload) -> Took:
     return Took(payload.count, time.perf_counter() - began)
 
 
-def write_stream(lab: Lab, system: System, payload: Payload, place: str, *, batch: int) -> Took:
-    """Write all messages with a streaming query, so many a micro-batch."""
+def write_stream(
+    lab: Lab, system: System, payload: Payload, place: str, *, batch: int, times: int = 1
+) -> Took:
+    """Write all messages so many times with a streaming query, ``batch`` per micro-batch."""
     source = lab.spark.readStream.schema("value binary")
-    frame = source.option("maxFilesPerTrigger", FILES_PER_BATCH).parquet(payload.files(batch))
-    return run_stream(lab, frame, payload.count, system.form, system.write_options(place))
+    source = source.option("maxFilesPerTrigger", FILES_PER_BATCH)
+    frame = source.parquet(payload.files(batch) if times == 1 else payload.repeated(batch, times))
+    options = system.write_options(place)
+    return run_stream(lab, frame, payload.count * times, system.form, options)
 
 
 def read_stream(lab: Lab, system: System, place: str, *, messages: int, batch: int | None) -> Took:
     """Read all messages with a streaming query that ends, and drop them."""
-    source = lab.spark.readStream.format(system.form)
-    frame = source.options(**system.read_options(place, batch)).load()
+    frame = load_stream(lab, system, system.read_options(place, batch))
     return run_stream(lab, frame, messages, "noop", {})
+
+
+def load_stream(lab: Lab, system: System, options: Mapping[str, str]) -> DataFrame:
+    return lab.spark.readStream.format(system.form).options(**options).load()
 
 
 def run_stream(
     lab: Lab, frame: DataFrame, messages: int, form: str, options: dict[str, str]
 ) -> Took:
     """Run a stream to its end, with AvailableNow."""
-    before, began = lab.processor.read(), time.perf_counter()
+    before, called, began = lab.processor.read(), time.time(), time.perf_counter()
     writer = frame.writeStream.format(form).options(**options)
     writer = writer.option("checkpointLocation", lab.new_folder())
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     seconds = time.perf_counter() - began
-    rows, batches_ms = _progress(query)
+    batches = batches_of(query.recentProgress)
+    rows = sum(each.rows for each in batches)
     if rows != messages:
         raise AssertionError(f"there were {messages} messages, and {rows} were read")
-    return Took(messages, seconds, batches_ms, used(lab, before))
+    return Took(messages, seconds, called, batches, used(lab, before))
 
 
 def used(lab: Lab, before: Snapshot) -> dict[str, float]:
     """Processor time since a reading, with the background work of the servers."""
     lab.settle()
     return since(before, lab.processor.read())
-
-
-def _progress(query: StreamingQuery) -> tuple[int, tuple[int, ...]]:
-    """The rows that a query has read, and the milliseconds of each batch."""
-    progress = [each for each in query.recentProgress if each.numInputRows]
-    rows = sum(each.numInputRows for each in progress)
-    return rows, tuple(each.durationMs["triggerExecution"] for each in progress)
 
 
 Send = Callable[[bytes], object]
@@ -215,8 +222,7 @@ def sender_to(lab: Lab, system: System, place: str) -> Iterator[Send]:
 @contextmanager
 def _running(lab: Lab, system: System, place: str) -> Iterator[Arrivals]:
     arrivals = Arrivals()
-    source = lab.spark.readStream.format(system.form)
-    frame = source.options(**system.read_options(place, None)).load()
+    frame = load_stream(lab, system, system.read_options(place, None))
     writer = frame.writeStream.foreachBatch(arrivals.take)
     query = writer.option("checkpointLocation", lab.new_folder()).start()
     try:

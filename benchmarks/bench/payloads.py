@@ -1,4 +1,4 @@
-"""Messages of four kinds, as Parquet files; a micro-batch takes two of them."""
+"""Messages of four kinds, as Parquet files; a micro-batch takes two of them. Rows of two kinds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from demo.flights import find_data, write_files
+from demo.flights import find_data, read_flights, write_files
 
 #: Sizes of the micro-batches of streams.
 BATCHES = (20_000, 100_000)
@@ -20,6 +21,9 @@ BATCHES = (20_000, 100_000)
 FILES_PER_BATCH = 2
 
 _SEED = 7
+_TABLE_FILES = 4
+#: Orders that are made; a table of more rows repeats them.
+_ORDERS = 50_000
 _KB = 1024
 _WORDS = ("mug", "lamp", "chair", "table", "kettle", "shelf", "carpet", "blanket", "candle")
 _STREETS = ("Mill Lane", "High Street", "Station Road", "Church Hill", "Queen's Avenue")
@@ -38,6 +42,16 @@ class Payload:
         """The folder for a size of micro-batches, of which each takes two files."""
         return str(self.folder / str(batch))
 
+    def repeated(self, batch: int, times: int) -> str:
+        """The same files so many times, which takes no space."""
+        into = self.folder / f"{batch} x {times}"
+        if not into.exists():
+            into.mkdir()
+            for number in range(times):
+                for file in Path(self.files(batch)).iterdir():
+                    (into / f"{number}-{file.name}").hardlink_to(file)
+        return str(into)
+
 
 def write_payload(
     name: str, count: int, folder: Path, *, batches: Sequence[int] = BATCHES
@@ -55,6 +69,51 @@ def write_payload(
             # Not compressed, so that reading them is cheap.
             pq.write_table(part, file, compression="none", use_dictionary=False)
     return Payload(name, table.num_rows, table.nbytes // table.num_rows, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of one kind, as Parquet files in a folder; ``some`` are three of the columns."""
+
+    name: str
+    count: int
+    folder: str
+    some: tuple[str, ...]
+
+
+def write_table(name: str, count: int, folder: Path) -> Table:
+    """Make rows of a kind, and write them to files.
+
+    A kind has fewer rows, which are repeated with other numbers.
+    """
+    rows, numbers, some = TABLES[name](folder)
+    copies = (_renumbered(rows, numbers, by=copy) for copy in range(-(-count // rows.num_rows)))
+    table = pa.concat_tables(copies).slice(0, count)
+    folder.mkdir(parents=True)
+    size = -(-table.num_rows // _TABLE_FILES)
+    for number in range(_TABLE_FILES):
+        file = folder / f"part-{number}.parquet"
+        pq.write_table(table.slice(number * size, size), file, compression="none")
+    return Table(name, table.num_rows, str(folder), some)
+
+
+def _renumbered(table: pa.Table, numbers: Sequence[str], *, by: int) -> pa.Table:
+    """The same rows with other numbers in some columns."""
+    for name in numbers:
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, pc.add(table[name], by))
+    return table
+
+
+def _flight_rows(_: Path) -> tuple[pa.Table, Sequence[str], tuple[str, ...]]:
+    """The 336,776 flights with their 19 columns."""
+    return read_flights(find_data()), ("year", "flight"), ("carrier", "dest", "arr_delay")
+
+
+def _order_rows(folder: Path) -> tuple[pa.Table, Sequence[str], tuple[str, ...]]:
+    """Orders, whose customer is a struct and whose lines are an array of structs."""
+    orders = [json.loads(order) for order in islice(_orders(folder), _ORDERS)]
+    return pa.Table.from_pylist(orders), ("number",), ("order_id", "number", "status")
 
 
 def _random(_: Path) -> Iterator[bytes]:
@@ -132,4 +191,8 @@ PAYLOADS: dict[str, Callable[[Path], Iterator[bytes]]] = {
     ORDERS: _orders,
     READINGS: _readings,
     FLIGHTS: _flights,
+}
+TABLES: dict[str, Callable[[Path], tuple[pa.Table, Sequence[str], tuple[str, ...]]]] = {
+    ORDERS: _order_rows,
+    FLIGHTS: _flight_rows,
 }

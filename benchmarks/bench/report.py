@@ -1,4 +1,4 @@
-"""The report of a run: all figures, a summary, the goals, a picture, and the machine."""
+"""The report of a run: a summary, the parts of streaming queries, the goals, all figures."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.bench import cases, rows
+from benchmarks.bench import names
 from benchmarks.bench.contest import Figure, find
+from benchmarks.bench.goals import Judged
 from benchmarks.bench.jars import BROKER, CASSANDRA_CONNECTOR, KAFKA_CONNECTOR
 from benchmarks.bench.lab import HEAP_MB
-from benchmarks.bench.payloads import FLIGHTS, ORDERS, RANDOM, READINGS
 from benchmarks.bench.processor import PYTHON, SERVERS, SPARK
+from benchmarks.bench.progress import BATCH_MS, TO_TASKS
 from benchmarks.bench.systems import (
     APPEND,
     CASSIEQ,
@@ -26,100 +26,7 @@ from benchmarks.bench.systems import (
 )
 from cassieq_spark.node.jars import DEFAULT_RELEASE
 
-_JSON = (ORDERS, READINGS, FLIGHTS)
-_TUNED = (KAFKA_TUNED, KAFKA_LZ4)
-_PROCESSOR = (cases.CPU, cases.CPU_BATCH, cases.CPU_QUERY, rows.CPU)
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """A ratio to reach or, without peers, a figure.
-
-    Attributes:
-        of: The case.
-        payload: The payload.
-        peers: The systems to compare with; the best of them counts.
-        wanted: The ratio to the peer: at least this or, for times and costs, at most.
-        measure: The measure.
-        at_most: Whether less is better.
-        difference: Whether the difference to the peer counts instead of the ratio.
-    """
-
-    of: str
-    payload: str
-    peers: tuple[str, ...]
-    wanted: float
-    measure: str = cases.RATE
-    at_most: bool = False
-    difference: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A goal with the best of its peers, if any, and the ratio or difference that was reached."""
-
-    goal: Goal
-    peer: str
-    ratio: float
-
-    @property
-    def reached(self) -> bool:
-        return self.ratio <= self.goal.wanted if self.goal.at_most else self.missing <= 0
-
-    @property
-    def missing(self) -> float:
-        """By how many percent the ratio must change to reach the goal; 0 or less if it has.
-
-        >>> goal = Goal("batch write", "", ("Kafka",), 1.2)
-        >>> round(Judged(goal, "Kafka", 1.0).missing)
-        20
-        """
-        return (self.goal.wanted / self.ratio - 1) * 100
-
-
-def goals() -> Iterator[Goal]:
-    for payload in (RANDOM, *_JSON):
-        for case in (cases.READ_ALL, cases.READ_100K):
-            yield Goal(case, payload, _TUNED, 1.2, cases.INSIDE)
-            yield Goal(case, payload, _TUNED, 0.9, cases.CPU, at_most=True)
-    for case, rate in ((cases.BATCH_WRITE, cases.RATE), (cases.WRITE_100K, cases.INSIDE)):
-        for payload in _JSON:
-            yield Goal(case, payload, (KAFKA_LZ4,), 1.0, rate)
-            yield Goal(case, payload, (KAFKA_LZ4,), 1.1, cases.CPU, at_most=True)
-        yield Goal(case, RANDOM, (KAFKA_TUNED,), 0.8, rate)
-        yield Goal(case, RANDOM, (KAFKA_TUNED,), 1.4, cases.CPU, at_most=True)
-    for payload in (RANDOM, FLIGHTS):
-        for case in (cases.WRITE_20K, cases.READ_20K):
-            yield Goal(case, payload, _TUNED, 1.0, cases.INSIDE)
-    json, avro = (rows.JSON,), (rows.AVRO,)
-    for payload in (ORDERS, FLIGHTS):
-        yield Goal(rows.WRITE, payload, json, 1.2, rows.RATE)
-        yield Goal(rows.READ, payload, json, 3.5, rows.INSIDE)
-        yield Goal(rows.READ, payload, avro, 2.5, rows.INSIDE)
-        yield Goal(rows.READ_SOME, payload, json, 7.0, rows.INSIDE)
-        yield Goal(rows.WRITE, payload, json, 0.8, rows.STORED, at_most=True)
-    tuned = (KAFKA_TUNED,)
-    yield Goal(cases.SMALL_WRITE, "", tuned, 1.1, cases.MS, at_most=True)
-    yield Goal(cases.SMALL_READ, "", tuned, 1.1, cases.MS, at_most=True)
-    yield Goal(cases.START, "", tuned, 0.25, cases.SECONDS, at_most=True, difference=True)
-    yield Goal(cases.LATENCY, "", tuned, 1.1, cases.MS, at_most=True)
-    yield Goal(cases.PUTS.format(64), "", (cases.ROWS,), 1.0)
-    yield Goal(cases.IDLE, "", (), 0, cases.IDLE_LWTS, at_most=True)
-    yield Goal(cases.IDLE, "", (), 5, cases.IDLE_READS, at_most=True)
-
-
-def judge(goal: Goal, figures: Sequence[Figure]) -> Judged | None:
-    """Judge a goal; None if it was not measured."""
-    ours = find(figures, case=goal.of, payload=goal.payload, measure=goal.measure).get(CASSIEQ)
-    if ours is not None and not goal.peers:
-        return Judged(goal, "", ours.median)
-    theirs = find(figures, case=goal.of, payload=goal.payload, measure=goal.measure)
-    present = [theirs[name] for name in goal.peers if name in theirs]
-    if ours is None or not present:
-        return None
-    best = (min if goal.at_most else max)(present, key=lambda each: each.median)
-    compare = ours.more_than if goal.difference else ours.ratio_to
-    return Judged(goal, best.system, compare(best))
+_PROCESSOR = (names.CPU, names.CPU_BATCH, names.CPU_QUERY, names.ROW_CPU)
 
 
 def to_json(figure: Figure) -> str:
@@ -203,17 +110,24 @@ def show(value: float) -> str:
     for above, text in ((100_000, f"{value / 1000:.0f} k"), (1_000, f"{value / 1000:.1f} k")):
         if value >= above:
             return text
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _row(figure: Figure, figures: Sequence[Figure]) -> str:
     same = find(figures, case=figure.case, payload=figure.payload, measure=figure.measure)
     ours = same.get(CASSIEQ)
-    ratio = "" if ours is None or ours is figure else f"{ours.ratio_to(figure):.2f} times that"
+    ratio = "" if ours is None or ours is figure else f"{_ratio(ours, figure)} times that"
     least, most = show(min(figure.values)), show(max(figure.values))
     unit = f" {figure.measure}"
     of = (figure.case, figure.payload, figure.system)
     return f"| {' | '.join((*of, show(figure.median) + unit, f'{least} to {most}', ratio))} |"
+
+
+def _ratio(ours: Figure, other: Figure) -> str:
+    """The median of the ratios, and their range if there are several."""
+    ratios = ours.ratios_to(other)
+    several = f" ({min(ratios):.2f} to {max(ratios):.2f})" if len(ratios) > 1 else ""
+    return f"{ours.ratio_to(other):.2f}{several}"
 
 
 def _goal_row(judged: Judged) -> str:
@@ -228,28 +142,74 @@ def _goal_row(judged: Judged) -> str:
     return f"| {of} | {bound} {goal.wanted} | {judged.ratio:.2f} | {verdict} |"
 
 
+#: The parts of a streaming query: titles, and measures.
+_PARTS = {
+    "start, s": (TO_TASKS,),
+    "a batch, ms": (BATCH_MS,),
+    "steady, a second": (names.STEADY, names.ROW_STEADY),
+}
+
+
+def parts_table(figures: Sequence[Figure]) -> str:
+    """Start, time of a batch, and steady state of streaming queries, beside those of the peers.
+
+    These are the best of Kafka's tuned ones, and each way to keep rows.
+    """
+    head = "".join(f"| {title} | peer's | ratio " for title in _PARTS)
+    lines = [f"| streaming query | peer {head}|", "|---" * (2 + 3 * len(_PARTS)) + "|"]
+    for case, payload in dict.fromkeys(
+        (each.case, each.payload) for each in figures if each.measure in _STEADY
+    ):
+        by_measure = [
+            next(
+                found
+                for measure in measures
+                if (found := find(figures, case=case, payload=payload, measure=measure))
+            )
+            for measures in _PARTS.values()
+        ]
+        for peer in _peers(by_measure[-1]):
+            cells = [cell for found in by_measure for cell in _beside(found, peer)]
+            lines.append(f"| {' | '.join((f'{case}, {payload}', peer, *cells))} |")
+    return "\n".join(lines)
+
+
+_STEADY = _PARTS["steady, a second"]
+
+
+def _peers(steady: Mapping[str, Figure]) -> list[str]:
+    """The fastest of the tuned ones, and those of rows, if the queue was measured."""
+    tuned = [steady[name] for name in _ALL_TUNED if name in steady]
+    best = [max(tuned, key=lambda each: each.median).system] if tuned else []
+    of_rows = [name for name in (names.AVRO, names.JSON) if name in steady]
+    return [*best, *of_rows] if CASSIEQ in steady else []
+
+
+def _beside(found: Mapping[str, Figure], peer: str) -> tuple[str, str, str]:
+    ours, theirs = found[CASSIEQ], found[peer]
+    return show(ours.median), show(theirs.median), _ratio(ours, theirs)
+
+
 _WHOLE = (
-    cases.BATCH_WRITE,
-    cases.WRITE_100K,
-    cases.WRITE_20K,
-    cases.READ_ALL,
-    cases.READ_100K,
-    cases.READ_20K,
+    names.BATCH_WRITE,
+    names.WRITE_100K,
+    names.WRITE_20K,
+    names.READ_ALL,
+    names.READ_100K,
+    names.READ_20K,
 )
-_SMALL = (cases.SMALL_READ, cases.SMALL_WRITE, cases.LATENCY)
+_SMALL = (names.SMALL_READ, names.SMALL_WRITE, names.REST, names.LATENCY)
 _ALL_TUNED = (KAFKA_TUNED, KAFKA_LZ4, KAFKA_ZSTD)
 
 
 def summarise(figures: Sequence[Figure]) -> str:
-    """Medians of the rates of whole writes and reads, of rates inside batches, and of times."""
+    """Medians of the rates of whole writes and reads, and of times."""
     whole = (
         f"| whole queries, messages a second | {CASSIEQ} | Kafka | Kafka tuned | driver alone |"
     )
-    inside = f"| inside the batches | {CASSIEQ} | Kafka | Kafka tuned |"
     small = f"| ms | {CASSIEQ} | Kafka | Kafka tuned |"
     tables = (
-        (whole, 5, _rates(figures, cases.RATE, cases.LIMIT)),
-        (inside, 4, _rates(figures, cases.INSIDE)),
+        (whole, 5, _rates(figures, names.RATE, names.LIMIT)),
         (small, 4, _small(figures)),
     )
     parts = ["\n".join([head, "|---" * columns + "|", *rows]) for head, columns, rows in tables]
@@ -286,7 +246,7 @@ def _rate_row(name: str, found: Mapping[str, Figure], others: Sequence[str]) -> 
 
 def _small(figures: Sequence[Figure]) -> Iterator[str]:
     for case in _SMALL:
-        found = find(figures, case=case, payload="", measure=cases.MS)
+        found = find(figures, case=case, payload="", measure=names.MS)
         if found:
             medians = (_median(found, name) for name in (CASSIEQ, KAFKA, KAFKA_TUNED))
             yield f"| {case} | {' | '.join(medians)} |"
@@ -294,7 +254,7 @@ def _small(figures: Sequence[Figure]) -> Iterator[str]:
 
 def _appended(figures: Sequence[Figure]) -> Iterator[str]:
     for each in figures:
-        if (each.system, each.measure) == (APPEND, cases.RATE):
+        if (each.system, each.measure) == (APPEND, names.RATE):
             yield f"{each.case}, {each.payload}, with {APPEND}: {show(each.median)}."
 
 
@@ -304,8 +264,8 @@ def _median(found: Mapping[str, Figure], name: str) -> str:
 
 #: The panels of the picture: title and case.
 _PANELS = (
-    ("Stream write, messages a second", cases.WRITE_100K),
-    ("Stream read with ack, messages a second", cases.READ_ALL),
+    ("Stream write, messages a second", names.WRITE_100K),
+    ("Stream read with ack, messages a second", names.READ_ALL),
 )
 
 
@@ -342,12 +302,12 @@ def bars_of(figures: Sequence[Figure], case: str) -> dict[str, list[Figure]]:
     """The systems of a case by payload: the queue first, then the fastest."""
     payloads = dict.fromkeys(each.payload for each in figures if each.case == case)
     found = {
-        payload: find(figures, case=case, payload=payload, measure=cases.RATE)
+        payload: find(figures, case=case, payload=payload, measure=names.RATE)
         for payload in payloads
     }
     return {
         payload: sorted(
-            (each for name, each in by_name.items() if name != cases.LIMIT),
+            (each for name, each in by_name.items() if name != names.LIMIT),
             key=lambda each: (each.system != CASSIEQ, -each.median),
         )
         for payload, by_name in found.items()
@@ -358,11 +318,12 @@ _GIB = 1 << 30
 
 
 def describe_machine() -> str:
-    """A line: cores, memory, kernel, and the versions of all systems."""
+    """A line: cores, memory, load, kernel, and the versions of all systems."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     parts = (
         f"{os.cpu_count()} cores ({_processor()})",
         f"{memory / _GIB:.0f} GiB",
+        f"load average {os.getloadavg()[-1]:.1f} of 15 minutes",
         f"Linux {platform.release().split('-')[0]}",
         f"Python {platform.python_version()}",
         *(f"{name} {version(name)}" for name in ("pyspark", "cassandra-driver", "pyarrow")),

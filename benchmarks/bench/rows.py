@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -19,7 +18,21 @@ from benchmarks.bench import processor
 from benchmarks.bench.contest import Contest, Measures
 from benchmarks.bench.lab import Lab
 from benchmarks.bench.measures import Took, run_stream, used
-from benchmarks.bench.payloads import BATCHES, Payload
+from benchmarks.bench.names import (
+    AVRO,
+    JSON,
+    ROW_CPU,
+    ROW_RATE,
+    ROW_STEADY,
+    STORED,
+    TYPED_READ_100K,
+    TYPED_READ_100K_SOME,
+    TYPED_READ_ALL,
+    TYPED_READ_ALL_SOME,
+    TYPED_WRITE,
+)
+from benchmarks.bench.payloads import Table, write_table
+from benchmarks.bench.progress import as_measures
 from benchmarks.bench.systems import (
     CASSIEQ,
     KAFKA_LZ4,
@@ -34,26 +47,13 @@ from cassieq_spark.schemas.canonical import all_nullable
 from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.schemas.files import parse_spark_json
 
-JSON, AVRO = f"{KAFKA_LZ4}, JSON", f"{KAFKA_LZ4}, Avro"
-WRITE = "batch write of a DataFrame"
-READ = "AvailableNow read into columns, 100,000 a batch"
-READ_SOME = "the same, 3 columns"
-CASES = (WRITE, READ, READ_SOME)
-RATE, INSIDE, STORED = "rows/s", "rows/s inside the batches", "bytes a row, as stored"
-CPU = "us of processor time a row"
-_FILES = 4
-_BATCH = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of a payload in a folder of Parquet files; ``some`` are three of the columns."""
-
-    name: str
-    count: int
-    schema: StructType
-    folder: str
-    some: tuple[str, ...]
+#: The limit of a batch, and whether only some columns are read.
+READS: Mapping[str, tuple[int | None, bool]] = {
+    TYPED_READ_ALL: (None, False),
+    TYPED_READ_ALL_SOME: (None, True),
+    TYPED_READ_100K: (100_000, False),
+    TYPED_READ_100K_SOME: (100_000, True),
+}
 
 
 class Pipeline(Protocol):
@@ -61,16 +61,22 @@ class Pipeline(Protocol):
 
     server: str
 
-    def new(self, rows: Rows) -> str:
+    def new(self, schema: StructType) -> str:
         """Create a queue or topic."""
+        ...
+
+    def drop(self, place: str) -> None:
+        """Delete it, to save disk space."""
         ...
 
     def write(self, place: str, frame: DataFrame) -> None:
         """Write a DataFrame."""
         ...
 
-    def read(self, place: str, rows: Rows, columns: tuple[str, ...] | None) -> DataFrame:
-        """A stream of all rows, with all columns or some."""
+    def read(
+        self, place: str, schema: StructType, columns: Sequence[str], limit: int | None
+    ) -> DataFrame:
+        """A stream of all rows, with some or all columns, ``limit`` rows a batch."""
         ...
 
     def stored(self, place: str) -> int:
@@ -78,63 +84,67 @@ class Pipeline(Protocol):
         ...
 
 
-def write_rows(lab: Lab, payload: Payload) -> Rows:
-    """Parse the JSON messages of a payload, and write their rows to files."""
-    lines = lab.spark.read.parquet(payload.files(max(BATCHES)))
-    texts = lines.selectExpr("cast(value as string) as value")
-    frame = lab.spark.read.json(texts.rdd.map(lambda row: row.value))
-    folder = lab.new_folder()
-    frame.repartition(_FILES).write.option("compression", "none").parquet(folder)
-    atomic = [field.name for field in frame.schema if "<" not in field.dataType.simpleString()]
-    return Rows(payload.name, payload.count, frame.schema, folder, tuple(atomic[:3]))
-
-
-def contests(lab: Lab, payload: Payload) -> Iterator[Contest]:
-    """Contests of whole pipelines: DataFrame, server, DataFrame."""
-    rows = write_rows(lab, payload)
-    pipelines: dict[str, Pipeline] = {
-        CASSIEQ: _Columns(lab),
-        JSON: _Json(lab, systems_of(lab)[KAFKA_LZ4]),
-        AVRO: _Avro(lab, systems_of(lab)[KAFKA_LZ4]),
+def writes(lab: Lab, *, name: str, count: int) -> Iterator[Contest]:
+    """The contest of batch writes."""
+    table = _table(lab.folder, name, count)
+    trials: dict[str, Callable[[], Measures]] = {
+        system: partial(_write, lab, it, table) for system, it in _pipelines(lab).items()
     }
-    yield Contest(
-        WRITE, rows.name, {name: partial(_write, lab, it, rows) for name, it in pipelines.items()}
-    )
-    places: dict[str, str] = {}
-    for name, pipeline in pipelines.items():
-        places[name] = pipeline.new(rows)
-        pipeline.write(places[name], lab.spark.read.parquet(rows.folder))
-    for case, columns in ((READ, None), (READ_SOME, rows.some)):
-        trials: Mapping[str, Callable[[], Measures]] = {
-            name: partial(_read, lab, it, places[name], rows, columns)
-            for name, it in pipelines.items()
+    yield Contest(TYPED_WRITE, name, trials)
+
+
+def reads(lab: Lab, *, name: str, count: int) -> Iterator[Contest]:
+    """The contests of streams that read the same rows, which are written once."""
+    table = _table(lab.folder, name, count)
+    pipelines, frame = _pipelines(lab), lab.spark.read.parquet(table.folder)
+    places = {system: it.new(frame.schema) for system, it in pipelines.items()}
+    for system, it in pipelines.items():
+        it.write(places[system], frame)
+    for case, (limit, is_some) in READS.items():
+        columns = table.some if is_some else frame.columns
+        trials: dict[str, Callable[[], Measures]] = {
+            system: partial(_read, lab, it, count, (places[system], frame.schema, columns, limit))
+            for system, it in pipelines.items()
         }
-        yield Contest(case, rows.name, trials)
+        yield Contest(case, name, trials)
+    for system, it in pipelines.items():
+        it.drop(places[system])
 
 
-def _write(lab: Lab, pipeline: Pipeline, rows: Rows) -> Measures:
-    place = pipeline.new(rows)
-    frame = lab.spark.read.parquet(rows.folder)
+@cache
+def _table(folder: Path, name: str, count: int) -> Table:
+    return write_table(name, count, folder / f"{name}, rows")
+
+
+def _pipelines(lab: Lab) -> dict[str, Pipeline]:
+    kafka = systems_of(lab)[KAFKA_LZ4]
+    return {CASSIEQ: _Columns(lab), JSON: _Json(lab, kafka), AVRO: _Avro(lab, kafka)}
+
+
+def _write(lab: Lab, pipeline: Pipeline, table: Table) -> Measures:
+    frame = lab.spark.read.parquet(table.folder)
+    place = pipeline.new(frame.schema)
     before, began = lab.processor.read(), time.perf_counter()
     pipeline.write(place, frame)
     seconds = time.perf_counter() - began
-    took = Took(rows.count, seconds, cpu=used(lab, before))
-    return {
-        RATE: took.rate,
-        STORED: pipeline.stored(place) / rows.count,
-        **_cpu(took, pipeline),
-    }
+    took = Took(table.count, seconds, cpu=used(lab, before))
+    stored = pipeline.stored(place) / table.count
+    pipeline.drop(place)
+    return {ROW_RATE: took.rate, STORED: stored, **_cpu(took, pipeline)}
 
 
 def _read(
-    lab: Lab, pipeline: Pipeline, place: str, rows: Rows, columns: tuple[str, ...] | None
+    lab: Lab,
+    pipeline: Pipeline,
+    count: int,
+    what: tuple[str, StructType, Sequence[str], int | None],
 ) -> Measures:
-    took = run_stream(lab, pipeline.read(place, rows, columns), rows.count, "noop", {})
-    return {RATE: took.rate, INSIDE: took.rate_inside, **_cpu(took, pipeline)}
+    took = run_stream(lab, pipeline.read(*what), count, "noop", {})
+    return {ROW_RATE: took.rate, **as_measures(took.phases, ROW_STEADY), **_cpu(took, pipeline)}
 
 
 def _cpu(took: Took, pipeline: Pipeline) -> Measures:
-    return took.by_process(CPU, per=took.messages / 1e6, server=pipeline.server)
+    return took.by_process(ROW_CPU, per=took.messages / 1e6, server=pipeline.server)
 
 
 class _Columns:
@@ -146,20 +156,25 @@ class _Columns:
         self._lab = lab
         self._reach = cassieq_options(lab)
 
-    def new(self, rows: Rows) -> str:
-        schema = all_nullable(parse_spark_json(rows.schema.jsonValue()))
-        return create_queue(self._lab.store, f"q-{uuid4().hex[:12]}", schema=to_ddl(schema)).name
+    def new(self, schema: StructType) -> str:
+        ours = to_ddl(all_nullable(parse_spark_json(schema.jsonValue())))
+        return create_queue(self._lab.store, f"q-{uuid4().hex[:12]}", schema=ours).name
+
+    def drop(self, place: str) -> None:
+        """Nothing: `Lab.clear` deletes all messages."""
 
     def write(self, place: str, frame: DataFrame) -> None:
         writer = frame.write.format("cassieq").options(queue=place, **self._reach)
         writer.mode("append").save()
 
-    def read(self, place: str, rows: Rows, columns: tuple[str, ...] | None) -> DataFrame:
-        del rows
+    def read(
+        self, place: str, schema: StructType, columns: Sequence[str], limit: int | None
+    ) -> DataFrame:
         reader = self._lab.spark.readStream.format("cassieq").options(**self._reach)
         reader = reader.options(queue=place, group=new_group(self._lab, place))
-        reader = reader.option("maxMessagesPerTrigger", _BATCH)
-        if columns is not None:
+        if limit is not None:
+            reader = reader.option("maxMessagesPerTrigger", limit)
+        if len(columns) < len(schema):
             reader = reader.option("columns", ",".join(columns))
         return reader.load()
 
@@ -177,22 +192,25 @@ class _Records:
         self._lab = lab
         self._system = system
 
-    def new(self, rows: Rows) -> str:
-        del rows
+    def new(self, schema: StructType) -> str:
+        del schema
         return self._system.new()
+
+    def drop(self, place: str) -> None:
+        self._system.drop(place)
 
     def write(self, place: str, frame: DataFrame) -> None:
         values = frame.select(self._encoded(sf.struct("*")).alias("value"))
         writer = values.write.format("kafka").options(**self._system.write_options(place))
         writer.mode("append").save()
 
-    def read(self, place: str, rows: Rows, columns: tuple[str, ...] | None) -> DataFrame:
-        wanted = rows.schema
-        if columns is not None:
-            wanted = StructType([field for field in rows.schema if field.name in columns])
+    def read(
+        self, place: str, schema: StructType, columns: Sequence[str], limit: int | None
+    ) -> DataFrame:
+        wanted = StructType([field for field in schema if field.name in columns])
         reader = self._lab.spark.readStream.format("kafka")
-        frame = reader.options(**self._system.read_options(place, _BATCH)).load()
-        row = self._decoded(frame["value"], rows.schema, wanted).alias("row")
+        frame = reader.options(**self._system.read_options(place, limit)).load()
+        row = self._decoded(frame["value"], schema, wanted).alias("row")
         return frame.select(row).select("row.*")
 
     def stored(self, place: str) -> int:
