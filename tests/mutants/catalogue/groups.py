@@ -424,7 +424,7 @@ GROUPS = (
         "what a read of the history cuts off in a millisecond is never read",
         "history",
         "groups.history:_newest_first",
-        replace("cut + 1", "cut"),
+        replace("cut + 1", "cut", nth=1),
         _HISTORY,
     ),
     # -- in flight, idle, delays --------------------------------------------------------------
