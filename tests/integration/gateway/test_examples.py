@@ -47,6 +47,14 @@ def acme(gateway: RunningGateway) -> Account:
     return account
 
 
+#: The settings of the queue, where an example needs others.
+SETTINGS = {
+    "history": {"historySeconds": 86_400},
+    "resumeGroup": {"order": "strict", "onDead": "stop"},
+    "stopped": {"order": "strict", "onDead": "stop"},
+}
+
+
 def operation_of(endpoint: Endpoint) -> dict[str, Any]:
     operation: dict[str, Any] = DESCRIPTION["paths"][endpoint.path][endpoint.method.lower()]
     return operation
@@ -62,16 +70,19 @@ def prepare(gateway: RunningGateway, account: Account, operation: str) -> str:
         admin(gateway, "DELETE", "/acme")
     if operation == "createSignedUrl":
         admin(gateway, "POST", "/acme/keys", json={"keyName": "primary"})
-    if operation in {"createQueue", "stopped", "resumeGroup"}:
+    if operation in {"createQueue", *SETTINGS}:
         account.ask("DELETE", "/orders")
-    if operation in {"stopped", "resumeGroup"}:
-        account.ask("POST", json={"queueName": "orders", "order": "strict", "onDead": "stop"})
+    if operation in SETTINGS:
+        account.ask("POST", json={"queueName": "orders", **SETTINGS[operation]})
     if "Schedule" in operation and operation != "createSchedule":
         account.ask("PUT", "/orders/schedules/nightly", json={"cron": "0 3 * * *", "message": "x"})
     if operation in {"createQueue", "createAccount", "createGroup"}:
         return ""
     account.ask("POST", "/orders/messages", content="hello")
     received = account.ask("GET", "/orders/messages/next?invisibilityTimeSeconds=0.001")
+    while operation == "history" and not account.ask("GET", "/orders/messages/0/history").json():
+        # Written in the background.
+        pass
     if operation in {"deadLetters", "stopped"}:
         received = account.ask("GET", "/orders/messages/next?wait=5")
         receipts = [received.json()["popReceipt"]]
