@@ -90,7 +90,7 @@ SCHEDULES = (
         "catch-up",
         "schedules.due:oldest_overdue",
         replace("schedule.catch_up or now - due_at <= LATE", "True"),
-        _TICKS,
+        _SCHEDULE,
     ),
     Mutant(
         "a tick comes before its time",

@@ -104,11 +104,13 @@ def test_a_viewer_exports_all_figures_also_without_the_grant_for_chunks():
     publish(dead, make_pending([4]))
     make_group(store, dead.queue_id, ADMIN_GROUP).lease(make_request(stop=4))
     make_repair(store, clock, (Step.AUDIT,))
+    make_schedule(store, clock, "orders")
     role = RoleStore(store, User.VIEWER)
 
     found = Exporter(lambda: role).read()
 
     assert found is not None
+    assert len(found.schedules) == 1
     assert not found.errors
     assert role.tables == set(Table) - {Table.ACCOUNT, Table.CHUNK}
 

@@ -221,6 +221,11 @@ def test_lag_of_a_schedule_that_catches_up_nothing_is_that_of_ticks_that_will_co
     assert progress_of(schedule, None, tick + LATE + timedelta(milliseconds=1), 1).lag is None
     assert progress_of(schedule, None, tick + HOUR + LATE / 2, 1).lag == LATE / 2
     assert progress_of(made(catch_up=1), None, tick + HOUR, 1).lag == HOUR
+    put_off = made(catch_up=0, jitter=2 * MINUTE)
+    due_at = put_off.due_at(tick)
+    assert timedelta(0) < due_at - tick < 2 * MINUTE
+    assert progress_of(put_off, None, due_at + LATE, 1).lag == LATE
+    assert progress_of(put_off, None, due_at + LATE + timedelta(milliseconds=1), 1).lag is None
 
 
 def test_ticks_that_jitter_holds_back_are_still_to_come():
