@@ -481,9 +481,9 @@ def test_queues_whose_columns_contradict_each_other_are_refused_by_name(queues: 
     with pytest.raises(OptionError, match=r"'number' can't be.*schema, and the rows are bytes"):
         columns(queues, "a,number")
     with pytest.raises(
-        OptionError, match=r"none of the queues has a column 'namex'; did you mean 'name'"
+        OptionError, match=r"none of the queues has a column 'names'; did you mean 'name'"
     ):
-        columns(queues, "number,text", columns=("namex",))
+        columns(queues, "number,text", columns=("names",))
 
 
 def test_a_schema_of_the_user_chooses_columns_of_any_of_the_queues(
@@ -508,7 +508,7 @@ def test_a_schema_of_the_user_chooses_columns_of_any_of_the_queues(
         (StructField("id", IntegerType()), "column 'id' is bigint, not int"),
         (StructField("id", LongType(), nullable=False), "'id' may be null: leave out not null"),
         (StructField("clash", StringType()), "'two' can't be read together with queue 'one'"),
-        (StructField("naem", StringType()), "none of the queues has a column 'naem'"),
+        (StructField("names", StringType()), "none of the queues has a column 'names'"),
     ):
         with pytest.raises(OptionError, match=words):
             given(field).getDefaultReadLimit()
