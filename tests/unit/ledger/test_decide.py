@@ -12,6 +12,7 @@ from cassieq_spark.ledger.decide import (
     Publication,
     decide_publish,
     place_seek_pin,
+    register_group,
     remove_group,
 )
 from cassieq_spark.ledger.identity import PlanIdentity, Standing, standing_of
@@ -23,6 +24,7 @@ from cassieq_spark.ledger.state import (
     block_key,
     block_values,
     group_key,
+    group_values,
     seek_pin_key,
     seek_pin_values,
     sink_key,
@@ -250,6 +252,14 @@ def test_a_publish_says_which_rows_of_unique_ids_are_behind_it(
 
 
 # -- groups ---------------------------------------------------------------------------------------
+
+
+def test_a_group_is_registered_under_the_groups_version_that_the_same_change_claims():
+    head = replace(OPEN, groups_version=4)
+
+    ops = register_group(head, "g", 3)
+
+    assert Insert(group_key("g"), group_values(3, 5), if_absent=True) in ops
 
 
 def test_a_seek_pin_is_placed_under_the_groups_version_that_the_same_change_claims():
