@@ -128,7 +128,9 @@ def fill(
     )
     frame = spark.read.parquet(str(folder / "rows"))
     schema = to_ddl(all_nullable(parse_spark_json(frame.schema.jsonValue())))
-    sizes = {} if chunk is None else {"chunk_size": chunk, "bucket_size": max(chunk, 16_384)}
+    sizes: dict[str, Any] = (
+        {} if chunk is None else {"chunk_size": chunk, "bucket_size": max(chunk, 16_384)}
+    )
     create_queue(environment.store, _QUEUE, schema=schema, **sizes)
     for _ in range(times):
         write = frame.write.format("cassieq").options(**place_of(environment))
