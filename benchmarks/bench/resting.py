@@ -23,7 +23,9 @@ _INTERVAL_MS = 120_000
 #: Between the triggers of two queries; a batch takes a few seconds.
 _APART_MS = 25_000
 #: From the publication of the messages to the trigger.
-_EARLY_SECONDS = 3.0
+_EARLY_SECONDS = 5.0
+#: From the first reading of the processor time to the trigger.
+_READY_SECONDS = 0.3
 _LOOK_SECONDS = 0.25
 _LONGEST_SECONDS = 180.0
 #: How much longer than wanted an interval may be.
@@ -68,10 +70,12 @@ class Resting:
         """Publish messages before the next trigger; returns the cost of their batch."""
         seen = len(self._batches())
         at = next_trigger(_now_ms() + int(_EARLY_SECONDS * 1000), self.interval_ms)
-        time.sleep(max(0.0, (at - _now_ms()) / 1000 - _EARLY_SECONDS))
+        _sleep_until(at, early=_EARLY_SECONDS)
         _publish(self.lab, self.system, self.place)
+        # What the server does after the publication is not the batch's.
+        _sleep_until(at, early=_READY_SECONDS)
         before, called = self.lab.processor.read(), time.time()
-        time.sleep(max(0.0, (at - _now_ms()) / 1000))
+        _sleep_until(at, early=0)
         (batch,) = self.wait_for(seen + 1)[seen:]
         if batch.rows != MESSAGES:
             raise AssertionError(f"a batch should have {MESSAGES} messages, not {batch.rows}")
@@ -120,6 +124,10 @@ def _publish(lab: Lab, system: System, place: str) -> None:
     with sender_to(lab, system, place) as send:
         for _ in range(MESSAGES):
             send(_VALUE)
+
+
+def _sleep_until(at_ms: int, *, early: float) -> None:
+    time.sleep(max(0.0, (at_ms - _now_ms()) / 1000 - early))
 
 
 def _now_ms() -> int:
