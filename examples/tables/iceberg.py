@@ -1,7 +1,7 @@
 """Upsert messages into an Iceberg table by key, with PyIceberg on the driver.
 
     pip install 'pyiceberg[sql-sqlite]==0.12.0'
-    python examples/tables/iceberg.py [host[:port]] [keyspace]
+    python examples/tables/iceberg.py [--contact-points host[:port],...]
 
 Iceberg's own Spark runtime does not run with the Spark releases that the queue needs. PyIceberg
 takes a micro-batch as an Arrow table, and commits it as one snapshot. A message that comes again
@@ -10,6 +10,7 @@ replaces its row. All rows of a batch pass through the driver: keep batches belo
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -25,8 +26,12 @@ MESSAGES = 1000
 SCHEMA = pa.schema([pa.field("visit", pa.int64(), nullable=False)])
 
 
-def main(host: str = "127.0.0.1", keyspace: str = "cassieq") -> int:
+def main(arguments: list[str]) -> int:
     """Publish a thousand messages, upsert them with one failure, and count them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--contact-points", default="127.0.0.1")
+    parser.add_argument("--keyspace", default="cassieq")
+    given = parser.parse_args(arguments)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.getOrCreate()
     folder = tempfile.mkdtemp(prefix="cassieq-iceberg-")
@@ -34,7 +39,7 @@ def main(host: str = "127.0.0.1", keyspace: str = "cassieq") -> int:
     catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/lake.db", warehouse=f"file://{folder}")
     catalog.create_namespace("shop")
     catalog.create_table("shop.visits", schema=SCHEMA)
-    with Client(contact_points=host, keyspace=keyspace) as client:
+    with Client(contact_points=given.contact_points, keyspace=given.keyspace) as client:
         client.create_queue("visits.iceberg", schema="visit bigint not null")
         client.put_many("visits.iceberg", ({"visit": number} for number in range(MESSAGES)))
     accidents = [1]
@@ -48,8 +53,8 @@ def main(host: str = "127.0.0.1", keyspace: str = "cassieq") -> int:
 
     def run() -> None:
         messages = spark.readStream.format("cassieq").option("queue", "visits.iceberg")
-        messages = messages.option("spark.cassandra.connection.host", host)
-        messages = messages.option("keyspace", keyspace).option("maxMessagesPerTrigger", 400)
+        messages = messages.option("spark.cassandra.connection.host", given.contact_points)
+        messages = messages.option("keyspace", given.keyspace).option("maxMessagesPerTrigger", 400)
         query = messages.option("group", "iceberg").load().writeStream.foreachBatch(store)
         query = query.option("checkpointLocation", f"{folder}/checkpoint")
         query.trigger(availableNow=True).start().awaitTermination()
@@ -66,4 +71,4 @@ def main(host: str = "127.0.0.1", keyspace: str = "cassieq") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -66,6 +66,8 @@ def connect(program: str, *, host: str, keyspace: str) -> str:
     program = program.replace('.format("cassieq")', f'.format("cassieq").option{there}')
     reach = f"`spark.cassandra.connection.host` '{host}', keyspace '{keyspace}'"
     program = program.replace("OPTIONS (", f"OPTIONS ({reach}, ")
+    reach = f'"spark.cassandra.connection.host": "{host}", "keyspace": "{keyspace}"'
+    program = program.replace('"cassieq", {', f'"cassieq", {{{reach}, ')
     reach = f'contact_points="{host}", keyspace="{keyspace}"'
     program = program.replace("Client()", f"Client({reach})").replace("server(9109)", "server(0)")
     node, _, port = host.partition(":")

@@ -77,6 +77,9 @@ def test_the_commands_of_a_page_are_real(page: str):
             assert (ROOT / words[at]).is_file(), words
             if words[at] == "jobs/repair.py":
                 repair_job(words[at + 1 :])
+        elif program == "spark-pipelines":
+            assert (SPARK_HOME / "bin" / program).is_file()
+            assert "run" in words
         elif program.startswith("$SPARK_HOME/"):
             assert (SPARK_HOME / program.removeprefix("$SPARK_HOME/")).is_file(), program
         else:

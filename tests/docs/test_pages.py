@@ -32,7 +32,11 @@ PAGES = (
     "docs/schedules.md",
 )
 EXAMPLES = tuple(
-    f"examples/{program.name}" for program in sorted((ROOT / "examples").glob("*.py"))
+    str(program.relative_to(ROOT))
+    for folder in ("examples", "examples/tables")
+    for program in sorted((ROOT / folder).glob("*.py"))
+    # It needs Delta's own format, which there is for Spark 4.2 only.
+    if program.name != "delta.py"
 )
 #: Run by a test of their own.
 ELSEWHERE = {
@@ -40,6 +44,7 @@ ELSEWHERE = {
     "docs/client.md": "test_client_page.py",
     "docs/gateway.md": "test_gateway_page.py",
     "docs/notebooks.md": "test_notebook.py",
+    "docs/pipelines.md": "test_connect_page.py",
     "docs/settling.md": "test_settling.py",
     "docs/spark-connect.md": "test_connect_page.py",
     "docs/sqs.md": "test_sqs_page.py",
@@ -51,6 +56,8 @@ SAYS = {
     "docs/consumer-groups.md": "audit [1, 2]",
     "examples/publish_files.py": "3 files, 300 lines published",
     "examples/exactly_once_parquet.py": "1,000 messages in, 1,000 rows out",
+    "examples/tables/delta_rs.py": "batch 1 is in the table\n1,000 messages in, 1,000 rows out",
+    "examples/tables/iceberg.py": "1,000 messages in, 1,000 rows out",
     "examples/competing_consumers.py": "1,000 messages, each processed once",
     "examples/dead_letters.py": "10 dead, 10 redriven, 100 processed",
     "examples/plain_producer.py": "100 put, 100 counted",

@@ -130,21 +130,26 @@ def test_the_lines_of_cron_have_five_times_and_real_commands():
             check_cassieq(shlex.split(found[1]))
 
 
-@pytest.mark.parametrize("name", ["delta", "iceberg"])
-def test_the_programs_for_table_formats_compile(name: str):
-    program = (ROOT / "examples" / "tables" / f"{name}.py").read_text(encoding="utf-8")
+def test_the_program_for_delta_s_own_format_compiles():
+    program = (ROOT / "examples" / "tables" / "delta.py").read_text(encoding="utf-8")
 
-    compile(program, name, "exec")
+    compile(program, "delta", "exec")
 
 
 def test_the_page_names_the_versions_that_the_programs_take():
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-    delta, iceberg = (
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    delta, delta_rs, iceberg = (
         (ROOT / "examples" / "tables" / f"{name}.py").read_text(encoding="utf-8")
-        for name in ("delta", "iceberg")
+        for name in ("delta", "delta_rs", "iceberg")
     )
 
     assert "io.delta:delta-spark_4.2_2.13:4.4.0 " in delta
-    assert "| 4.4.0, `io.delta:delta-spark_4.2_2.13` |" in page
-    assert "'pyiceberg[sql-sqlite]==0.12.0'" in iceberg
-    assert "PyIceberg 0.12.0" in page
+    assert "| 4.4.0, `io.delta:delta-spark_4.2_2.13` (Maven Central) |" in page
+    for name, program, text in (
+        ("deltalake", delta_rs, "| `deltalake` {} (PyPI) |"),
+        ("pyiceberg", iceberg, "PyIceberg {} "),
+    ):
+        version = re.search(rf"^{name}==(\S+)", pins, re.MULTILINE)[1]
+        assert re.search(rf"'{name}(\[sql-sqlite\])?=={re.escape(version)}'", program)
+        assert text.format(version) in page

@@ -304,6 +304,19 @@ def test_a_continuous_trigger_is_refused_before_anything_is_taken(queue: QueueOn
     assert queue.stats().next == 0
 
 
+def test_spark_refuses_real_time_mode_for_a_sink_in_python_and_foreach_batch(queue: QueueOnSpark):
+    ticks = queue.spark.readStream.format("rate").load().selectExpr("string(value) AS value")
+    sinks = (
+        ticks.writeStream.format("cassieq").options(**queue.options),
+        ticks.writeStream.foreachBatch(lambda batch, batch_id: None),
+    )
+
+    for number, sink in enumerate(sinks):
+        kept = sink.option("checkpointLocation", str(queue.folder / str(number)))
+        with pytest.raises(PySparkException, match="OPERATOR_OR_SINK_NOT_IN_ALLOWLIST"):
+            kept.outputMode("update").trigger(realTime="5 seconds").start()
+
+
 def test_a_query_whose_checkpoint_was_restored_from_a_copy_stops_and_loses_nothing(
     queue: QueueOnSpark,
 ):

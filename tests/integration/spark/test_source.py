@@ -33,6 +33,17 @@ def test_available_now_drains_a_backlog_in_many_batches_and_stops(queue: QueueOn
     assert (stats.depth, stats.leased, stats.waiting, stats.oldest_age) == (0, 0, 0, None)
 
 
+def test_spark_refuses_real_time_mode_for_a_source_in_python(queue: QueueOnSpark):
+    queue.publish(queue.numbers(1))
+    shown = queue.stream("g").writeStream.format("console").outputMode("update")
+    shown = shown.option("checkpointLocation", str(queue.folder / "checkpoint"))
+
+    with pytest.raises(PySparkException, match="INPUT_STREAM_NOT_SUPPORTED"):
+        shown.trigger(realTime="5 seconds").start().awaitTermination(60)
+
+    assert sum(each.leased for each in queue.stats().groups) == 0
+
+
 def test_available_now_ends_at_once_where_nothing_is_left(queue: QueueOnSpark):
     queue.publish(queue.numbers(10))
     queue.drain("g")
