@@ -26,9 +26,11 @@ PAGES = {
     "messages of bytes": "/queues/thumbnails/messages",
     "message": "/queues/orders/messages/0/50",
     "message with columns": "/queues/trips/messages/0/50",
+    "history": "/queues/orders/messages/0/50/history",
     "message in hex": "/queues/thumbnails/messages/0/5?as=hex",
     "dead letters": "/queues/orders/dead",
     "no dead letters": "/queues/audit-log/dead",
+    "schedules": "/queues/orders/schedules",
     "settings": "/queues/trips/settings",
     "create": "/create",
     "repair": "/repair",
@@ -44,6 +46,11 @@ CONFIRMATIONS = {
         "/queues/emails/groups/senders",
         "Show what it does…",
         {"Position": "earliest"},
+    ),
+    "confirm a schedule": (
+        "/queues/orders/schedules",
+        "Show when it comes…",
+        {"Name": "nightly", "Message": "{{date}}", "Cron": "0 3 * * *"},
     ),
     "confirm a purge of dead letters": ("/queues/trips/dead", "Purge…", {}),
 }
