@@ -183,7 +183,7 @@ class Runner:
             try:
                 published += self._serve(schedule, queue, known, now, may_continue)
                 known.failures = 0
-            except CassieqError as error:
+            except Exception as error:  # noqa: BLE001 (one schedule must not stop the others)
                 known.failures += 1
                 known.left_out = min(2**known.failures, _MOST_LEFT_OUT)
                 self._read_at = None  # The queue may have changed.
@@ -247,7 +247,9 @@ def _log_tick(schedule: Schedule, tick: datetime) -> None:
     logger.info("tick %s of schedule %a is published", tick, schedule.name, extra=extra)
 
 
-def _log_failure(schedule: Schedule, error: CassieqError) -> None:
+def _log_failure(schedule: Schedule, error: Exception) -> None:
     extra = {"action": FAILED, "queue": schedule.queue, "schedule": schedule.name}
     text = "schedule %a of queue %a could not be served: %s"
-    logger.warning(text, schedule.name, schedule.queue, error, extra=extra)
+    # An error that is not ours is a fault of the program: where it is says the traceback.
+    unknown = None if isinstance(error, CassieqError) else error
+    logger.warning(text, schedule.name, schedule.queue, error, extra=extra, exc_info=unknown)

@@ -13,6 +13,7 @@ from cassieq_spark import Client
 from cassieq_spark.client import StoredMessage
 from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError
 from cassieq_spark.ledger.ledger import Ledger
+from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schedules import (
     Runner,
     create_schedule,
@@ -20,9 +21,13 @@ from cassieq_spark.schedules import (
     pause_schedule,
     resume_schedule,
 )
+from cassieq_spark.schedules import runner as runner_module
+from cassieq_spark.schedules.due import Tick
 from cassieq_spark.schedules.runner import FAILED, PUBLISHED, REFRESH, running
+from cassieq_spark.schedules.schedule import Schedule
 from cassieq_spark.store.grants import User
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -266,6 +271,29 @@ def test_a_schedule_that_fails_does_not_hold_up_the_others(
     world.go_on(world.runner(), MINUTE)
     found = [f"{tick_of(each):%H:%M}" for each in world.client.peek("typed")]
     assert found == ["12:09", "12:10", "12:11"]
+
+
+def test_a_fault_of_the_program_with_one_schedule_does_not_stop_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    for name in ("bad", "good"):
+        create_schedule(world.store, "q", name, name, every=MINUTE)
+    publish = runner_module.publish_tick
+
+    def fails(store: Store, queue: QueueDefinition, schedule: Schedule, tick: Tick) -> bool:
+        if schedule.name == "bad":
+            raise ZeroDivisionError("no such luck")
+        return publish(store, queue, schedule, tick)
+
+    monkeypatch.setattr(runner_module, "publish_tick", fails)
+    world.clock.advance(MINUTE)
+
+    told = [each.schedule.name for each in world.runner().run_once()]
+
+    assert told == ["good"]
+    (record,) = [each for each in caplog.records if "could not be served" in each.message]
+    assert "no such luck" in record.message
+    assert record.exc_info is not None
 
 
 def test_a_schema_that_changes_between_two_looks_holds_up_nothing(world: World):
