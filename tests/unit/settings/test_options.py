@@ -77,6 +77,7 @@ def test_a_source_reads_all_its_options_in_the_case_that_the_docs_show():
             "startingPosition": "latest",
             "maxMessagesPerTrigger": "10",
             "messagesPerTask": "5",
+            "minPartitions": "16",
             "leaseSeconds": "30",
             "includeHeaders": "True",
             "includeReceipts": "TRUE",
@@ -89,6 +90,7 @@ def test_a_source_reads_all_its_options_in_the_case_that_the_docs_show():
         starting_position="latest",
         max_messages_per_trigger=10,
         messages_per_task=5,
+        min_partitions=16,
         lease=timedelta(seconds=30),
         include_headers=True,
         include_receipts=True,
@@ -285,7 +287,14 @@ def test_a_malformed_value_is_answered_with_what_was_expected(
 
 @pytest.mark.parametrize(
     "key",
-    ["maxMessagesPerTrigger", "maxInFlight", "messagesPerTask", "maxMessages", "txnVersion"],
+    [
+        "maxMessagesPerTrigger",
+        "maxInFlight",
+        "messagesPerTask",
+        "minPartitions",
+        "maxMessages",
+        "txnVersion",
+    ],
 )
 def test_a_limit_may_be_the_largest_number_of_64_bits(key: str):
     role = SinkOptions if key == "txnVersion" else SourceOptions

@@ -59,3 +59,14 @@ def test_what_is_lost_is_not_told_as_deleted(store: MemoryStore):
 
     assert "every group has settled it meanwhile and the repair deleted it" in str(caught.value)
     assert "lease" not in str(caught.value)
+
+
+def test_min_partitions_cuts_a_batch_read_into_tasks_in_the_order_of_the_messages(
+    store: MemoryStore,
+):
+    reader = MessageReader(SourceOptions(queue="orders", min_partitions=3), Columns(None))
+
+    planned: list[object] = [*reader.partitions()]
+
+    rows = [batch for each in planned for batch in reader.read(each)]  # type: ignore[arg-type]
+    assert [batch.column("monoton").to_pylist() for batch in rows] == [[0], [1], [2]]

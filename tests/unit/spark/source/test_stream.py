@@ -5,9 +5,10 @@ import signal
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from cassieq_spark.client import Client
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.queues import alter_queue, create_queue
@@ -92,3 +93,24 @@ def test_a_query_that_is_too_old_for_its_queue_leases_nothing(monkeypatch: pytes
 
     assert store.cas_count == 0
     assert Ledger(store, queue.queue_id).read_groups() == []
+
+
+@pytest.mark.parametrize(("asked", "tasks"), [(None, 1), (4, 4)])
+def test_a_stream_makes_the_tasks_that_min_partitions_asks_for(
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, tasks: int
+):
+    store, start = MemoryStore(), initial_offset("q", "g")
+    monkeypatch.setattr(stream, "open_store", lambda _: store)
+    create_queue(store, "q")
+    with Client.from_store(store) as client:
+        client.put_many("q", [b"x"] * 8)
+    options = SourceOptions(queue="q", group="g", min_partitions=asked)
+    reader = MessageStreamReader(options, Columns(None))
+
+    end = reader.latestOffset(start, ReadMaxRows(8))
+    planned = reader.partitions(start, end)
+
+    rows = [batch for each in planned for batch in reader.read(each)]
+    assert len(planned) == tasks
+    assert [each for batch in rows for each in batch.column("monoton").to_pylist()] == [*range(8)]
+    reader.stop()
