@@ -74,7 +74,7 @@ def _table_row(item: Setting) -> str:
     else:
         default = f"`{item.kind.show(item.default)}`"
     see = f" See [{item.see.partition('#')[0]}]({item.see})." if item.see else ""
-    only = f" Only for {' and '.join(item.only_for)}." if item.only_for else ""
+    only = f" Only for {item.uses}." if item.uses else ""
     return f"| `{item.option}` | {item.kind.name} | {default} | {item.meaning}{only}{see} |"
 
 

@@ -65,6 +65,12 @@ class Setting:
         """The environment variable that commands read."""
         return f"CASSIEQ_{self.flag}".replace("-", "_").upper()
 
+    @property
+    def uses(self) -> str:
+        """The uses to which the setting applies, as words; empty: all uses."""
+        *others, last = self.only_for or ("",)
+        return f"{', '.join(others)} and {last}" if others else last
+
 
 def setting(  # noqa: PLR0913 (the parts of a declaration)
     kind: Kind[_Value],

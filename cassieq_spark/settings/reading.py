@@ -295,8 +295,7 @@ class SourceOptions(RoleOptions):
         known = settings_by_option(type(self))
         found = (known.get(key.lower()) for key in given)
         problems = [
-            f"option {each.option!r} is for {' and '.join(each.only_for)}, not for {reads}: leave "
-            "it out"
+            f"option {each.option!r} is for {each.uses}, not for {reads}: leave it out"
             for each in found
             if each is not None and each.only_for and reads not in each.only_for
         ]

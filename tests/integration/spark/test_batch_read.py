@@ -67,7 +67,7 @@ def test_an_instant_is_the_border_between_blocks(hundred: QueueOnSpark):
         ({"endingPosition": "101"}, "no monoton 100 yet.*end at 100, or at latest"),
         ({"startingPosition": "9", "endingPosition": "8"}, "8 is before startingPosition 9"),
         ({"maxMessages": "0"}, "'maxMessages' must be a whole number of at least 1"),
-        ({"group": "g"}, "'group' is for a stream and the view leases and the view history, not"),
+        ({"group": "g"}, "'group' is for a stream, the view leases and the view history, not"),
         ({"maxMessagesPerTrigger": "5"}, "'maxMessagesPerTrigger' is for a stream, not for a b"),
         ({"view": "stats", "maxMessages": "5"}, "'maxMessages' is for a batch read.* not for the"),
         ({"view": "blocks", "startingPosition": "5"}, "'startingPosition' is for .* view blocks"),
