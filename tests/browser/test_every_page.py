@@ -45,12 +45,12 @@ CONFIRMATIONS = {
     "confirm a move": (
         "/queues/emails/groups/senders",
         "Show what it does…",
-        {"Position": "earliest"},
+        {"to": "earliest"},
     ),
     "confirm a schedule": (
         "/queues/orders/schedules",
         "Show when it comes…",
-        {"Name": "nightly", "Message": "{{date}}", "Cron": "0 3 * * *"},
+        {"name": "nightly", "message": "{{date}}", "cron": "0 3 * * *"},
     ),
     "confirm a purge of dead letters": ("/queues/trips/dead", "Purge…", {}),
 }
@@ -99,8 +99,8 @@ def test_every_confirmation_fits_and_can_be_used_by_everybody(
     page, wrong = new_page(width=width, theme=theme), {}
     for name, (path, button, fields) in CONFIRMATIONS.items():
         page.goto(operated[0] + path)
-        for label, text in fields.items():
-            page.get_by_label(label).first.fill(text)
+        for field, text in fields.items():
+            page.locator(f"main [name={field}]").fill(text)
         page.get_by_role("button", name=button).first.click()
         page.wait_for_selector(".confirm")
 

@@ -18,7 +18,7 @@ def test_a_queue_is_created_seen_filling_and_paused(page: Page, cassandra_store:
     client = Client.from_store(cassandra_store)
     with serving(Console(cassandra_store, allow_changes=True)) as url:
         page.goto(url + "/create")
-        page.get_by_label("Name").fill(name)
+        page.locator("input[name=name]").fill(name)
         page.get_by_role("button", name="Show what it does…").click()
         page.get_by_role("button", name="Create the queue").click()
         expect(page.get_by_role("status").first).to_contain_text(f"Queue {name} is ready")

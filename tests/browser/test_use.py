@@ -165,7 +165,7 @@ def test_a_schema_is_altered_by_keyboard(page: Page, operated: Operated):
     url, it = operated
     page.goto(url + "/queues/trips/settings")
     before = str(read_queue(it.store, "trips").schema)
-    typed(page, "all columns", before + ", tolls double")
+    typed(page, "Schema", before + ", tolls double")
     pressed(page, "Show what it does…")
     expect(page.locator("main")).to_contain_text("added 'tolls' double")
     pressed(page, "Alter the queue")

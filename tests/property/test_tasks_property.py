@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cassieq_spark.fetch.find import Piece, bucket_slices, pieces_of
 from cassieq_spark.model import LedgerBlock, QueueDefinition, Range, Ranges
-from cassieq_spark.spark.source.tasks import cut_tasks
+from cassieq_spark.spark.source.tasks import BUCKETS_PER_TASK, cut_tasks
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -47,6 +47,7 @@ def test_tasks_have_every_message_once_in_order(
 
     pieces = [piece for task in tasks for piece in task]
     assert all(tasks)
+    assert all(piece.offsets for piece in pieces)
     assert [at for piece in pieces for at in monotons_in(piece)] == [
         at for part in monotons for at in range(part.start, part.stop)
     ]
@@ -74,8 +75,8 @@ def test_tasks_begin_at_the_widest_borders_that_fit(
     blocks_and_monotons: tuple[list[LedgerBlock], Ranges], queue: QueueDefinition, most: int
 ):
     blocks, monotons = blocks_and_monotons
-    grains = (queue.bucket_size, queue.chunk_size, most)
-    grain = next(each for each in grains if each <= most)
+    grains = ((queue.bucket_size, BUCKETS_PER_TASK), (queue.chunk_size, 1), (1, 1))
+    grain = next(each for each, times in grains if each * times <= most)
 
     pieces = pieces_of(blocks, monotons, deliveries=1)
     begin = {(piece.block, piece.offsets.start) for piece in pieces}

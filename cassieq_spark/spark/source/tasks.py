@@ -11,7 +11,7 @@ from cassieq_spark.settings.reading import MOST_PER_TASK, usual_task
 
 #: How many times a bucket must fit into a task for tasks to begin at bucket borders: otherwise
 #: tasks would differ too much.
-_BUCKETS_PER_TASK = 4
+BUCKETS_PER_TASK = 4
 
 
 @dataclass(frozen=True)
@@ -110,18 +110,20 @@ def cut_tasks(
         return []
     size = -(-total // -(-total // messages_per_task))
     grain = 1
-    if queue.bucket_size * _BUCKETS_PER_TASK <= messages_per_task:
+    if queue.bucket_size * BUCKETS_PER_TASK <= messages_per_task:
         grain = queue.bucket_size
     elif queue.chunk_size <= messages_per_task:
         grain = queue.chunk_size
     tasks: list[list[Piece]] = []
-    filled = 0
+    filled = full_at = 0
     for piece in pieces:
         start, end = piece.offsets.start, piece.offsets.stop
         while start < end:
-            if filled >= size * len(tasks):
+            if filled >= full_at:
                 tasks.append([])
-            wanted = start + size * len(tasks) - filled
+                # A border may lie beyond the end of the next task, too.
+                full_at = size * (filled // size + 1)
+            wanted = start + full_at - filled
             stop = min(end, -(-wanted // grain) * grain)
             _append(tasks[-1], piece.part(Range(start, stop)))
             filled += stop - start

@@ -43,6 +43,7 @@ NOT_BY_HTTP = {
     "fix_clocks": "for the operators of Cassandra",
     "from_store": "there is no store",
     "producer": "the gateway collects the puts of many programs",
+    "queue_with_attributes": "for the SQS door of the gateway, which spares a read",
     "queue_names": "of all queues, not of one",
     "queues": "of all queues, not of one",
     "receive_table": "needs Arrow, which POST messages/receive answers with",

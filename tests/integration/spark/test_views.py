@@ -209,7 +209,7 @@ def test_a_view_without_its_queue_is_refused_at_load(queue: QueueOnSpark, view: 
 
 
 def test_a_view_that_there_is_not_is_refused_with_all_there_are(queue: QueueOnSpark):
-    with pytest.raises(AnalysisException, match=r"must be messages, blocks, .* or stats"):
+    with pytest.raises(AnalysisException, match=r"must be messages, blocks, .* or history"):
         queue.browse(view="lease")
 
 

@@ -55,6 +55,12 @@ def test_where_a_chunk_is_too_much_tasks_begin_anywhere():
     assert shown(cut_tasks([make_piece(1, 6)], QUEUE, 3)) == [["[1, 4)"], ["[4, 6)"]]
 
 
+def test_no_task_is_empty_where_a_border_lies_beyond_the_next_task():
+    queue = replace(QUEUE, bucket_size=100, chunk_size=10)
+
+    assert shown(cut_tasks([make_piece(4, 25)], queue, 10)) == [["[4, 20)"], ["[20, 25)"]]
+
+
 def test_tasks_that_are_larger_by_a_border_make_later_ones_smaller():
     tasks = cut_tasks([make_piece(2, 1002)], QUEUE, 63)
 
