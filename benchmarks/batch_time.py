@@ -121,7 +121,7 @@ def main() -> None:
 def fill(
     spark: SparkSession, environment: Cassandra, folder: Path, *, times: int, chunk: int | None
 ) -> int:
-    """Write all flights so many times; returns the number of rows."""
+    """Write all flights ``times`` times, and return the number of rows."""
     count = write_files(find_data(), folder / "lines", files=_FILES)
     spark.read.json(str(folder / "lines")).drop("id").repartition(_FILES).write.parquet(
         str(folder / "rows")

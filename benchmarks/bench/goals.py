@@ -77,7 +77,7 @@ _TYPED = {
 
 
 def goals() -> Iterator[Goal]:
-    """What users decide by: the steady state of queries, and a batch after a rest."""
+    """The goals that users decide by: for queries in steady state, and a batch after a rest."""
     for case, (avro, json) in _TYPED.items():
         yield Goal(case, FLIGHTS, (names.AVRO,), avro, names.ROW_STEADY)
         yield Goal(case, FLIGHTS, (names.JSON,), json, names.ROW_STEADY)

@@ -99,7 +99,7 @@ def append_rows(lab: Lab, payload: Payload) -> Took:
 def write_stream(
     lab: Lab, system: System, payload: Payload, place: str, *, batch: int, times: int = 1
 ) -> Took:
-    """Write all messages so many times with a streaming query, ``batch`` per micro-batch."""
+    """Write all messages ``times`` times by a streaming query, ``batch`` per micro-batch."""
     source = lab.spark.readStream.schema("value binary")
     source = source.option("maxFilesPerTrigger", FILES_PER_BATCH)
     frame = source.parquet(payload.files(batch) if times == 1 else payload.repeated(batch, times))

@@ -43,7 +43,7 @@ class Payload:
         return str(self.folder / str(batch))
 
     def repeated(self, batch: int, times: int) -> str:
-        """The same files so many times, which takes no space."""
+        """A folder that has the same files ``times`` times, by links, which take no space."""
         into = self.folder / f"{batch} x {times}"
         if not into.exists():
             into.mkdir()

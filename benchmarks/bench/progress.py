@@ -1,4 +1,4 @@
-"""What a streaming query's progress says: its start, the time of a batch, and its steady state.
+"""The parts of a streaming query, from Spark's progress: start, time of a batch, steady state.
 
 Start, batch and steady state concern different users: who starts a query for a few messages, who
 waits for each batch, and who has more messages than a query keeps up with.

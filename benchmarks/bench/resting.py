@@ -82,7 +82,7 @@ class Resting:
         return Took(MESSAGES, batch.ms / 1000, called, (batch,), used(self.lab, before))
 
     def wait_for(self, batches: int) -> Sequence[Batch]:
-        """Wait until the query has had so many batches with messages."""
+        """Wait until the query has had this number of batches with messages."""
         until = time.monotonic() + _LONGEST_SECONDS
         while len(found := self._batches()) < batches:
             if time.monotonic() > until or not self.query.isActive:

@@ -20,6 +20,7 @@ from cassieq_spark.cli.output import print_json, tell
 from cassieq_spark.errors import ConnectError, SetupError
 from cassieq_spark.node import Cluster
 from cassieq_spark.node.background import Background, Running
+from cassieq_spark.node.cluster import START_TIMEOUT
 from cassieq_spark.node.download import resolve_jars
 from cassieq_spark.node.jars import DEFAULT_RELEASE, Release
 from cassieq_spark.node.java import find_java
@@ -38,7 +39,8 @@ CassandraVersion = Annotated[
     ),
 ]
 
-_START_TIMEOUT = timedelta(minutes=7)
+#: What the process in the background may take: its nodes, and what comes before and after them.
+_START_TIMEOUT = START_TIMEOUT + timedelta(minutes=2)
 _STOP_TIMEOUT = timedelta(minutes=1)
 #: How long Cassandra may take to create its first role.
 _ROLE_TIMEOUT = timedelta(seconds=30)

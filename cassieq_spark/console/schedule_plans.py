@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -24,6 +24,14 @@ from cassieq_spark.settings.queue import PERIOD
 _SHOWN = 5
 
 
+#: The settings that a schedule has if nobody gives others.
+_DEFAULTS = {each.name: each.default for each in fields(Schedule) if each.default is not MISSING}
+
+
+def _text(call: PageCall, name: str) -> str | None:
+    return call.asked(name).strip() or None
+
+
 @dataclass(frozen=True, slots=True)
 class _Setting:
     """A setting of a schedule, as a field of the form and as options of the command.
@@ -33,8 +41,7 @@ class _Setting:
         label: The name for people.
         hint: The meaning.
         read: Reads the field of a form; None if it is empty.
-        words: The options of the command for a value.
-        usual: The content of an empty form.
+        show: A value as the command takes it.
         placeholder: The text that a browser shows in an empty field.
         is_long: True if the field needs several lines.
     """
@@ -42,15 +49,22 @@ class _Setting:
     name: str
     label: str
     hint: str
-    read: Callable[[PageCall, str], Any]
-    words: Callable[[Any], list[str]]
-    usual: str = ""
+    read: Callable[[PageCall, str], Any] = _text
+    show: Callable[[Any], str] = str
     placeholder: str = ""
     is_long: bool = False
 
+    @property
+    def usual(self) -> str:
+        """The content of an empty form: the default of the schedule."""
+        default = _DEFAULTS.get(self.name)
+        return "" if default is None else self.show(default)
 
-def _text(call: PageCall, name: str) -> str | None:
-    return call.asked(name).strip() or None
+    def words(self, value: Any) -> list[str]:
+        """The options of the command for a value; a header is an option of its own."""
+        if self.name == "headers":
+            return [word for it, text in value.items() for word in ("--header", f"{it}={text}")]
+        return ["--" + self.name.replace("_", "-"), self.show(value)]
 
 
 def _of_kind(kind: Kind[Any]) -> Callable[[PageCall, str], Any]:
@@ -80,21 +94,11 @@ def _headers(call: PageCall, name: str) -> dict[str, str] | None:
     return found or None
 
 
-def _option(flag: str, show: Callable[[Any], str] = str) -> Callable[[Any], list[str]]:
-    return lambda value: [flag, show(value)]
-
-
-def _header_options(headers: Mapping[str, str]) -> list[str]:
-    return [word for name, value in headers.items() for word in ("--header", f"{name}={value}")]
-
-
 _SETTINGS = (
     _Setting(
         "cron",
         "Cron",
         "Minute, hour, day of the month, month, day of the week; or fill in the next field.",
-        _text,
-        _option("--cron"),
         placeholder="0 3 * * mon-fri",
     ),
     _Setting(
@@ -102,39 +106,23 @@ _SETTINGS = (
         "Every",
         "The time between messages, at least 1s, counted from the start, or from 1970.",
         _of_kind(PERIOD),
-        _option("--every", PERIOD.show),
+        PERIOD.show,
         placeholder="5m",
     ),
-    _Setting(
-        "zone",
-        "Time zone",
-        "Of the cron expression, and of {{local}} and {{date}}.",
-        _text,
-        _option("--zone"),
-        usual="UTC",
-    ),
+    _Setting("zone", "Time zone", "Of the cron expression, and of {{local}} and {{date}}."),
     _Setting(
         "key",
         "Key",
         "The key of the messages. If empty: the name of the schedule.",
-        _text,
-        _option("--key"),
         placeholder="the name of the schedule",
     ),
-    _Setting(
-        "headers",
-        "Headers",
-        "One per line, as NAME=VALUE.",
-        _headers,
-        _header_options,
-        is_long=True,
-    ),
+    _Setting("headers", "Headers", "One per line, as NAME=VALUE.", _headers, is_long=True),
     _Setting(
         "start",
         "Start",
         "No message before this instant. If empty: at once.",
         instant_of,
-        _option("--start", exact),
+        exact,
         placeholder="2026-12-01T00:00:00Z",
     ),
     _Setting(
@@ -142,39 +130,30 @@ _SETTINGS = (
         "End",
         "No message from this instant on. If empty: without end.",
         instant_of,
-        _option("--end", exact),
+        exact,
         placeholder="2027-01-01T00:00:00Z",
     ),
-    _Setting(
-        "count",
-        "Count",
-        "How many times it comes. If empty: without end.",
-        _count,
-        _option("--count"),
-    ),
+    _Setting("count", "Count", "How many times it comes. If empty: without end.", _count),
     _Setting(
         "catch_up",
         "Catch up",
         f"How many messages come late, at most, if no runner ran: {CATCH_UP.name}.",
         _of_kind(CATCH_UP),
-        _option("--catch-up", CATCH_UP.show),
-        usual="last",
+        CATCH_UP.show,
     ),
     _Setting(
         "jitter",
         "Jitter",
         "Each message is put off by a time of its own, shorter than this.",
         _of_kind(PERIOD),
-        _option("--jitter", PERIOD.show),
-        usual="0s",
+        PERIOD.show,
     ),
     _Setting(
         "ahead",
         "Ahead",
         "Each message is put so much earlier, to be delivered at its time.",
         _of_kind(PERIOD),
-        _option("--ahead", PERIOD.show),
-        usual="0s",
+        PERIOD.show,
     ),
 )
 _MESSAGE = FormField(
@@ -189,11 +168,11 @@ _MESSAGE = FormField(
 
 def fields_of_schedule() -> list[FormField]:
     """The fields of the form of a new schedule."""
-    fields = [
+    of_settings = (
         FormField(it.name, it.label, it.hint, it.usual, (), False, it.is_long, it.placeholder)
         for it in _SETTINGS
-    ]
-    return [_MESSAGE, *fields]
+    )
+    return [_MESSAGE, *of_settings]
 
 
 def _settings_of(call: PageCall) -> dict[str, Any]:

@@ -51,7 +51,7 @@ _FIELDS = {column: name for name, column in _COLUMNS.items()}
 
 
 class Did(StrEnum):
-    """What happened to messages, in their history; a settlement has a field of most kinds."""
+    """The kinds of events in a history of messages; a settlement has a field for most kinds."""
 
     LEASED = "leased"
     REPLAYED = "replayed"
@@ -91,7 +91,7 @@ class Settlement:
         return Ranges.union(monotons for _, _, monotons in self.parts())
 
     def parts(self) -> Iterator[tuple[Did, timedelta | str | None, Ranges]]:
-        """What happens to which messages, with the delay, the duration or the reason."""
+        """The kinds of events with their messages, and the delay, the duration or the reason."""
         yield Did.ACKED, None, self.acked
         yield from ((Did.REJECTED, reason, part) for reason, part in self.rejected.items())
         yield from ((Did.RELEASED, by, part) for by, part in self.released.items())

@@ -211,11 +211,11 @@ class _Publishing:
 
     def _decide(self) -> _Decision:
         batch = self.batch
-        keys: list[RowKey] = []
+        keys: tuple[RowKey, ...] = ()
         if isinstance(batch, SinkBatch):
-            keys = [sink_key(batch.sink)]
+            keys = (sink_key(batch.sink),)
         elif batch is not None:
-            keys = [once_key(batch.name)]
+            keys = (once_key(batch.name),)
         if self.window is not None:
             self.window.ids.look_ahead(self.ledger)
         # I4: at one moment, so a publish after this read moves `next`, and refuses ours.

@@ -17,14 +17,15 @@ from typing import NamedTuple, Self
 from cassieq_spark.errors import ConnectError, MissingSchemaError
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId
-from cassieq_spark.monitoring.schedules import SchedulesRead, read_schedules_of
 from cassieq_spark.monitoring.snapshot import (
     Look,
     QueueSnapshot,
+    SchedulesRead,
     Snapshot,
     look_at,
     read_queue_snapshot,
     read_queues,
+    read_schedules_of,
 )
 from cassieq_spark.queues.record import QueueRecord, Records, Status, read_records
 from cassieq_spark.queues.stats import GroupStats, QueueStats

@@ -9,18 +9,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Self
+from typing import NamedTuple, Self
 
 from cassieq_spark.dead_letters.survey import read_dead
-from cassieq_spark.errors import CassieqError, ConnectError, InvariantError, MissingSchemaError
+from cassieq_spark.errors import (
+    CassieqError,
+    ConnectError,
+    InvariantError,
+    MissingSchemaError,
+    QueueStateError,
+)
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead
-from cassieq_spark.monitoring.schedules import SchedulesRead
 from cassieq_spark.queues.record import QueueRecord, Records, Status, active, ledgers_of
 from cassieq_spark.queues.stats import QueueStats, stats_of, sum_of
-from cassieq_spark.schedules.progress import ScheduleProgress
+from cassieq_spark.schedules.changes import readable_schedules
+from cassieq_spark.schedules.progress import ScheduleProgress, progress_of_all
 from cassieq_spark.store.protocol import Store
 
 #: How many queues are read in parallel.
@@ -54,6 +60,18 @@ class QueueSnapshot:
     dead_letters: int | None = None
     read_at: float = 0.0
     partitions: tuple[QueueSnapshot, ...] = ()
+
+
+class SchedulesRead(NamedTuple):
+    """The schedules of queues.
+
+    Attributes:
+        found: How far each is, by queue and name, without its next ticks.
+        errors: The errors of queues whose schedules could not be read, by name.
+    """
+
+    found: tuple[ScheduleProgress, ...] = ()
+    errors: Mapping[str, CassieqError] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,3 +253,30 @@ def _snapshot_of(ledger: Ledger, name: str, look: Look) -> QueueSnapshot:
         fence=look.head.fence,
         read_at=time.monotonic(),
     )
+
+
+def read_schedules_of(store: Store, records: Records, names: Collection[str]) -> SchedulesRead:
+    """Read how far schedules are. One read per queue partition that has some; no LWT.
+
+    Args:
+        store: Where the queues are kept.
+        records: The records of all queues.
+        names: Names of the queues; empty for all active ones.
+
+    Raises:
+        ConnectError: No node answers.
+    """
+    found: list[ScheduleProgress] = []
+    errors: dict[str, CassieqError] = {}
+    for name, record in records.readable.items():
+        if names and name not in names:
+            continue
+        try:
+            found += progress_of_all(store, record.definition, readable_schedules(record), 0)
+        except (ConnectError, MissingSchemaError):
+            raise
+        except QueueStateError:
+            continue  # Purged or deleted meanwhile.
+        except CassieqError as error:
+            errors[name] = error
+    return SchedulesRead(tuple(found), errors)

@@ -32,7 +32,7 @@ MOST_NODES = 3
 _NOT_OPEN = "The cluster is not open: use it in a with block."
 _LOOK_SECONDS = 0.05
 #: How long nodes may take to serve, without the download. A node that ends is an error at once.
-_START_TIMEOUT = timedelta(minutes=5)
+START_TIMEOUT = timedelta(minutes=5)
 _STOP_TIMEOUT = timedelta(seconds=30)
 _KILL_TIMEOUT = timedelta(seconds=10)
 
@@ -263,14 +263,14 @@ class Cluster:
         marks = {node.address: node.log_size() for node in self._nodes}
         for node in nodes:
             node.launch()
-        deadline = time.monotonic() + _START_TIMEOUT.total_seconds()
+        deadline = time.monotonic() + START_TIMEOUT.total_seconds()
         while not (all(node.serving for node in nodes) and self._ready(nodes, marks)):
             failed = next((node for node in nodes if not node.running), None)
             if failed:
                 raise SetupError(f"Cassandra did not start: {failed.describe()}")
             if time.monotonic() > deadline:
                 late = "\n".join(node.describe() for node in nodes)
-                raise SetupError(f"Cassandra took longer than {_START_TIMEOUT}: {late}")
+                raise SetupError(f"Cassandra took longer than {START_TIMEOUT}: {late}")
             time.sleep(_LOOK_SECONDS)
 
     def _ready(self, started: list[Node], marks: dict[str, int]) -> bool:

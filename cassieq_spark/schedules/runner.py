@@ -250,6 +250,6 @@ def _log_tick(schedule: Schedule, tick: datetime) -> None:
 def _log_failure(schedule: Schedule, error: Exception) -> None:
     extra = {"action": FAILED, "queue": schedule.queue, "schedule": schedule.name}
     text = "schedule %a of queue %a could not be served: %s"
-    # An error that is not ours is a fault of the program: where it is says the traceback.
+    # An error that is not ours is a fault of the program, and the traceback says where.
     unknown = None if isinstance(error, CassieqError) else error
     logger.warning(text, schedule.name, schedule.queue, error, extra=extra, exc_info=unknown)

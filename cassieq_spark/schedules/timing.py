@@ -110,5 +110,5 @@ def first_shown(local: datetime, zone: tzinfo) -> datetime:
 
 
 def wall_time(at: datetime, zone: tzinfo) -> datetime:
-    """What a clock on the wall shows at an instant; naive."""
+    """The time that a clock on the wall shows at an instant, as a naive datetime."""
     return at.astimezone(zone).replace(tzinfo=None, fold=0)

@@ -47,7 +47,7 @@ def numbers(
 
 
 class HistoryContract:
-    """What each store does with events."""
+    """Each store keeps events, in order, until they expire."""
 
     @pytest.fixture
     def queue(self) -> QueueDefinition:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from cassieq_spark.monitoring.schedules import SchedulesRead
-from cassieq_spark.monitoring.snapshot import Snapshot, read_queue_snapshot, read_queues
+from cassieq_spark.monitoring.snapshot import (
+    SchedulesRead,
+    Snapshot,
+    read_queue_snapshot,
+    read_queues,
+)
 from cassieq_spark.queues import read_records
 from cassieq_spark.store.protocol import Store
 

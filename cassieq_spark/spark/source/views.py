@@ -11,7 +11,7 @@ from types import MappingProxyType
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.history import SPAN, stream_span
 from cassieq_spark.groups.registration import read_group_states
-from cassieq_spark.groups.state import GroupState, Slot, Waiting
+from cassieq_spark.groups.state import Did, GroupState, Slot, Waiting
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import from_millis
 from cassieq_spark.queues import list_records, open_ledgers, read_queue
@@ -71,6 +71,11 @@ _QUEUE = ViewColumn("queue", "STRING", "Name of the queue.")
 _PARTITION = ViewColumn("partition", "INT", "Partition of the queue, from 0.")
 _GROUP = ViewColumn("consumer_group", "STRING", "Name of the consumer group.")
 _BY_GROUP = (_QUEUE, _PARTITION, _GROUP)
+_OF_RANGE = (
+    ViewColumn("start_monoton", "BIGINT", "First monoton."),
+    ViewColumn("stop_monoton", "BIGINT", "Monoton after the last message."),
+    ViewColumn("messages", "BIGINT", "Number of messages."),
+)
 _OF_FIGURES = {it.name: ViewColumn(it.plain_name, it.type, it.meaning) for it in GROUP_FIGURES}
 
 
@@ -169,9 +174,7 @@ def _blocks(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
         "message of its key is not settled.",
     ),
     ViewColumn("slot", "INT", "The slot that holds it; null if it waits or waited."),
-    ViewColumn("start_monoton", "BIGINT", "First monoton."),
-    ViewColumn("stop_monoton", "BIGINT", "Monoton after the last message."),
-    ViewColumn("messages", "BIGINT", "Number of messages."),
+    *_OF_RANGE,
     ViewColumn("lease", "STRING", "Token that holds it, or held it last; null if there is none."),
     ViewColumn("due_at", "TIMESTAMP", "When the lease runs out or the wait is over."),
     ViewColumn("deliveries", "INT", "How often it was delivered."),
@@ -294,12 +297,9 @@ def _stats(store: Store, options: SourceOptions) -> Iterator[ViewRow]:
     ViewColumn(
         "event",
         "STRING",
-        "`leased`, `replayed`, `acked`, `released`, `extended`, `rejected`, `returned` or `dead`; "
-        "see [client.md](client.md#who-had-a-message).",
+        f"{', '.join(f'`{each}`' for each in Did)}; see [client.md](client.md#who-had-a-message).",
     ),
-    ViewColumn("start_monoton", "BIGINT", "First monoton."),
-    ViewColumn("stop_monoton", "BIGINT", "Monoton after the last message."),
-    ViewColumn("messages", "BIGINT", "Number of messages."),
+    *_OF_RANGE,
     ViewColumn("lease", "STRING", "Token of the lease."),
     ViewColumn("deliveries", "INT", "How often it had been delivered; null if unknown."),
     ViewColumn("done_by", "STRING", "The name of the reader; null if it has none."),

@@ -53,7 +53,7 @@ class Consumer:
         self.ticks: list[datetime] = []
 
     def receive(self, at_least: int) -> None:
-        """Receive so many more, or more."""
+        """Receive at least this number of further messages."""
         wanted = len(self.ticks) + at_least
         while len(self.ticks) < wanted:
             self._take(timedelta(seconds=PATIENCE))
