@@ -37,6 +37,7 @@ FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_INSTANT = datetime(9999, 1, 1, tzinfo=UTC)
 
 _EPOCH = FIRST_INSTANT
+_ONE_A_DAY = 1 / (24 * 60 * 60)
 _SIMPLE = (bool, int, float, str, type(None))
 _LONGEST_SHOWN = 60
 #: How many parts of a list a log record or an error names; a group may hold thousands of ranges.
@@ -104,6 +105,21 @@ def check_count(name: str, given: object, *, least: int = 1, most: int = MOST) -
     if given > most:
         raise OptionError(f"{name} must be at most {most}, not {shown(given)}")
     return int(given)
+
+
+def check_rate(name: str, given: object) -> float:
+    """Return a number of messages per second.
+
+    Raises:
+        OptionError: The value is not a number, or out of range.
+    """
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        raise OptionError(f"{name} must be a number per second, not {shown(given)}")
+    if not _ONE_A_DAY <= given <= MOST:
+        raise OptionError(
+            f"{name} must be a number per second, at least one a day, not {shown(given)}"
+        )
+    return float(given)
 
 
 def check_flag(name: str, given: object) -> bool:

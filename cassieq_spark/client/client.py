@@ -1086,7 +1086,7 @@ class Client(MessageVerbs):
         with self._calls:
             return survey(self._store, queue, criteria, limit=limit)
 
-    def redrive(
+    def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
         self,
         found: Survey,
         *,
@@ -1094,6 +1094,7 @@ class Client(MessageVerbs):
         force: bool = False,
         across_accounts: bool = False,
         drop_columns: bool = False,
+        rate: float | None = None,
     ) -> RedriveReport:
         """Publish dead letters again, each once, and settle them. Three LWTs per thousand.
 
@@ -1104,9 +1105,11 @@ class Client(MessageVerbs):
             across_accounts: Allow queues of another account of the gateway, whose names differ up
                 to the first colon.
             drop_columns: Leave out values of columns, and of fields, that the target lacks.
+            rate: Most messages per second; None: no limit.
 
         Raises:
-            OptionError: ``to`` is the queue that has the dead letters, or is of another account.
+            OptionError: ``to`` is the queue that has the dead letters, or is of another account;
+                or the rate is no number, or too low.
             QueueStateError: A queue does not exist, or has other groups.
             MessageError: A value does not fit its column in the target; or, without
                 ``drop_columns``, has no column there. The thousand with this letter, and all later
@@ -1126,6 +1129,7 @@ class Client(MessageVerbs):
                 force=force,
                 across_accounts=across_accounts,
                 drop_columns=drop_columns,
+                rate=rate,
             )
 
     def purge_dead_letters(self, found: Survey) -> PurgeReport:

@@ -156,6 +156,7 @@ class Scene:
             "partitions": 2,
             "prefix": "q",
             "queue": "q",
+            "rate": 5.0,
             "reason": "bad",
             "receipts": [Receipt.parse(self.held.receipt)],
             "since": datetime(2026, 1, 1, tzinfo=UTC),

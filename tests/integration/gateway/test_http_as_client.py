@@ -59,7 +59,7 @@ OTHER_ARGUMENTS = {
     "put_many": {"queue", "txn_app_id", "txn_version"},
     "receive": {"queue", "make_group", "max_bytes"},
     "peek": {"queue", "max_bytes"},
-    "redrive": {"across_accounts"},
+    "redrive": {"across_accounts", "rate"},
     "dead_letters": {"queue"},
 }
 OF_A_MESSAGE = {"ack", "release", "extend", "reject", "replace", "purge_dead_letters", "close"}
