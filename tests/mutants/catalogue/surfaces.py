@@ -247,6 +247,6 @@ SURFACES = (
         "forks",
         "client.client:Client.__reduce__",
         replace("self._name", "None"),
-        _PROCESSES,
+        ("unit/client/test_names.py",),
     ),
 )
