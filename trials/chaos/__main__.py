@@ -243,10 +243,10 @@ def drain(environment: Environment) -> bool:
         supervise([*environment.receivers, *environment.servants], for_ever=True)
         return not supervise(environment.senders, for_ever=False)
 
-    least, fell_at = math.inf, 0.0
+    least, fell_at, told = math.inf, 0.0, -math.inf
 
     def nothing_is_owed_or_nothing_happens() -> bool:
-        nonlocal least, fell_at
+        nonlocal least, fell_at, told
         supervise([*environment.receivers, *environment.servants], for_ever=True)
         now = time.monotonic()
         with suppress(StoreError):
@@ -255,6 +255,9 @@ def drain(environment: Environment) -> bool:
             owed = sum(group.depth for group in groups)
             if owed < least:
                 least, fell_at = owed, now
+            if now - told >= _TELL_SECONDS:
+                told = now
+                tell(f"{owed:,} deliveries are owed")
         return least == 0 or now - fell_at > _DRAIN_SECONDS
 
     def clocks_are_fixed() -> bool:
