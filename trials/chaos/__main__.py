@@ -29,7 +29,7 @@ from pathlib import Path
 
 from cassieq_spark import Client
 from cassieq_spark.errors import SetupError, StoreError
-from trials.chaos.checker import QUEUE, Row, Sent, judge, judge_relay, rewinds
+from trials.chaos.checker import QUEUE, Row, Sent, is_aside, judge, judge_relay, rewinds
 from trials.chaos.client_checker import ClientVerdict, judge_clients, sent_by
 from trials.chaos.environment import (
     COUNTER,
@@ -148,13 +148,16 @@ def strike_and_judge(environment: Environment, faults: Sequence[Fault], *, by_ke
 def judge_all_clients(
     environment: Environment, sent: Sequence[Sent], dead: Sequence[Row]
 ) -> ClientVerdict:
-    """The verdict on scribes and clerks."""
+    """The verdict on scribes and clerks, who know the first queue only."""
+    spread = len(environment.queues) > 1
+    routed = {each.name for each in environment.producers.notebooks if spread}
     return judge_clients(
         sent,
         [event for each in environment.scribes.notebooks for event in each.events()],
         [each.events() for each in environment.clerks.notebooks],
         dead,
         window=WINDOW.total_seconds(),
+        is_elsewhere=lambda message: message.producer in routed and is_aside(message.number),
     )
 
 
