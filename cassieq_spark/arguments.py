@@ -37,7 +37,8 @@ FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_INSTANT = datetime(9999, 1, 1, tzinfo=UTC)
 
 _EPOCH = FIRST_INSTANT
-_ONE_A_DAY = 1 / (24 * 60 * 60)
+#: About nine a day.
+_LOWEST_RATE = 0.0001
 _SIMPLE = (bool, int, float, str, type(None))
 _LONGEST_SHOWN = 60
 #: How many parts of a list a log record or an error names; a group may hold thousands of ranges.
@@ -115,10 +116,10 @@ def check_rate(name: str, given: object) -> float:
     """
     if not isinstance(given, int | float) or isinstance(given, bool):
         raise OptionError(f"{name} must be a number per second, not {shown(given)}")
-    if not _ONE_A_DAY <= given <= MOST:
-        raise OptionError(
-            f"{name} must be a number per second, at least one a day, not {shown(given)}"
-        )
+    if given > MOST:
+        raise OptionError(f"{name} must be at most {MOST} per second, not {shown(given)}")
+    if not given >= _LOWEST_RATE:
+        raise OptionError(f"{name} must be at least {_LOWEST_RATE} per second, not {shown(given)}")
     return float(given)
 
 

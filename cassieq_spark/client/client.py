@@ -1109,7 +1109,7 @@ class Client(MessageVerbs):
 
         Raises:
             OptionError: ``to`` is the queue that has the dead letters, or is of another account;
-                or the rate is no number, or too low.
+                or the rate is no number, or out of range.
             QueueStateError: A queue does not exist, or has other groups.
             MessageError: A value does not fit its column in the target; or, without
                 ``drop_columns``, has no column there. The thousand with this letter, and all later

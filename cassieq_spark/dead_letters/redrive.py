@@ -159,7 +159,7 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
 
     Raises:
         OptionError, QueueStateError: See `read_routes`; nothing is changed.
-        OptionError: The rate is no number, or below one message a day.
+        OptionError: The rate is no number, or out of range.
         MessageError: A value does not fit its column of the target; or, without ``drop_columns``,
             has no column there. The batch and all later batches are not redriven.
         ContentionError: Competing changes won every attempt.
