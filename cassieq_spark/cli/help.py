@@ -117,9 +117,10 @@ class HelpfulCommand(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            source = ctx.get_parameter_source(error.param.name) if error.param else None
+            param: Any = error.param
+            source = ctx.get_parameter_source(param.name) if param else None
             if source is not None and source.name == "ENVIRONMENT":
-                error.param_hint = f"the variable {error.param.envvar}"
+                error.param_hint = f"the variable {param.envvar}"
             raise
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
