@@ -71,8 +71,7 @@ class Target:
         if self.named_by is None:
             return (
                 "this is the default address, as none is named; to start a Cassandra here: "
-                "cassieq node up --detach; to name yours: --contact-points, or the variable "
-                "CASSIEQ_CONTACT_POINTS"
+                "cassieq node up --detach"
             )
         how = "the node is" if self.named_by == _NODE_UP else "the address comes from"
         return f"{how} {self.named_by}"
