@@ -445,13 +445,13 @@ def _check_same(queue: QueueDefinition, settings: dict[str, Any], context: typer
     if "drop_dead" in settings:
         wanted["dead_letter_queue"] = ""
     different = [
-        f"{it.label} is {it.shown(there)}"
+        f"{it.label}: {it.shown(there)}"
         for it in QUEUE_SETTINGS
         if it.name in wanted and it.check(wanted[it.name]) != (there := getattr(queue, it.name))
     ]
     if different:
         raise ExistsError(
-            f"queue {queue.name!r} exists with other settings: {', '.join(different)}; leave "
+            f"queue {queue.name!r} exists with other settings ({'; '.join(different)}): leave "
             f"these out, or alter the queue: cassieq queue alter {queue.name}"
         )
 

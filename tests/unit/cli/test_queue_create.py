@@ -53,14 +53,14 @@ def test_settings_that_are_not_given_may_be_any(store: MemoryStore):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("--lease 1m", "lease is 2m"),
-        ("--partitions 1", "partitions is 4"),
-        ("--order none --lease 2m", "order is key"),
-        ("--max-deliveries 3", "max deliveries is 5"),
-        ("--dead-letter-queue other", "dead-letter queue is orders.dead"),
-        ("--drop-dead", "dead-letter queue is orders.dead"),
-        ("--expire-after 1d", "expire after is never"),
-        ("--schema bigint", "schema is id bigint not null"),
+        ("--lease 1m", "lease: 2m"),
+        ("--partitions 1", "partitions: 4"),
+        ("--order none --lease 2m", "order: key"),
+        ("--max-deliveries 3", "max deliveries: 5"),
+        ("--dead-letter-queue other", "dead-letter queue: orders.dead"),
+        ("--drop-dead", "dead-letter queue: orders.dead"),
+        ("--expire-after 1d", "expire after: never"),
+        ("--schema bigint", "schema: id bigint not null"),
     ],
 )
 def test_a_setting_that_is_given_and_differs_is_an_error(
@@ -75,7 +75,7 @@ def test_a_setting_that_is_given_and_differs_is_an_error(
     ended = create(*given)
 
     assert (ended.code, ended.out) == (1, "")
-    assert f"exists with other settings: {complaint}; leave" in ended.err
+    assert f"exists with other settings ({complaint}): leave" in ended.err
 
 
 def test_a_schema_is_compared_by_what_it_says(store: MemoryStore):
