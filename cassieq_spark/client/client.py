@@ -199,6 +199,13 @@ class Client(MessageVerbs):
         client._begin(store, None, checked, closes_store=False)  # noqa: SLF001 (our own)
         return client
 
+    def __repr__(self) -> str:
+        reached = type(self._store).__name__
+        if self._options is not None:
+            reached = f"Cassandra at {self._options.address}, keyspace {self._options.keyspace}"
+        named = "" if self._name is None else f" {self._name!r}"
+        return f"<{type(self).__name__}{named}: {reached}>"
+
     def __reduce__(self) -> tuple[Callable[..., Client], tuple[object, ...]]:
         whole = (type(self), self._store, self._options, self._name, self._closes_store)
         return _unpickled, whole

@@ -269,8 +269,9 @@ class Report:
         return [(name, queue) for name, queue in self.queues.items() if queue.needed_something]
 
     def _remarks(self) -> Iterator[Text]:
-        if idle := self.queue_count - len(_queues_of(name for name, _ in self._busy())):
-            yield Text(f"{idle:,} queue(s): nothing to do")
+        busy = _queues_of(name for name, _ in self._busy())
+        if idle := self.queue_count - len(busy):
+            yield Text(f"{idle:,} {'other ' if busy else ''}queue(s): nothing to do")
         for name, queue in self.queues.items():
             yield from (Text(f"{name}: would {action}") for action in queue.planned)
         if self.dry_run and "clean" in self.steps:
