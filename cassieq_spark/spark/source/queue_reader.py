@@ -107,6 +107,8 @@ class QueueReader:
         with_receipts: True if tasks may record outcomes for the ack of a batch.
         checkpoint: The location of the query's checkpoint; None if unknown.
         select: Returns the queues to read, as they are now.
+        check_fits: Refuses a queue whose messages the rows can't show; called before a batch is
+            repeated that has messages of a queue that is not selected any more.
 
     Attributes:
         queue: The queue; None if ``select`` was given.
@@ -125,6 +127,7 @@ class QueueReader:
         with_receipts: bool = False,
         checkpoint: str | None = None,
         select: Callable[[], Sequence[QueueDefinition]] | None = None,
+        check_fits: Callable[[QueueDefinition], None] | None = None,
     ) -> None:
         self.queue = queue
         self._store, self._group = store, group
@@ -139,7 +142,7 @@ class QueueReader:
         self._cache_for = idle_backoff.RECHECK if is_alone else timedelta(0)
         self._members: dict[str, _Member] = {}
         self._readers: dict[Key, PartitionReader] = {}
-        self._select = select
+        self._select, self._check_fits = select, check_fits
         #: True if the query fails when a queue is deleted or purged.
         self._is_vital = select is None or fail_on_data_loss
         self._starting = starting
@@ -246,6 +249,10 @@ class QueueReader:
         """
         self._begin(end)
         parts = self._split(end)
+        for member in self._members.values():
+            if member.is_leaving and self._check_fits is not None:
+                # Before its messages are taken up, which counts as a delivery.
+                self._check_fits(member.queue)
 
         def find(key: Key) -> TaskPart | None:
             return self._readers[key].find(parts[key], limit=limit)

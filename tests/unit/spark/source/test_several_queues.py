@@ -85,6 +85,7 @@ class Queues:
             fail_on_data_loss=given.fail_on_data_loss,
             request=limits or LeaseRequest(lease=LEASE),
             select=None if single else select or (lambda: read_selected(store, given)),
+            check_fits=None if select is None else select.check_left,
         )
         self.readers.append(reader)
         return reader
@@ -718,3 +719,30 @@ def test_a_queue_that_is_deleted_while_the_query_starts_is_left_out(queues: Queu
     assert queues.batch(lenient, end) == ["a:1"]
     with pytest.raises(QueueStateError, match="b@1"):
         strict.next_batch(FIRST, limit=None)
+
+
+def test_messages_of_a_queue_that_is_left_and_do_not_fit_the_rows_are_not_counted_as_delivered(
+    queues: Queues,
+):
+    for name, columns in (("x", "id int"), ("y", "id int"), ("wide", "id bigint")):
+        queues.create(name, schema=columns)
+    queues.client.put_many("wide", [{"id": 2**40}])
+
+    def selection(names: str) -> Selection:
+        options = SourceOptions.parse({"queue": names, "group": "g"})
+        columns, _ = columns_of_several(read_selected(queues.memory, options), options)
+        return Selection(queues.memory, options, columns)
+
+    reader = queues.reader("x,wide", select=selection("x,wide"))
+    end = reader.next_batch(FIRST, limit=None)
+    without = queues.reader("x,y", select=selection("x,y"))
+
+    for _ in range(6):
+        with pytest.raises(OptionError, match="'wide', which is not selected any more"):
+            without.tasks(end)
+    again = queues.reader("x,wide", select=selection("x,wide"))
+    ((part,),) = again.tasks(end)
+
+    assert part.receipt_prefix.split("/")[2].endswith(".2"), "the second delivery"
+    assert queues.reader("x,y", select=selection("x,y")).next_batch(end, limit=None) == end
+    assert queues.depth("wide") == 0, "a batch that is done is acked, whatever its columns are"
