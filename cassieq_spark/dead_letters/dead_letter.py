@@ -27,6 +27,7 @@ from cassieq_spark.dead_letters.copies import (
     with_headers,
 )
 from cassieq_spark.dead_letters.letters import FIRST_POSITION, UNREADABLE, first_position_text
+from cassieq_spark.display import on_one_line
 from cassieq_spark.errors import CassieqError, ContentionError, InvariantError, QueueStateError
 from cassieq_spark.fetch.find import Piece, find_pieces
 from cassieq_spark.fetch.read import Damage, Decoder, read_pieces
@@ -240,7 +241,9 @@ def _log_done(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> No
     else:
         level, action, where = logging.WARNING, DEAD_LETTERED, f"moved to queue {target!r}"
     extra = _extra(action, group, dead)
-    logger.log(level, text, group, dead.monotons.short, reason_of(dead), where, extra=extra)
+    # Whoever may reject a message chooses the reason.
+    why = on_one_line(reason_of(dead))
+    logger.log(level, text, group, dead.monotons.short, why, where, extra=extra)
 
 
 def _log_failure(group: ConsumerGroup, dead: Waiting, error: CassieqError) -> None:

@@ -152,6 +152,6 @@ class Selection:
         except OptionError as error:
             raise OptionError(
                 f"the batch that is repeated has messages of queue {queue.name!r}, which is not "
-                f"selected any more, and the rows can't show them: {error}; select the queue until "
-                "that batch is done"
+                f"selected any more, and the rows can't show them: {error}; or select the queue "
+                "until that batch is done"
             ) from error

@@ -400,6 +400,19 @@ def test_what_is_rejected_is_dead_at_once_with_its_reason():
     assert scene.outstanding() == ["0-1,3-4,5-6"]
 
 
+def test_a_reason_forges_no_line_of_a_log(caplog: pytest.LogCaptureFixture):
+    scene = Scene(count=0)
+    lease = scene.hand_out(1)
+    forged = {"x\n2026-11-29 INFO all is well \x1b[2J": Ranges.parse("0-1")}
+
+    scene.dead_letter(scene.group.settle(lease, Settlement(rejected=forged)).dead)
+
+    (record,) = [it for it in caplog.records if getattr(it, "action", "") == DEAD_LETTERED]
+    assert record.getMessage().isprintable()
+    reason = dict(scene.copies()[0]["headers"])["cassieq.reason"]
+    assert reason == next(iter(forged)), "the letter has it as it was given"
+
+
 def test_a_late_dead_lettering_removes_nothing_that_died_since(scene: Scene):
     # After a seek, other messages may be dead in the same millisecond, from the same one on.
     (dead,) = scene.dead()
