@@ -55,6 +55,10 @@ DROPPED = "dead.dropped"
 DEAD_LETTERING_FAILED = "dead.failed"
 RETRY_AFTER = timedelta(minutes=1)
 
+#: Headers that not every death has. A letter that dies again must not keep those of the first time.
+_OF_SOME = frozenset(
+    RESERVED + each for each in ("origin-partition", "first-delivered-at", "last-delivered-at")
+)
 #: Maximum number of bytes of an unreadable chunk in its dead letter.
 UNREADABLE_BYTES = 1 << 20
 
@@ -210,7 +214,7 @@ class _Copies:
     def _copy(self, piece: Piece, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = form_of(self.queue).names
         headers = [
-            list((self._first(monoton) | dict(given or ()) | self._about(piece, monoton)).items())
+            list((self._first(monoton) | _own(given) | self._about(piece, monoton)).items())
             for monoton, given in enumerate(batch.column(names.headers).to_pylist(), first)
         ]
         return with_headers(batch, headers)
@@ -231,6 +235,10 @@ class _Copies:
     def _about(self, piece: Piece, monoton: int) -> dict[str, str]:
         own = {"origin-monoton": str(monoton), "published-at": _show(piece.published_at)}
         return self._headers | {RESERVED + name: value for name, value in own.items()}
+
+
+def _own(given: Sequence[tuple[str, str | None]] | None) -> dict[str, str | None]:
+    return {name: value for name, value in given or () if name not in _OF_SOME}
 
 
 def _log_done(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> None:

@@ -665,3 +665,21 @@ def test_a_reader_dead_letters_what_it_finds_and_goes_on_with_what_is_alive(
     assert scene.values() == numbers(6)
     assert Ledger(scene.memory, scene.target.queue_id).read_head().next == 6
     assert told(caplog) == [(logging.WARNING, DEAD_LETTERED, 6)]
+
+
+def test_a_letter_that_dies_again_does_not_say_in_which_partition_it_died_first():
+    client = Client.from_store(MemoryStore())
+    client.create_queue("graves", drop_dead=True)
+    client.create_queue("dead", dead_letter_queue="graves")
+    client.create_queue("orders", partitions=4, dead_letter_queue="dead")
+    client.put("orders", "v", key="k")
+    deaths = []
+    for queue, letters in (("orders", "dead"), ("dead", "graves")):
+        client.reject(*client.receive(queue, "g"), reason="bad")
+        (letter,) = client.peek(letters)
+        deaths.append(letter.headers or {})
+
+    first, again = deaths
+    assert (again["cassieq.origin-queue"], "cassieq.origin-partition" in first) == ("dead", True)
+    assert "cassieq.origin-partition" not in again, "its queue has no partitions"
+    assert again["cassieq.first-position"] == first["cassieq.first-position"]
