@@ -55,7 +55,7 @@ DROPPED = "dead.dropped"
 DEAD_LETTERING_FAILED = "dead.failed"
 RETRY_AFTER = timedelta(minutes=1)
 
-#: Headers that not every death has. A letter that dies again must not keep those of the first time.
+#: Headers that not every death has. A letter that dies again must not keep earlier ones.
 _OF_SOME = frozenset(
     RESERVED + each for each in ("origin-partition", "first-delivered-at", "last-delivered-at")
 )
