@@ -165,9 +165,14 @@ def check_client_name(given: object) -> str:
     """Return the name of a client.
 
     Raises:
-        OptionError: It is not a text of 1 to 100 characters.
+        OptionError: It is not a text of 1 to 100 characters, or one of them cannot be printed.
     """
     name = check_text("name", given)
+    if not name.isprintable():
+        raise OptionError(
+            f"the name of a client must be printable, not {ascii(name)[:_LONGEST_SHOWN]}: logs "
+            "and terminals show it"
+        )
     if not name.strip() or len(name) > LONGEST_CLIENT_NAME:
         raise OptionError(
             f"the name of a client must have 1 to {LONGEST_CLIENT_NAME} characters, not "

@@ -203,6 +203,24 @@ class StorageQuotas:
             )
         usage.queues |= new
 
+    async def check_schedules(self, account: str) -> None:
+        """Refuse a new schedule beyond the quota. One scan of the table of queues.
+
+        Runners decode the schedules of all accounts every ten seconds.
+
+        Raises:
+            RefusedError: 429; the account has as many schedules as it may have.
+        """
+        found = await self._client.queue_names(f"{account}:")
+        limit = self._limits.account_schedules
+        if found.schedules >= limit:
+            raise over_quota(
+                Quota("schedules", "account", limit),
+                f"the queues of account {account!r} have {found.schedules} schedules; the limit "
+                f"is {limit}: delete some",
+                retry_after=timedelta(seconds=_QUEUES_KEPT_SECONDS),
+            )
+
     def check_messages(self, account: str) -> None:
         """Refuse messages beyond the quotas of messages and of their bytes.
 

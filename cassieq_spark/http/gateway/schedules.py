@@ -82,6 +82,7 @@ async def create_schedule(call: Call) -> Response:
     if not call.may(Right.PUT_MESSAGE):
         raise RefusedError("a schedule puts messages: this takes the right PutMessage, too", 403)
     call.gateway.storage.check_messages(call.account)
+    await call.gateway.storage.check_schedules(call.account)
     settings = given.model_dump(exclude_none=True)
     message = settings.pop("message")
     for name in ("every", "jitter", "ahead"):

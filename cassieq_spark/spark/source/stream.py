@@ -190,11 +190,13 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
                 queue = read_queue(store, options.queue)
                 check_still_there(self._columns, queue)
                 check_has_all_values(self._columns, queue)
+            selection = self._selection(store) if queue is None else None
             self._reader = QueueReader(
                 store,
                 queue,
                 self._group,
-                select=self._selection(store) if queue is None else None,
+                select=selection,
+                check_fits=None if selection is None else selection.check_left,
                 starting=options.starting_position,
                 fail_on_data_loss=options.fail_on_data_loss,
                 request=_request_of(options),

@@ -25,6 +25,13 @@ _FEATURES = ("property/test_features_machine.py::test_no_feature_breaks_another"
 DEAD_LETTERS = (
     # -- once, and copied first ---------------------------------------------------------------
     Mutant(
+        "any reader may discard dead letters where they are claimed",
+        "claims",
+        "groups.partitions:_check_free",
+        never("name"),
+        ("unit/dead_letters/test_purge.py",),
+    ),
+    Mutant(
         "a dead slot keeps its token",
         "I9",
         "groups.plan:mark_dead",

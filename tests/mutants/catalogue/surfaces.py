@@ -91,6 +91,27 @@ SURFACES = (
         ("unit/spark/source/test_several_queues.py",),
     ),
     Mutant(
+        "a batch of a queue that is left is repeated although the rows cannot show it",
+        "several queues",
+        "spark.source.queue_reader:QueueReader.tasks",
+        drop_statement("_check_fits"),
+        ("unit/spark/source/test_several_queues.py",),
+    ),
+    Mutant(
+        "a query leaves a deleted queue without a word",
+        "several queues",
+        "spark.source.queue_reader:QueueReader._find_queues",
+        never("is_leaving"),
+        ("unit/spark/source/test_several_queues.py",),
+    ),
+    Mutant(
+        "a query that goes on passes over what a new queue had",
+        "several queues",
+        "spark.source.queue_reader:QueueReader._begin",
+        always("is_first"),
+        ("unit/spark/source/test_several_queues.py",),
+    ),
+    Mutant(
         "what a queue has dropped is read as the type of another queue",
         "schema",
         "schemas.union:united",

@@ -89,7 +89,7 @@ def test_a_client_for_asyncio_has_a_name_too(store: MemoryStore, group: Consumer
     assert holders(group) == {"0-2": "billing"}
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a" * 101, 7])
+@pytest.mark.parametrize("name", ["", "  ", "a" * 101, 7, "a\nb", "\x1b[2J", "\u202ea"])
 def test_a_name_that_no_slot_should_have_is_refused(name: str):
     with pytest.raises(OptionError, match="name"):
         Client.from_store(MemoryStore(), name=name)
