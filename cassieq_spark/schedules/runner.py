@@ -19,7 +19,11 @@ from cassieq_spark.errors import CassieqError
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schedules.changes import list_schedules
 from cassieq_spark.schedules.due import due_ticks, published_from
-from cassieq_spark.schedules.publish import publish_tick, read_progress
+from cassieq_spark.schedules.publish import (
+    end_generations_before,
+    publish_tick,
+    read_progress,
+)
 from cassieq_spark.schedules.schedule import Schedule
 from cassieq_spark.store.protocol import Store
 
@@ -227,6 +231,13 @@ class Runner:
         if at is None or now < at + waits:
             return
         progress = read_progress(self._store, queue, schedule)
+        if progress.generation > schedule.generation:
+            self._read_at = None  # It was altered.
+            return
+        if progress.generation < schedule.generation:
+            # The alter broke off. A tick that was published meanwhile must not come again.
+            end_generations_before(self._store, queue, schedule)
+            progress = read_progress(self._store, queue, schedule)
         known.is_mine &= progress.last == known.last
         known.last = progress.last
         decided = due_ticks(schedule, progress.last, min(now, progress.now) - waits)

@@ -12,7 +12,7 @@ import pytest
 from cassieq_spark.cli import schedule as schedule_command
 from cassieq_spark.client import Client
 from cassieq_spark.console.schedule_plans import fields_of_schedule
-from cassieq_spark.schedules import ScheduleSettings
+from cassieq_spark.settings.schedule import ScheduleSettings
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.command_line import cassieq
 from tests.unit.console.visitor import Visitor, words_of
@@ -96,8 +96,8 @@ def test_the_form_of_a_schedule_has_all_settings_and_its_defaults(
         ({"every": "5m", "name": "a/b"}, "schedule name 'a/b' is not valid"),
         ({"every": "5m", "name": "nightly"}, "has a schedule 'nightly' already"),
         ({"every": "5m", "catch_up": "all"}, "catch_up must be none, last or a number"),
-        ({"every": "5m", "count": "0"}, "count must be from 1"),
-        ({"every": "5m", "headers": "a"}, "each line of the headers must be NAME=VALUE"),
+        ({"every": "5m", "count": "0"}, "count must be at least 1"),
+        ({"every": "5m", "headers": "a"}, "headers: each line must be NAME=VALUE"),
         ({"every": "5m", "start": "2040-01-01"}, "start must be an instant with a time zone"),
         ({"every": "5m", "message": "{{tik}}"}, "did you mean 'tick'"),
         ({"every": "5m", "end": "2001-01-01T00:00:00Z"}, "before it ticks"),
