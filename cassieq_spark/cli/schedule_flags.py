@@ -67,9 +67,8 @@ def _annotation(it: ScheduleSetting, default: Any, *, is_needed: bool, alters: b
     meaning = it.meaning.replace("give every", "give --every").replace("give cron", "give --cron")
     if it.of is Of.HEADERS:
         meaning += " Repeatable."
-    if alters and it.without and it.default in (None, {}) and it.kept and not it.fixed:
-        if not it.timing or it.of is Of.INSTANT:
-            meaning += f" {NONE}: {it.without}."
+    if alters and it.can_be_taken_away:
+        meaning += f" {NONE}: {it.without}."
     if it.of is Of.HEADERS:
         info = typer.Option(help=meaning, metavar=it.kind.metavar, show_default=without)
         return Annotated[list[str] | None, info]
@@ -88,7 +87,7 @@ def _annotation(it: ScheduleSetting, default: Any, *, is_needed: bool, alters: b
 def _kind_of(it: ScheduleSetting, *, alters: bool) -> Kind[Any]:
     """How people write a value as an option of a command."""
     kind = WHEN if it.of is Of.INSTANT else it.kind
-    if not alters or it.of is not Of.INSTANT:
+    if not (alters and it.can_be_taken_away):
         return kind
     return replace(
         kind,

@@ -91,9 +91,9 @@ def _words(values: Mapping[str, Any], *, alters: bool) -> Iterator[str]:
     for it in _in_form(SCHEDULE_SETTINGS):
         if it.name in values and (alters or values[it.name] != it.default):
             value = values[it.name]
-            # What has a default gets it, and one of cron and every takes away the other.
             value = it.default if value is None else value
-            if value is not None or it.of is Of.INSTANT:
+            # Of cron and every, one replaces the other.
+            if value is not None or it.can_be_taken_away:
                 yield from it.words(value)
 
 
@@ -102,8 +102,9 @@ def _figures(schedule: Schedule, ticks: Iterable[Any]) -> dict[str, int | str]:
     shown = list(ticks)
     figures: dict[str, int | str] = {"when": schedule.when}
     figures |= {f"tick {n}": _shown(schedule, tick) for n, tick in enumerate(shown, 1)}
-    figures |= {"message of tick 1": schedule.value_of(each) for each in shown[:1]}
-    figures |= {"key": schedule.key}
+    if shown:
+        figures["message of tick 1"] = schedule.value_of(shown[0])
+    figures["key"] = schedule.key
     return figures | {f"header {name}": str(it) for name, it in schedule.headers.items()}
 
 

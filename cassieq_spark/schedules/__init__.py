@@ -19,7 +19,7 @@ tick.
 | a clock jumps ahead | the server's clock decides, as the earlier one of the two |
 | both clocks were ahead | ticks came early, and do not come again |
 | a queue is purged | sinks are copied, so no tick comes again |
-| a schedule is altered | its sink gets a higher number: ticks of runners that do not know it are refused |
+| a schedule is altered | its sink refuses what runners have planned before |
 | an alter breaks off | the first runner that reads the new settings ends the old ones |
 | a schedule is deleted and made again | another sink; it has no tick before its creation |
 """

@@ -119,8 +119,8 @@ def publish_tick(store: Store, queue: QueueDefinition, schedule: Schedule, tick:
 def end_generations_before(store: Store, queue: QueueDefinition, schedule: Schedule) -> None:
     """From now on, let nobody publish a tick of this schedule as it was before its last alter.
 
-    Its sink gets the number of the last tick, in this generation. A read, and one LWT unless it was
-    done before.
+    Its sink gets the number of the last tick, in this generation. One read, and one LWT unless it
+    was done before.
 
     Raises:
         QueueStateError: The queue was purged or deleted meanwhile.

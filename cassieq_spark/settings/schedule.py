@@ -212,6 +212,11 @@ class ScheduleSetting:
         return "--" + name.replace("_", "-")
 
     @property
+    def can_be_taken_away(self) -> bool:
+        """True if commands take `NONE` for it; of cron and every, one replaces the other."""
+        return self.of in {Of.INSTANT, Of.HEADERS}
+
+    @property
     def plain_name(self) -> str:
         """The name of the plain value, with the unit: ``every_seconds``."""
         return f"{self.name}_seconds" if self.of is Of.DURATION else self.name

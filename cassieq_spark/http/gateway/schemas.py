@@ -395,9 +395,7 @@ def _field_of_schedule(it: ScheduleSetting, *, alters: bool) -> tuple[Any, Any]:
 def _schedule_model(
     base: type[GivenSchedule], settings: Iterable[ScheduleSetting], *, alters: bool
 ) -> Any:
-    fields: dict[str, Any] = {
-        it.name: _field_of_schedule(it, alters=alters) for it in settings
-    }
+    fields: dict[str, Any] = {it.name: _field_of_schedule(it, alters=alters) for it in settings}
     name = "ScheduleChanges" if alters else "ScheduleOptions"
     return create_model(name, __base__=base, __doc__=base.__doc__, **fields)
 
