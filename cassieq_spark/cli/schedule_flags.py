@@ -63,13 +63,12 @@ def _parameters(*, alters: bool) -> Iterator[inspect.Parameter]:
 
 
 def _annotation(it: ScheduleSetting, default: Any, *, is_needed: bool, alters: bool) -> Any:
-    without = False if alters or default is not None else it.without or False
-    meaning = it.meaning.replace("give every", "give --every").replace("give cron", "give --cron")
+    without = False if alters or default is not None else _by_flags(it.without) or False
+    meaning = _by_flags(it.meaning)
+    if alters and it.can_be_taken_away:
+        meaning = f"{meaning.removesuffix('.')}; {NONE}: {it.without}."
     if it.of is Of.HEADERS:
         meaning += " Repeatable."
-    if alters and it.can_be_taken_away:
-        meaning += f" {NONE}: {it.without}."
-    if it.of is Of.HEADERS:
         info = typer.Option(help=meaning, metavar=it.kind.metavar, show_default=without)
         return Annotated[list[str] | None, info]
     if it.of is Of.TEXT:
@@ -82,6 +81,11 @@ def _annotation(it: ScheduleSetting, default: Any, *, is_needed: bool, alters: b
         return Annotated[str if is_needed or default is not None else str | None, info]
     value = Value(_kind_of(it, alters=alters), meaning, without=without)
     return Annotated[timedelta | None, value]
+
+
+def _by_flags(text: str) -> str:
+    """A text that names other settings, with the names that commands have."""
+    return text.replace("give every", "give --every").replace("give cron", "give --cron")
 
 
 def _kind_of(it: ScheduleSetting, *, alters: bool) -> Kind[Any]:

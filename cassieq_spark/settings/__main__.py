@@ -51,8 +51,8 @@ def documentation() -> str:
         "`cassieq schedule create` and `alter` take these settings of a [schedule](schedules.md) "
         "as flags, the methods of `Client` and `HttpQueue` by their names, and the gateway by "
         "their names in JSON. Commands write a duration as `2m`, programs as a `timedelta`, JSON "
-        "in seconds. An alter to None (in JSON null, for commands `none`) gives a setting back its "
-        "default."
+        "in seconds. An alter to None (in JSON null, for commands `none`) gives a setting back "
+        "its default."
     )
     lines += [
         "",

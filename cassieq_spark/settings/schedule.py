@@ -343,7 +343,7 @@ SCHEDULE_SETTINGS = (
         "cron",
         Of.TEXT,
         "When it comes: minute, hour, day of the month, month, day of the week; or give every.",
-        without="every says when it comes",
+        without="give every",
         most=1_000,
         timing=True,
         example="0 3 * * mon-fri",
@@ -352,7 +352,7 @@ SCHEDULE_SETTINGS = (
         "every",
         Of.DURATION,
         "The time from one message to the next, counted from start, or from 1970; or give cron.",
-        without="cron says when it comes",
+        without="give cron",
         # Each tick takes an LWT.
         least=timedelta(seconds=1),
         least_by_http=timedelta(seconds=10),
@@ -393,7 +393,7 @@ SCHEDULE_SETTINGS = (
         Of.HEADERS,
         "Headers of its messages.",
         default={},
-        without="none",
+        without="no headers",
         is_long=True,
     ),
     ScheduleSetting(
