@@ -37,7 +37,7 @@ from cassieq_spark.settings.queue import PERIOD
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 #: How many late ticks are published at most.
-_MOST_CAUGHT_UP = 1000
+MOST_CAUGHT_UP = 1000
 _MILLISECOND = timedelta(milliseconds=1)
 _FEW = {"none": 0, "last": 1}
 
@@ -98,12 +98,12 @@ class Of(Enum):
 
 def _parse_catch_up(text: str) -> int:
     few = _FEW.get(text.strip().lower())
-    return whole_number(0, _MOST_CAUGHT_UP).parse(text) if few is None else few
+    return whole_number(0, MOST_CAUGHT_UP).parse(text) if few is None else few
 
 
 #: How many late ticks are published, as people write it.
 CATCH_UP: Kind[int] = Kind(
-    f"none, last or a number up to {_MOST_CAUGHT_UP}",
+    f"none, last or a number up to {MOST_CAUGHT_UP}",
     _parse_catch_up,
     lambda number: {each: word for word, each in _FEW.items()}.get(number, str(number)),
     "none|last|NUMBER",
@@ -428,7 +428,7 @@ SCHEDULE_SETTINGS = (
         "How many messages are put late, at most, after no runner ran.",
         default=1,
         least=0,
-        most=_MOST_CAUGHT_UP,
+        most=MOST_CAUGHT_UP,
         own_kind=CATCH_UP,
     ),
     ScheduleSetting(

@@ -194,7 +194,7 @@ SCHEDULES = (
         "the last tick is lost with the generation",
         "alters of schedules",
         "schedules.publish:end_generations_before",
-        value("schedule.number_of(FIRST_INSTANT)", of="number"),
+        value("schedule.number_of(FIRST_INSTANT)", of="number", nth=1),
         _ALTERS,
     ),
     # -- changes ------------------------------------------------------------------------------
