@@ -36,7 +36,9 @@ def _in_form(settings: Iterable[ScheduleSetting]) -> Iterable[ScheduleSetting]:
 
 
 def _field(it: ScheduleSetting, text: str) -> FormField:
-    hint = it.sentence.replace("give every", "fill in “Every”").replace("give cron", "“Cron”")
+    hint = it.sentence.replace("give every", "fill in “Every”").replace(
+        "give cron", "fill in “Cron”"
+    )
     if it.of is Of.HEADERS:
         hint += " One per line, as NAME=VALUE."
     if it.own_kind is not None:
