@@ -212,9 +212,15 @@ class Runner:
             self._known = {}
         elif self._read_at is not None and now - self._read_at < self._refresh:
             return
-        found = list_schedules(self._store, self._prefix)
+        before, found = self._schedules, list_schedules(self._store, self._prefix)
         self._schedules = {each.sink: (each, queue) for each, queue in found if not each.paused}
-        self._known = {sink: it for sink, it in self._known.items() if sink in self._schedules}
+        # Not of one that was altered: it may have ticks that were left out.
+        self._known = {
+            sink: it
+            for sink, it in self._known.items()
+            if sink in self._schedules
+            and self._schedules[sink][0].generation == before[sink][0].generation
+        }
         self._read_at = now
 
     def _serve(

@@ -22,6 +22,7 @@ from cassieq_spark.schedules import (
     read_schedules_progress,
     resume_schedule,
 )
+from cassieq_spark.schedules.runner import REFRESH
 from cassieq_spark.schedules.schedule import MOST_ALTERED, parts_of_number
 from cassieq_spark.schedules.stored import from_stored, to_stored
 from cassieq_spark.settings.schedule import ALTERABLE
@@ -221,6 +222,20 @@ def test_what_was_put_ahead_stays_and_none_of_its_ticks_comes_again():
         world.look()
 
     assert world.put() == [*put, ("12:10:30", "new"), ("12:11:00", "new")]
+
+
+def test_ticks_that_were_left_out_are_put_once_the_schedule_catches_up():
+    world = World(every=HOUR, catch_up=0)
+    world.clock.advance(2 * HOUR + 30 * MINUTE)
+    runner = world.runner()
+    world.look(runner)
+    assert world.put() == []
+
+    world.alter(catch_up=5)
+    world.clock.advance(REFRESH)
+    world.look(runner)
+
+    assert world.put() == [("13:00:00", "old"), ("14:00:00", "old")]
 
 
 def test_a_count_counts_from_the_change_on(world: World):
