@@ -73,14 +73,23 @@ def _given(call: PageCall) -> dict[str, Any]:
 
 
 def _changes(call: PageCall, schedule: Schedule) -> dict[str, Any]:
-    """The settings that the form changes; None for those that it takes away."""
+    """The settings that the form changes; None for those that it takes away.
+
+    Raises:
+        OptionError: A value is malformed, or two exclude each other.
+    """
     changes: dict[str, Any] = {}
+    filled = set()
     for it in ALTERABLE:
         before = _text_of(schedule, it)
-        text = call.asked(it.name, before)
-        # A browser sends lines with a carriage return.
-        if "\n".join(text.split("\r\n")).strip() != before.strip():
+        # A browser ends lines with a carriage return, too.
+        text = "\n".join(call.asked(it.name, before).split("\r\n")).strip()
+        if text != before.strip():
             changes[it.name] = _read(call, it)
+        if text:
+            filled.add(it.name)
+    if {"cron", "every"} <= filled:
+        raise OptionError("give either cron or every: empty the other field")
     return changes
 
 
