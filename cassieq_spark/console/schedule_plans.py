@@ -14,7 +14,7 @@ from cassieq_spark.console.show import exact
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import validate_name
 from cassieq_spark.schedules import Schedule, plan_alter, plan_schedule, read_schedule
-from cassieq_spark.settings.schedule import ALTERABLE, SCHEDULE_SETTINGS, Of, ScheduleSetting
+from cassieq_spark.settings.schedule import ALTERABLE, KEPT, SCHEDULE_SETTINGS, Of, ScheduleSetting
 
 #: How many ticks a plan shows.
 _SHOWN = 5
@@ -28,6 +28,13 @@ def fields_of_schedule() -> list[FormField]:
 def fields_of_altered(schedule: Schedule) -> list[FormField]:
     """The fields of the form that alters a schedule."""
     return [_field(it, _text_of(schedule, it)) for it in _in_form(ALTERABLE)]
+
+
+def facts_of(schedule: Schedule) -> list[tuple[str, str, bool]]:
+    """The label and value of each setting of a schedule, and whether it is fixed."""
+    return [
+        (it.label.capitalize(), it.show(getattr(schedule, it.name)), bool(it.fixed)) for it in KEPT
+    ]
 
 
 def _in_form(settings: Iterable[ScheduleSetting]) -> Iterable[ScheduleSetting]:

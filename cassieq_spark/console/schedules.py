@@ -12,6 +12,7 @@ from cassieq_spark.console.plans import Change, ChangePlan, command_of
 from cassieq_spark.console.queue import about_queue
 from cassieq_spark.console.schedule_plans import (
     ALTER_SCHEDULE,
+    facts_of,
     fields_of_altered,
     fields_of_schedule,
 )
@@ -35,14 +36,15 @@ def schedules(call: PageCall) -> Response:
 
 @page("/queues/{queue}/schedules/{schedule}")
 def schedule(call: PageCall) -> Response:
-    """Show the settings of a schedule, in the form that alters them.
+    """Show the settings of a schedule, and the form that alters them.
 
     One read more than those of `Watcher.read`.
     """
     looked = call.console.watcher.read(call.name())
     it = _named(call)
     more = about_queue(call, looked)
-    return call.render("schedule.html", **more, it=it, fields=fields_of_altered(it))
+    fields = fields_of_altered(it)
+    return call.render("schedule.html", **more, it=it, facts=facts_of(it), fields=fields)
 
 
 def _named(call: PageCall) -> Schedule:

@@ -43,7 +43,7 @@ from cassieq_spark.settings.schedule import (
 )
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.command_line import cassieq, commands, options_of
-from tests.unit.console.visitor import forms_of, visiting
+from tests.unit.console.visitor import forms_of, visiting, words_of
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 BEGIN = datetime(2040, 1, 1, tzinfo=UTC)
@@ -170,6 +170,16 @@ def test_a_table_shows_every_setting(store: MemoryStore):
             assert re.search(f"^{it.label} +{value:%Y-%m-%d %H:%M:%S} UTC$", shown, re.MULTILINE)
         elif it.name != "cron":
             assert re.search(rf" +(every )?{re.escape(it.show(value))}$", shown, re.MULTILINE)
+
+
+def test_a_page_shows_every_setting(store: MemoryStore):
+    with visiting(store) as visitor:
+        visitor.look()
+        words = words_of(visitor.page("/queues/orders/schedules/s"))
+
+    for it in KEPT:
+        value = it.show(getattr(the_schedule(store), it.name)) or "-"
+        assert f"{it.label.capitalize()} {value}" in words
 
 
 def test_the_page_of_options_has_every_setting():
