@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from starlette.requests import Request
 
@@ -83,6 +84,7 @@ class Grant:
     scope: str = ACCOUNT
 
     @classmethod
+    @lru_cache(maxsize=1_024)
     def of(cls, key: AccountKey, permission: Permission | None = None) -> Grant:
         """The grant of a key, or of a URL that the key has signed."""
         rights = key.rights if permission is None else key.rights & permission.rights
@@ -97,7 +99,7 @@ class Grant:
 
     def covers(self, queue: str | None) -> bool:
         """True if the grant extends to a queue, named without the account; None: to all queues."""
-        return all(queue == each for each in self.queues)
+        return not self.queues or all(queue == each for each in self.queues)
 
 
 async def digest_of_body(body: bytes) -> str:
@@ -230,9 +232,9 @@ class Authorizer:
         self._kept.pop(account, None)
 
     async def _look_up(self, name: str) -> Account | None:
-        if not is_account(name):
-            return None
         kept = self._kept.get(name)
+        if kept is None and not is_account(name):
+            return None
         now = time.monotonic()
         if kept is None or kept[0] < now:
             if len(self._kept) >= _MOST_KEPT:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from cassieq_spark.http.members import has_more_members
 from cassieq_spark.http.sqs.errors import (
@@ -34,6 +34,7 @@ _PREFIX = "AmazonSQS."
 _JSON_TYPE = b"application/x-amz-json"
 #: Members that are sent even if they are empty; AWS leaves out all other empty members.
 _KEPT = {"queueUrls"}
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def decode(received: Received, body: bytes) -> Call:
@@ -61,7 +62,8 @@ def encode(operation: Operation, output: Output, stamp: Stamp) -> Answer:
     """Encode the output of an operation; the body is empty if the operation has no output."""
     body = b""
     if operation.has_output:
-        sent = {name: value for name, value in output.items() if _is_sent(name, value)}
+        # Values that are neither true nor empty, such as 0, are sent.
+        sent = {name: value for name, value in output.items() if value or _is_sent(name, value)}
         body = _json(sent)
     return Answer(200, stamp.headers(CONTENT_TYPE), body)
 
@@ -93,9 +95,8 @@ def _is_sent(name: str, value: Any) -> bool:
 def _json(value: Any) -> bytes:
     # Texts are written as UTF-8: escapes would take up to twice as many bytes, and much memory for
     # large bodies.
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_base64)
-    return text.encode(errors="replace")
-
-
-def _base64(value: bytes) -> str:
-    return b64encode(value).decode()
+    try:
+        return to_json(value)
+    except ValueError:
+        # A text has a surrogate, which UTF-8 cannot encode.
+        return _ENCODER.encode(value).encode(errors="replace")
