@@ -19,6 +19,7 @@ from cassieq_spark.http.sqs.errors import (
 from cassieq_spark.http.sqs.inputs import error_of
 from cassieq_spark.http.sqs.operations import Call, Operation, operation_named
 from cassieq_spark.http.sqs.outputs import Output
+from cassieq_spark.http.sqs.texts import remembered
 from cassieq_spark.http.sqs.wire import (
     MOST_PARAMETERS,
     Answer,
@@ -43,12 +44,7 @@ def decode(received: Received, body: bytes) -> Call:
     Raises:
         SqsError: The request is malformed, or names no operation or queue.
     """
-    target = (received.header(TARGET) or b"").decode("latin-1")
-    if not target:
-        raise MissingAction
-    if not target.startswith(_PREFIX):
-        raise UnknownOperation
-    operation = operation_named(target.removeprefix(_PREFIX))
+    operation = _operation_of(received.header(TARGET) or b"")
     if has_more_members(body, MOST_PARAMETERS):
         raise RequestTooLarge
     try:
@@ -56,6 +52,22 @@ def decode(received: Received, body: bytes) -> Call:
     except ValidationError as error:
         raise error_of(error, MalformedBody) from None
     return call_of(operation, given, received.path)
+
+
+@remembered
+def _operation_of(header: bytes) -> Operation:
+    """The operation that the header names.
+
+    Raises:
+        MissingAction: The header names none.
+        UnknownOperation: SQS has no such operation.
+    """
+    target = header.decode("latin-1")
+    if not target:
+        raise MissingAction
+    if not target.startswith(_PREFIX):
+        raise UnknownOperation
+    return operation_named(target.removeprefix(_PREFIX))
 
 
 def encode(operation: Operation, output: Output, stamp: Stamp) -> Answer:

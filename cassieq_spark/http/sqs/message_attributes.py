@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from cassieq_spark.http.sqs.errors import InvalidParameterValue
 from cassieq_spark.http.sqs.outputs import ValueOutput
-from cassieq_spark.http.sqs.texts import is_xml, with_xml_characters
+from cassieq_spark.http.sqs.texts import is_xml, remembered, with_xml_characters
 
 #: The header with what other headers cannot hold. No attribute can have this name.
 RESERVED = "aws.sqs"
@@ -227,7 +227,8 @@ def from_headers(headers: Mapping[str, str | None]) -> tuple[dict[str, Attribute
     Headers without a value and headers of the queue itself are not attributes. Characters that XML
     does not allow become U+FFFD here, because SDKs compute digests of the text that they receive.
     """
-    held = _read(headers.get(RESERVED))
+    reserved = headers.get(RESERVED)
+    held = {} if reserved is None else _read(reserved)
     types = held.get("types")
     known: Mapping[str, Any] = types if isinstance(types, dict) else {}
     attributes = {
@@ -256,10 +257,9 @@ def _from_header(value: str, data_type: Any) -> Attribute:
         return Attribute(_STRING, text)
 
 
-def _read(reserved: str | None) -> dict[str, Any]:
+@remembered
+def _read(reserved: str) -> Mapping[str, Any]:
     """Parse the reserved header; empty if another program has changed it."""
-    if reserved is None:
-        return {}
     try:
         held = json.loads(reserved)
     except (ValueError, RecursionError):

@@ -180,8 +180,8 @@ def canonical_request(
         _canonical_query(query, is_presigned=is_presigned) if query else b"",
     ]
     for name in signed:
-        values = [b" ".join(value.split()) for value in received.values(name)]
-        parts.append(name + b":" + b",".join(values))
+        values = [b" ".join(each.split()) for each in received.values(name)]
+        parts.append(b"%b:%b" % (name, values[0] if len(values) == 1 else b",".join(values)))
     parts += (b"", b";".join(signed), body_digest.encode())
     return b"\n".join(parts)
 

@@ -9,7 +9,7 @@ from email.utils import format_datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from cassieq_spark.http.sqs.addresses import QueueAddress, address_in, address_of_path
+from cassieq_spark.http.sqs.addresses import address_in, address_of_path
 from cassieq_spark.http.sqs.errors import MissingRequiredParameter, SqsError
 from cassieq_spark.http.sqs.inputs import Input, OfQueue
 from cassieq_spark.http.sqs.operations import Call, Operation
@@ -114,11 +114,8 @@ def call_of(operation: Operation, given: Input, path: bytes) -> Call:
     """
     if not isinstance(given, OfQueue):
         return Call(operation, given, None)
-    queue: QueueAddress | None
-    if given.QueueUrl:
-        queue = address_in(given.QueueUrl)
-    else:
-        queue = address_of_path(path.decode("latin-1"))
+    url = given.QueueUrl
+    queue = address_in(url) if url else address_of_path(path.decode("latin-1"))
     if queue is None:
         raise MissingRequiredParameter.of("QueueUrl")
     return Call(operation, given, queue)

@@ -34,6 +34,7 @@ from cassieq_spark.http.sqs.errors import (
     ReceiptHandleIsInvalid,
 )
 from cassieq_spark.http.sqs.message_attributes import (
+    Extras,
     digest_of,
     from_headers,
     md5_of,
@@ -158,19 +159,49 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
     given: inputs.ReceiveMessage = call.input
     body = text_of(body_of(message))
     attributes, extras = from_headers(message.headers)
-    _, version, _ = parts_of_id(Receipt.parse(message.receipt).queue_id)
-    number = _sequence_number(version, message.monoton) if is_ordered else None
+    # A receipt begins with the id of its queue.
+    _, version, _ = parts_of_id(message.receipt.partition("/")[0])
     # A dead letter continues the life of the message that died; no sender can set its headers.
     letter = DeadLetter.of(message)
-    origin = letter.origin_queue
-    message_id = _id_of(message, letter, version)
+    output: MessageOutput = {
+        "MessageId": _id_of(message, letter, version),
+        "ReceiptHandle": _handle_of(call, message),
+        "MD5OfBody": md5_of(body.encode()),
+        "Body": body,
+    }
+    if names := given.system_names:
+        number = _sequence_number(version, message.monoton) if is_ordered else None
+        system = _system(call, message, letter, extras, output["MessageId"], number)
+        told = {
+            name: text
+            for name, text in system.items()
+            if text is not None and (_ALL in names or name in names)
+        }
+        if told:
+            output["Attributes"] = told
+    if chosen := selected(attributes, given.MessageAttributeNames or ()):
+        output["MessageAttributes"] = outputs_of(chosen)
+        output["MD5OfMessageAttributes"] = str(digest_of(chosen))
+    return output
+
+
+def _system(  # noqa: PLR0913, PLR0917 (what is known of the message by now)
+    call: SqsCall,
+    message: Message,
+    letter: DeadLetter,
+    extras: Extras,
+    message_id: str,
+    number: str | None,
+) -> dict[str, str | None]:
+    """The system attributes of a message; ``number`` is its place in a FIFO queue, else None."""
+    is_ordered, origin = number is not None, letter.origin_queue
     # As the ids that were given may be equal, AWS puts the message's id in their place.
     is_renamed = is_ordered and origin is not None
     deduplication_id = message_id if is_renamed else extras.deduplication_id
     first_at = letter.first_delivered_at or message.first_delivered_at
     # In a FIFO queue the retention begins anew, and so does the time of sending.
     sent_at = None if is_ordered else letter.published_at
-    system: dict[str, str | None] = {
+    return {
         "SentTimestamp": milliseconds(sent_at or message.published_at),
         "ApproximateReceiveCount": str(message.delivery_count + letter.deliveries),
         "ApproximateFirstReceiveTimestamp": None if first_at is None else milliseconds(first_at),
@@ -181,24 +212,6 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
         "SequenceNumber": number,
         "DeadLetterQueueSourceArn": None if origin is None else call.arn_of(own_name(origin)),
     }
-    names = given.system_names
-    told = {
-        name: text
-        for name, text in system.items()
-        if text is not None and (_ALL in names or name in names)
-    }
-    output: MessageOutput = {
-        "MessageId": message_id,
-        "ReceiptHandle": _handle_of(call, message),
-        "MD5OfBody": md5_of(body.encode()),
-        "Body": body,
-    }
-    if told:
-        output["Attributes"] = told
-    if chosen := selected(attributes, given.MessageAttributeNames or ()):
-        output["MessageAttributes"] = outputs_of(chosen)
-        output["MD5OfMessageAttributes"] = str(digest_of(chosen))
-    return output
 
 
 def _handle_of(call: SqsCall, message: Message) -> str:
