@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any
 
 from pydantic import ValidationError
@@ -35,7 +36,6 @@ _PREFIX = "AmazonSQS."
 _JSON_TYPE = b"application/x-amz-json"
 #: Members that are sent even if they are empty; AWS leaves out all other empty members.
 _KEPT = {"queueUrls"}
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def decode(received: Received, body: bytes) -> Call:
@@ -96,19 +96,34 @@ JSON = Protocol(decode, encode, refuse)
 
 def is_json(received: Received) -> bool:
     """True if a request speaks this protocol."""
-    content_type = received.header(b"content-type") or b""
-    return received.header(TARGET) is not None or content_type.lower().startswith(_JSON_TYPE)
+    if received.header(TARGET) is not None:
+        return True
+    return (received.header(b"content-type") or b"").lower().startswith(_JSON_TYPE)
 
 
 def _is_sent(name: str, value: Any) -> bool:
     return name in _KEPT or value not in ([], {})
 
 
-def _json(value: Any) -> bytes:
-    # Texts are written as UTF-8: escapes would take up to twice as many bytes, and much memory for
-    # large bodies.
+def _json(value: dict[str, Any]) -> bytes:
+    if "Messages" in value:
+        # Attributes may be bytes, for which pydantic has another Base64 than AWS.
+        return _encoded(value)
     try:
         return to_json(value)
     except ValueError:
         # A text has a surrogate, which UTF-8 cannot encode.
-        return _ENCODER.encode(value).encode(errors="replace")
+        return _encoded(value)
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    # Texts are written as UTF-8: escapes would take up to twice as many bytes, and much memory for
+    # large bodies.
+    return _ENCODER.encode(value).encode(errors="replace")
+
+
+def _base64(value: bytes) -> str:
+    return b64encode(value).decode()
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_base64)

@@ -273,7 +273,7 @@ def _text(value: Any) -> str | None:
 
 def _output(attribute: Attribute) -> ValueOutput:
     if isinstance(attribute.value, bytes):
-        return {"DataType": attribute.type, "BinaryValue": b64encode(attribute.value).decode()}
+        return {"DataType": attribute.type, "BinaryValue": attribute.value}
     return {"DataType": attribute.type, "StringValue": attribute.value}
 
 

@@ -14,11 +14,11 @@ Output = Mapping[str, Any]
 
 
 class ValueOutput(TypedDict):
-    """The value of a message's attribute; `BinaryValue` is Base64."""
+    """The value of a message's attribute; `BinaryValue` is sent as Base64."""
 
     DataType: str
     StringValue: NotRequired[str]
-    BinaryValue: NotRequired[str]
+    BinaryValue: NotRequired[bytes]
 
 
 class Failure(TypedDict):

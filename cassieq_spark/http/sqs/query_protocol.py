@@ -6,6 +6,7 @@ Lists and maps are numbered, such as ``AttributeName.1`` and ``Attribute.1.Name`
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from binascii import a2b_qp
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -288,6 +289,8 @@ def _write(parts: list[bytes], tag: str, value: Any, successful: str) -> None:
 def _scalar(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
     return _text(value) if isinstance(value, str) else str(value)
 
 
