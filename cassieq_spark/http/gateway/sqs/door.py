@@ -6,7 +6,6 @@ read the signature -> read the body -> check the signature -> admit -> decode ->
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 import time
 from collections.abc import Callable
@@ -149,14 +148,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-#: The ids of requests: UUIDs of version 4 whose last twelve digits count.
-_IDS = uuid_of(f"{random.getrandbits(128):032x}", 4)[:-12]
-_NUMBERS = itertools.count(random.getrandbits(44))
-
-
 def _request_id() -> str:
-    """The id of a request, which is no secret; no other request of any gateway has it."""
-    return f"{_IDS}{next(_NUMBERS):012x}"
+    """The id of a request, which is no secret.
+
+    Not a count, by which a stranger would learn how many requests others send; and not `uuid4`,
+    which lets other threads run, and then waits for its turn.
+    """
+    return uuid_of(f"{random.getrandbits(128):032x}", 4)
 
 
 def _since(began: float) -> float:
