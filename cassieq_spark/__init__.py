@@ -71,3 +71,8 @@ def __getattr__(name: str) -> object:
     if name in _LAZY:
         return getattr(_import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What a REPL completes: also the names that are imported on first use."""
+    return sorted({*globals(), *__all__})

@@ -37,6 +37,8 @@ FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_INSTANT = datetime(9999, 1, 1, tzinfo=UTC)
 
 _EPOCH = FIRST_INSTANT
+#: About nine a day.
+_LOWEST_RATE = 0.0001
 _SIMPLE = (bool, int, float, str, type(None))
 _LONGEST_SHOWN = 60
 #: How many parts of a list a log record or an error names; a group may hold thousands of ranges.
@@ -104,6 +106,21 @@ def check_count(name: str, given: object, *, least: int = 1, most: int = MOST) -
     if given > most:
         raise OptionError(f"{name} must be at most {most}, not {shown(given)}")
     return int(given)
+
+
+def check_rate(name: str, given: object) -> float:
+    """Return a number of messages per second.
+
+    Raises:
+        OptionError: The value is not a number, or out of range.
+    """
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        raise OptionError(f"{name} must be a number per second, not {shown(given)}")
+    if given > MOST:
+        raise OptionError(f"{name} must be at most {MOST} per second, not {shown(given)}")
+    if not given >= _LOWEST_RATE:
+        raise OptionError(f"{name} must be at least {_LOWEST_RATE} per second, not {shown(given)}")
+    return float(given)
 
 
 def check_flag(name: str, given: object) -> bool:

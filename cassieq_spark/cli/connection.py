@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from cassieq_spark.cli.flags import CASSANDRA_PANEL, file_of, flags_of, is_verbose
+from cassieq_spark.cli.flags import CASSANDRA_PANEL, flags_of, given_by, is_verbose
 from cassieq_spark.errors import (
     CassieqError,
     ConnectError,
@@ -71,7 +71,7 @@ class Target:
         if self.named_by is None:
             return (
                 "this is the default address, as none is named; to start a Cassandra here: "
-                "cassieq node up --detach; to name yours: --contact-points"
+                "cassieq node up --detach"
             )
         how = "the node is" if self.named_by == _NODE_UP else "the address comes from"
         return f"{how} {self.named_by}"
@@ -114,7 +114,8 @@ def find_running() -> Running | None:
 
 def _build(*, context: typer.Context, **values: Any) -> ConnectionOptions:
     values = {**_DEFAULTS, **values}
-    chosen, named_by = choose(values, lambda name: _named_by(context, name), find_running())
+    items = {item.attribute: item for item in settings_of(ConnectionOptions)}
+    chosen, named_by = choose(values, lambda name: given_by(context, items[name]), find_running())
     if chosen["username"] is not None and chosen["password"] is None:
         whose = chosen["username"]
         if not _has_terminal():
@@ -137,21 +138,6 @@ def _has_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _named_by(context: typer.Context, attribute: str) -> str | None:
-    """Name the flag, variable or file that set a setting; None: it has its default."""
-    item = next(each for each in settings_of(ConnectionOptions) if each.attribute == attribute)
-    source = context.get_parameter_source(str(item.flag).replace("-", "_"))
-    match source.name if source else None:
-        case "COMMANDLINE":
-            return f"--{item.flag}"
-        case "ENVIRONMENT":
-            return item.variable
-        case "DEFAULT_MAP":
-            return str(file_of(context))
-        case _:
-            return None
-
-
 #: The parameters of a command that connects, and the function that makes `ConnectionOptions` of
 #: them.
 CONNECTION = flags_of(
@@ -162,7 +148,6 @@ CONNECTION = flags_of(
         "contact_points": "the node that 'cassieq node up' runs, else 127.0.0.1",
         "password": "asked for",
     },
-    takes_context=True,
 )
 
 

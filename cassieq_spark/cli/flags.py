@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,8 @@ REPAIR_PANEL = "Repair"
 _PANELS = {CASSANDRA: CASSANDRA_PANEL, GATEWAY: LIMITS_PANEL, REPAIR: REPAIR_PANEL}
 #: The class whose settings each table has.
 _DECLARED = {CASSANDRA: ConnectionOptions, GATEWAY: Limits}
+#: How the variables of settings begin, and how alike two names are that differ by mistake.
+_OURS, _ALIKE = "CASSIEQ_", 0.92
 
 #: Keys in the meta data of a context: the configuration file, and whether -v was given.
 _FILE, _VERBOSE = "cassieq.file", "cassieq.verbose"
@@ -36,34 +39,60 @@ def flags_of(
     build: Callable[..., Any],
     panel: str,
     without: Mapping[str, str],
-    *,
-    takes_context: bool = False,
 ) -> Callable[..., Any]:
-    """A function whose parameters are the settings of a class as flags.
+    """A function whose parameters are the settings of a class as flags, and the context.
 
     Args:
         cls: A dataclass; each of its settings has a default.
-        build: Makes the value from the settings by attribute.
+        build: Makes the value from the settings by attribute, and from the context of the command.
         panel: Heading under which the flags are shown.
         without: What commands do if a setting is left out, where that differs from its default.
-        takes_context: True if ``build`` and the function also take the context of the command.
     """
     settings = {str(item.flag).replace("-", "_"): item for item in settings_of(cls)}
 
-    def read(**given: Any) -> Any:
-        rest = {"context": given.pop("context")} if takes_context else {}
+    def read(*, context: typer.Context, **given: Any) -> Any:
+        check_variables(os.environ)
         values = {
-            settings[name].attribute: _parsed(settings[name], value)
+            settings[name].attribute: _parsed(context, settings[name], value)
             for name, value in given.items()
         }
-        return build(**values, **rest)
+        return build(**values, context=context)
 
     parameters = [_flag(name, item, panel, without.get(name)) for name, item in settings.items()]
-    if takes_context:
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(inspect.Parameter("context", keyword, annotation=typer.Context))
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters.append(inspect.Parameter("context", keyword, annotation=typer.Context))
     vars(read)["__signature__"] = inspect.Signature(parameters)
     return read
+
+
+def given_by(context: typer.Context, item: Setting) -> str | None:
+    """Name the flag, variable or file that gave a setting its value; None: it has its default."""
+    source = context.get_parameter_source(str(item.flag).replace("-", "_"))
+    match source.name if source else None:
+        case "COMMANDLINE":
+            return f"--{item.flag}"
+        case "ENVIRONMENT":
+            return item.variable
+        case "DEFAULT_MAP":
+            return str(file_of(context))
+        case _:
+            return None
+
+
+def check_variables(environment: Iterable[str]) -> None:
+    """Refuse a variable that looks like that of a setting, and is none: nothing would read it.
+
+    Programs may have variables of their own that begin in the same way.
+
+    Raises:
+        OptionError: The name of a variable is that of a setting, but for a letter or two.
+    """
+    known = {VARIABLE, *(item.variable for cls in _DECLARED.values() for item in settings_of(cls))}
+    for name in environment:
+        if not name.startswith(_OURS) or name in known:
+            continue
+        if near := get_close_matches(name, known, 1, _ALIKE):
+            raise OptionError(f"no setting has the variable {name}; did you mean {near[0]}?")
 
 
 def is_verbose(context: typer.Context) -> bool:
@@ -125,10 +154,11 @@ Verbose = Annotated[
 ]
 
 
-def _parsed(item: Setting, value: Any) -> Any:
+def _parsed(context: typer.Context, item: Setting, value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
-    return parse_value(f"--{item.flag}", item.kind, str(value), secret=item.secret)
+    name = given_by(context, item) or f"--{item.flag}"
+    return parse_value(name, item.kind, str(value), secret=item.secret)
 
 
 def _flag(name: str, item: Setting, panel: str, without: str | None) -> inspect.Parameter:

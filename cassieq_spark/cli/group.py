@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -35,6 +36,8 @@ from cassieq_spark.dead_letters.stopped import Resume, Stopped
 from cassieq_spark.display import shown_age
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.model import QueueDefinition
+from cassieq_spark.queues import read_queue
+from cassieq_spark.queues.moves import Move, read_move
 from cassieq_spark.queues.stats import GroupStats
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.position import StartingPosition, show_position
@@ -118,6 +121,9 @@ def seek(  # noqa: PLR0913 (one per option)
         int | None,
         typer.Option(help="Move it in this partition only.", min=0, show_default="in all"),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")
+    ] = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -127,14 +133,20 @@ def seek(  # noqa: PLR0913 (one per option)
     delivered, also those that were settled. Messages that the repair has deleted are gone.
 
     Examples:
-        cassieq group seek orders billing --to 2h
+        cassieq group seek orders billing --to 2h --dry-run
         cassieq group seek orders billing --to latest
         cassieq group seek orders billing --to 12345
     """
+    if dry_run:
+        with closing(open_store(connection)) as store:
+            move = read_move(store, queue, group, to, partition=partition)
+            definition = read_queue(store, queue)
+        _tell_move(definition, group, move, partition, as_json=as_json)
+        return
     with _client(connection) as client:
         definition = client.queue(queue)
         monoton = client.seek_group(queue, group, to, partition=partition, force=force)
-    where = _position(definition, monoton) if partition is None else f"monoton {monoton}"
+    where = _position(definition, monoton, partition)
     tell(
         f"Group {group} of queue {queue} continues from {where}.",
         {"queue": queue, "group": group, "position": monoton},
@@ -270,12 +282,28 @@ def _tell_stopped(queue: str, group: str, found: list[Stopped], *, as_json: bool
     print_table([*columns, Column("reason", wraps=True)], rows)
 
 
+def _tell_move(
+    queue: QueueDefinition, group: str, move: Move, partition: int | None, *, as_json: bool
+) -> None:
+    held = ""
+    if move.leased:
+        held = f" Readers hold {move.leased:,} message(s): stop them first, or give --force."
+    tell(
+        f"Group {group} of queue {queue.name} would continue from "
+        f"{_position(queue, move.position, partition)}, and be owed {move.owed:,} message(s). "
+        f"{move.again:,} that it has settled would be delivered again, and {move.skipped:,} that "
+        f"it is owed would be skipped.{held}",
+        {"queue": queue.name, "group": group, "dry_run": True, **asdict(move)},
+        as_json=as_json,
+    )
+
+
 def _figures(client: Client, queue: str, group: str) -> list[GroupStats]:
     return [each for each in client.groups(queue) if each.group == group]
 
 
-def _position(queue: QueueDefinition, monoton: int) -> str:
-    if queue.partitions == 1:
+def _position(queue: QueueDefinition, monoton: int, partition: int | None = None) -> str:
+    if queue.partitions == 1 or partition is not None:
         return f"monoton {monoton}"
     return f"message {monoton}, counted over {queue.partitions} partitions"
 

@@ -43,7 +43,7 @@ TELLING = (
 )
 VARIABLES = (
     "Each other setting comes from the option, else from its variable, else from the "
-    "configuration file."
+    "configuration file. A variable that is misspelt by a letter or two is refused."
 )
 
 _Row = tuple[str, str]
@@ -110,7 +110,18 @@ def help_of(words: Sequence[str], root: Any) -> str:
 
 
 class HelpfulCommand(TyperCommand):
-    """A command whose help `render` makes."""
+    """A command whose help `render` makes, and whose errors name the variable that is wrong."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, and the variables in place of those that are missing."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            param: Any = error.param
+            source = ctx.get_parameter_source(param.name) if param else None
+            if source is not None and source.name == "ENVIRONMENT":
+                error.param_hint = f"the variable {param.envvar}"
+            raise
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
         """Write the usage line."""

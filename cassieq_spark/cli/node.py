@@ -153,11 +153,13 @@ def up(  # noqa: PLR0913 (one per option)
     )
     background = Background()
     if not detach:
+        _tell_begin(asked)
         _run(asked, background if kept else None, as_json=as_json)
         return
     background.refuse_second()
     # In this process, so that the user sees the progress of the download.
     Cluster(nodes=nodes, release=cassandra_version, data_dir=data_dir).prepare()
+    _tell_begin(asked)
     words = ["-m", "cassieq_spark.cli", "node", "up", "--kept", *asked.words()]
     running = background.launch(words, timeout=_START_TIMEOUT)
     _show(running, "To stop it: cassieq node down", as_json=as_json)
@@ -213,6 +215,12 @@ def download(
         {"version": version, "jars": len(jars), "folder": str(folder)},
         as_json=as_json,
     )
+
+
+def _tell_begin(asked: Asked) -> None:
+    """Tell people that the command is at work, as the start takes a while."""
+    nodes = f", {asked.nodes} nodes" if asked.nodes > 1 else ""
+    echo(f"Starting Cassandra {asked.release.version}{nodes} ...", err=True)
 
 
 def _run(asked: Asked, background: Background | None, *, as_json: bool) -> None:
@@ -324,6 +332,9 @@ def _show(running: Running, *hints: str, as_json: bool, is_found: bool = True) -
         echo(f"CA of its certificates: {running.ca_file}")
     if is_found:
         echo("The commands of cassieq use it, unless you name another one.")
+        if running.port != ConnectionOptions().port:
+            echo(f'In Spark: .option("spark.cassandra.connection.port", "{running.port}")')
+            echo(f"In Python: Client(port={running.port})")
     elif running.username or running.ca_file or running.port != ConnectionOptions().port:
         echo(f"In another terminal: export {_exports(running)}")
     for hint in hints:

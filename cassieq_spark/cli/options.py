@@ -32,7 +32,7 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 _OF_CLASSES = {
     ConnectionOptions: CONNECTION,
-    Limits: flags_of(Limits, Limits, LIMITS_PANEL, {}),
+    Limits: flags_of(Limits, lambda context, **limits: Limits(**limits), LIMITS_PANEL, {}),  # noqa: ARG005 (given to every one)
 }
 _OLDEST = timedelta(days=36_500)
 _AGO = duration(_OLDEST)

@@ -31,7 +31,14 @@ from cassieq_spark.cli.queue_flags import settings_flags
 from cassieq_spark.cli.tables import Column, print_record, print_table
 from cassieq_spark.client import Client
 from cassieq_spark.display import shown_age
-from cassieq_spark.errors import NEW_CHECKPOINT, InvariantError, NotFoundError, OptionError
+from cassieq_spark.errors import (
+    NEW_CHECKPOINT,
+    ExistsError,
+    InvariantError,
+    NotFoundError,
+    OptionError,
+)
+from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import (
     QueueRecord,
     Status,
@@ -61,27 +68,47 @@ _WARNING = (
 
 
 @command(app, settings=settings_flags(alters=False))
-def create(
+def create(  # noqa: PLR0913 (one per option)
     name: QueueName,
     *,
+    context: typer.Context,
     connection: ConnectionOptions,
     settings: dict[str, Any],
+    if_missing: Annotated[
+        bool,
+        typer.Option(
+            "--if-missing", help="Leave a queue that exists, if it has the settings given here."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a queue, and its dead-letter queue.
 
-    Partitions, order and sizes can't be altered later.
+    Partitions, order and sizes can't be altered later. With --if-missing the command may be
+    repeated, as in a script that deploys a program.
 
     Examples:
         cassieq queue create orders
         cassieq queue create trips --schema 'vendor string not null, fare double'
         cassieq queue create events --partitions 16 --order key
         cassieq queue create mail --max-deliveries 3 --expire-after 14d
+        cassieq queue create orders --lease 2m --if-missing
     """
+    found = None
     with closing(open_store(connection)) as store:
-        queue = Client.from_store(store).create_queue(name, **settings)
+        client = Client.from_store(store)
+        try:
+            queue = client.create_queue(name, **settings)
+        except ExistsError:
+            if not if_missing:
+                raise
+            queue = found = client.queue(name)
+            _check_same(queue, settings, context)
     if as_json:
         print_json(definition_json(queue))
+        return
+    if found is not None:
+        echo(f"Queue {queue.name} exists already ({queue.queue_id}).")
         return
     echo(f"Queue {queue.name} is created ({queue.queue_id}).")
     if queue.dead_letter_queue:
@@ -399,6 +426,34 @@ def fix(
         echo(f"Group {group}: {count:,} message(s) {are} due now, or one lease from now.")
     if done.fence is None and not done.due:
         echo(f"Nothing in queue {name} is ahead of time.")
+
+
+def _check_same(queue: QueueDefinition, settings: dict[str, Any], context: typer.Context) -> None:
+    """Refuse a queue that has other settings than those that the line gives.
+
+    Raises:
+        ExistsError: A setting differs.
+    """
+    wanted = {
+        it.name: settings.get(it.name)
+        for it in QUEUE_SETTINGS
+        if (source := context.get_parameter_source(it.name)) and source.name != "DEFAULT"
+    }
+    if "schema" in settings:
+        # Of a file, perhaps.
+        wanted["schema"] = settings["schema"]
+    if "drop_dead" in settings:
+        wanted["dead_letter_queue"] = ""
+    different = [
+        f"{it.label}: {it.shown(there)}"
+        for it in QUEUE_SETTINGS
+        if it.name in wanted and it.check(wanted[it.name]) != (there := getattr(queue, it.name))
+    ]
+    if different:
+        raise ExistsError(
+            f"queue {queue.name!r} exists with other settings ({'; '.join(different)}): leave "
+            f"these out, or alter the queue: cassieq queue alter {queue.name}"
+        )
 
 
 def _record(record: QueueRecord) -> dict[str, Any]:

@@ -370,6 +370,10 @@ class AsyncClient(InThreads[Client], AsyncMessageVerbs):
         self._connected: Client | None = None
         self._threads = Threads(threads, share or threads)
 
+    def __repr__(self) -> str:
+        connected = "not connected" if self._connected is None else repr(self._connected)
+        return f"<{type(self).__name__}: {connected}>"
+
     def __reduce__(self) -> tuple[Callable[..., AsyncClient], tuple[Any, ...]]:
         """Pickle the settings; the copy, too, connects when its ``async with`` begins."""
         return _unpickled, (type(self), self._connect, *self._sizes)
@@ -413,6 +417,7 @@ class AsyncClient(InThreads[Client], AsyncMessageVerbs):
     purge_dead_letters = in_thread(Client.purge_dead_letters)
 
     create_schedule = in_thread(Client.create_schedule)
+    alter_schedule = in_thread(Client.alter_schedule)
     schedules = in_thread(Client.schedules)
     schedule = in_thread(Client.schedule)
     pause_schedule = in_thread(Client.pause_schedule)

@@ -13,8 +13,8 @@ from cassieq_spark.dead_letters.stopped import Resume
 from cassieq_spark.errors import NotFoundError, OptionError, QueueStateError
 from cassieq_spark.groups.partitions import check_for_all
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import OnDead, QueueDefinition, Range, Ranges, validate_name
-from cassieq_spark.queues.stats import backlog_of
+from cassieq_spark.model import OnDead, QueueDefinition, validate_name
+from cassieq_spark.queues.moves import plan_move, sum_of_moves
 from cassieq_spark.settings.position import show_position
 
 #: What becomes of the dead messages at which a group has stopped.
@@ -34,26 +34,11 @@ def _plan_seek(call: PageCall) -> ChangePlan:
     store = call.console.watcher.looking
     ledgers = [Ledger(store, parts[each].queue_id) for each in chosen]
     check_for_all(ledgers, position)
-    again = skipped = owed = leased = 0
-    for ledger, each in zip(ledgers, chosen, strict=True):
-        look = looked.looks[each]
-        state = look.states.get(name)
-        if state is None:
-            continue
-        target = ledger.find_position(look.head, position)
-        if target < look.head.finalised:
-            raise QueueStateError(
-                f"messages {Range(target, look.head.finalised)} are settled by every group and "
-                f"deleted; the group can go back to {look.head.finalised} (earliest) at most"
-            )
-        backlog = backlog_of(ledger, state, look.head)
-        kinds = (backlog.leased, backlog.due, backlog.waiting, backlog.dead, backlog.fresh)
-        now_owed = Ranges.union(kinds)
-        then_owed = Ranges.of(Range(target, max(target, look.head.next)))
-        again += (then_owed - now_owed).count
-        skipped += (now_owed - then_owed).count
-        owed += then_owed.count
-        leased += backlog.leased.count
+    move = sum_of_moves(
+        plan_move(ledger, state, look.head, position)
+        for ledger, each in zip(ledgers, chosen, strict=True)
+        if (state := (look := looked.looks[each]).states.get(name)) is not None
+    )
     force = flag("force", call)
     where = show_position(position) + ("" if number is None else f" in partition {number}")
     partition = [] if number is None else ["--partition", number]
@@ -71,13 +56,13 @@ def _plan_seek(call: PageCall) -> ChangePlan:
         ),
         about=looked.record.definition.queue_id,
         figures={
-            "delivered again, though settled": again,
-            "skipped, though owed": skipped,
-            "owed afterwards": owed,
-            "leased now": leased,
+            "delivered again, though settled": move.again,
+            "skipped, though owed": move.skipped,
+            "owed afterwards": move.owed,
+            "leased now": move.leased,
         },
-        warnings=("Skipped messages count as settled for this group.",) if skipped else (),
-        blocked=held_back(call, leased),
+        warnings=("Skipped messages count as settled for this group.",) if move.skipped else (),
+        blocked=held_back(call, move.leased),
         force=LOSES_LEASES,
         button="Move the group",
     )

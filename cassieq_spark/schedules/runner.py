@@ -20,7 +20,11 @@ from cassieq_spark.errors import CassieqError
 from cassieq_spark.model import QueueDefinition, account_of
 from cassieq_spark.schedules.changes import list_schedules
 from cassieq_spark.schedules.due import due_ticks, published_from
-from cassieq_spark.schedules.publish import publish_tick, read_progress
+from cassieq_spark.schedules.publish import (
+    end_generations_before,
+    publish_tick,
+    read_progress,
+)
 from cassieq_spark.schedules.schedule import Schedule
 from cassieq_spark.store.protocol import Store
 
@@ -252,11 +256,16 @@ class Runner:
             self._known = {}
         elif self._read_at is not None and now - self._read_at < self._refresh:
             return
-        found = list_schedules(self._store, self._prefix)
+        before, found = self._schedules, list_schedules(self._store, self._prefix)
         there = {each.sink: (each, queue) for each, queue in found if not each.paused}
-        known = [sink for sink in self._schedules if sink in there]
+        known = [sink for sink in before if sink in there]
         self._schedules = {sink: there[sink] for sink in [*known, *there]}
-        self._known = {sink: it for sink, it in self._known.items() if sink in self._schedules}
+        # Not of one that was altered: it may have ticks that were left out.
+        self._known = {
+            sink: it
+            for sink, it in self._known.items()
+            if sink in there and there[sink][0].generation == before[sink][0].generation
+        }
         self._read_at = now
 
     def _waits(self, known: _Known) -> timedelta:
@@ -273,6 +282,13 @@ class Runner:
         """Publish what has come of one schedule; yield each tick once it is published."""
         waits = self._waits(known)
         progress = read_progress(self._store, queue, schedule)
+        if progress.generation > schedule.generation:
+            self._read_at = None  # It was altered.
+            return
+        if progress.generation < schedule.generation:
+            # The alter broke off. A tick that was published meanwhile must not come again.
+            end_generations_before(self._store, queue, schedule)
+            progress = read_progress(self._store, queue, schedule)
         known.is_mine &= progress.last == known.last
         known.last = progress.last
         decided = due_ticks(schedule, progress.last, min(now, progress.now) - waits)

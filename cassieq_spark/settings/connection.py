@@ -18,6 +18,7 @@ from cassieq_spark.arguments import (
     check_flag,
     check_many,
     check_text,
+    did_you_mean,
     shown,
 )
 from cassieq_spark.errors import OptionError
@@ -321,8 +322,14 @@ def connection_options(given: Connection) -> ConnectionOptions:
 
     Raises:
         OptionError: An argument is malformed.
+        TypeError: There is no argument of this name.
     """
     values: dict[str, Any] = {**given}
+    known = Connection.__annotations__
+    if unknown := values.keys() - known.keys():
+        name = min(unknown)
+        advice = did_you_mean(name, known, f"there are {', '.join(known)}")
+        raise TypeError(f"a client has no setting {name!r}: {advice}")
     points: Any = values.get("contact_points", ())
     if isinstance(points, str):
         values["contact_points"] = tuple(point.strip() for point in points.split(","))

@@ -35,13 +35,15 @@ EXAMPLES = tuple(
     str(program.relative_to(ROOT))
     for folder in ("examples", "examples/tables")
     for program in sorted((ROOT / folder).glob("*.py"))
-    # It needs Delta's own format, which there is for Spark 4.2 only.
-    if program.name != "delta.py"
+    # delta.py needs Delta's own format, which there is for Spark 4.2 only; flights.py is the
+    # program of README, and runs in its test.
+    if program.name not in {"delta.py", "flights.py"}
 )
 #: Run by a test of their own.
 ELSEWHERE = {
     "README.md": "test_readme.py",
     "docs/client.md": "test_client_page.py",
+    "docs/faq.md": "test_faq_page.py",
     "docs/gateway.md": "test_gateway_page.py",
     "docs/notebooks.md": "test_notebook.py",
     "docs/pipelines.md": "test_connect_page.py",

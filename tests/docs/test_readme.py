@@ -22,6 +22,8 @@ from tests.support.cassandra_node import CassandraNode
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+#: What its program prints.
+SAYS = "0 48323"
 
 
 @pytest.mark.spark
@@ -30,6 +32,8 @@ def test_the_example_of_the_readme_runs_as_it_stands(
 ):
     (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     assert example.count("\n") < 20
+    assert (ROOT / "examples" / "flights.py").read_text() == example
+    assert f"python examples/flights.py      # the program above; it prints {SAYS}" in README
     # Only where the cluster is differs from what a reader of it would run.
     host = f"{cassandra_node.contact_points[0]}:{cassandra_node.port}"
     here = f'.option("queue", "flights").option("spark.cassandra.connection.host", "{host}")'
@@ -53,7 +57,8 @@ def test_the_example_of_the_readme_runs_as_it_stands(
 
     assert done.returncode == 0, done.stderr
     late = sum(number % 60 > 30 for number in range(100_000))
-    assert f"0 {late}" in done.stdout
+    assert f"0 {late}" == SAYS
+    assert SAYS in done.stdout
     (delays,) = queue_stats(Ledger(store, queue.queue_id)).groups
     assert (delays.group, delays.depth) == ("delays", 0)
 

@@ -133,7 +133,7 @@ class Admission:
 
 @dataclass(slots=True)
 class _Usage:
-    """What an account stores, as far as it is known.
+    """The storage of an account, as far as it is known.
 
     Attributes:
         queues: Its queues when they were listed, and queues created here since.

@@ -216,7 +216,7 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
 
 
 def _request_of(options: SourceOptions) -> LeaseRequest:
-    """What a query leases, under its name."""
+    """The lease request of a query, which has a name for people."""
     # As the reader, only beside the driver.
     from cassieq_spark.groups.lease import LeaseRequest  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cassieq_spark.errors import SetupError
-from cassieq_spark.settings.connection import ConnectionOptions
+from cassieq_spark.settings.connection import DEFAULT_CONTACT_POINTS, ConnectionOptions
 
 #: Error texts of OpenSSL, and what to do about each.
 _ADVICE = {
@@ -30,6 +30,10 @@ _ADVICE = {
     r"wrong.version.number|record.layer.failure": (
         "it does not speak TLS on this port: connect without, or to its TLS port"
     ),
+    r"driver does not support protocol version": (
+        "what answers there does not speak Cassandra's protocol: give the port for CQL, which is "
+        "9042 by default"
+    ),
 }
 
 
@@ -49,7 +53,7 @@ def encryption(options: ConnectionOptions) -> dict[str, Any]:
 
 
 def advice(reason: str, options: ConnectionOptions) -> str:
-    """Suggest what to check after a TLS failure.
+    """Suggest what to check after a connection failed.
 
     Args:
         reason: The error of the driver or OpenSSL.
@@ -60,8 +64,16 @@ def advice(reason: str, options: ConnectionOptions) -> str:
             return text.format(ca=options.ssl_ca_file or "the CAs that this machine trusts")
     usual = "check that Cassandra runs there, and that port and data centre are right"
     if options.encrypted:
-        return f"{usual}; and whether it speaks TLS there, and which client certificates it trusts"
-    return f"{usual}; if it speaks TLS only, switch that on"
+        usual += "; and whether it speaks TLS there, and which client certificates it trusts"
+    else:
+        usual += "; if it speaks TLS only, switch that on"
+    if options.contact_points != DEFAULT_CONTACT_POINTS or options.secure_connect_bundle:
+        return usual
+    return (
+        f"{usual}. {DEFAULT_CONTACT_POINTS[0]} is this machine, and the default: for other nodes, "
+        "give the option spark.cassandra.connection.host in Spark, Client(contact_points=...) or "
+        "--contact-points"
+    )
 
 
 def _context(options: ConnectionOptions) -> ssl.SSLContext:

@@ -151,4 +151,11 @@ DEAD_LETTERS = (
         never("null_count"),
         _COLUMNS,
     ),
+    Mutant(
+        "a claim is given back while the row of its target cannot be read",
+        "redrive",
+        "dead_letters.claims:read_claims",
+        value("False", of="unreadable"),
+        _DEAD,
+    ),
 )

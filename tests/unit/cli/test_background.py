@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cassieq_spark.errors import SetupError
+from cassieq_spark.node import Cluster, Release
 from cassieq_spark.node.background import Background, Running
 from tests.support.command_line import cassieq
 
@@ -20,6 +21,7 @@ PATIENCE = timedelta(seconds=20)
 KEEPER = """\
 import os, signal, sys
 from pathlib import Path
+from cassieq_spark.node import Cluster, Release
 from cassieq_spark.node.background import Background, Running
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 background = Background(Path(sys.argv[1]))
@@ -65,8 +67,37 @@ def test_status_says_how_to_reach_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "Administrator: admin; password: in /keys/password",
         "CA of its certificates: /keys/ca.pem",
         "The commands of cassieq use it, unless you name another one.",
+        'In Spark: .option("spark.cassandra.connection.port", "19042")',
+        "In Python: Client(port=19042)",
     ]
     assert (told["running"], told["port"], told["username"]) == (True, 19042, "admin")
+
+
+@pytest.mark.parametrize(
+    ("words", "begun"),
+    [
+        ([], f"Starting Cassandra {Release.V5_0.version} ...\n"),
+        (
+            ["--cassandra-version", "4.1", "--nodes", "3"],
+            "Starting Cassandra 4.1.10, 3 nodes ...\n",
+        ),
+    ],
+)
+def test_a_start_says_that_it_has_begun_and_then_where_the_node_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], begun: str
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(Cluster, "prepare", lambda _: None)
+    monkeypatch.setattr(Background, "launch", lambda *_, **__: make_running(1))
+
+    ended = cassieq("node", "up", "--detach", *words)
+
+    assert (ended.code, ended.err) == (0, begun)
+    assert ended.out == (
+        "Cassandra serves at 127.0.0.1:9042 (process 1; the data are temporary).\n"
+        "The commands of cassieq use it, unless you name another one.\n"
+        "To stop it: cassieq node down\n"
+    )
 
 
 def test_nothing_runs_and_nothing_is_stopped_at_first(background: Background):

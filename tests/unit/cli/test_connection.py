@@ -135,6 +135,68 @@ def test_grants_are_printed_without_a_cluster():
     assert result.output.splitlines()[-1] == 'GRANT MODIFY ON TABLE queues.chunk TO "loader";'
 
 
+# -- variables ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("CASSIEQ_PORT", "tcp://10.0.0.1:80", "the variable CASSIEQ_PORT: "),
+        ("CASSIEQ_SSL", "maybe", "the variable CASSIEQ_SSL: "),
+        ("CASSIEQ_KEYSPACE", "No-Such", "CASSIEQ_KEYSPACE: keyspace 'No-Such'"),
+        ("CASSIEQ_MAX_MESSAGE", "huge", "CASSIEQ_MAX_MESSAGE must be a size"),
+    ],
+)
+def test_an_error_names_the_variable_that_is_wrong_and_not_its_option(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, complaint: str
+):
+    monkeypatch.setenv(name, value)
+
+    ended = cassieq("gateway", "serve", "--secret", "env:GATEWAY_SECRET")
+
+    assert ended.code == 2
+    assert complaint in ended.err
+    assert "--" not in ended.err.splitlines()[-1]
+
+
+def test_an_option_that_is_wrong_is_named_although_its_variable_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("CASSIEQ_PORT", "9042")
+
+    assert "Invalid value for '--port'" in cassieq("queue", "list", "--port", "abc").err
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("CASSIEQ_CONTACT_POINT", "CASSIEQ_CONTACT_POINTS"),
+        ("CASSIEQ_KEY_SPACE", "CASSIEQ_KEYSPACE"),
+        ("CASSIEQ_MAX_MESSAGES", "CASSIEQ_MAX_MESSAGE"),
+        ("CASSIEQ_CONF", "CASSIEQ_CONFIG"),
+    ],
+)
+def test_a_variable_that_is_misspelt_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, meant: str
+):
+    monkeypatch.setenv(name, "10.0.0.1")
+
+    ended = cassieq("queue", "list", "--port", "1")
+
+    assert ended.code == 2
+    assert ended.err == f"cassieq: no setting has the variable {name}; did you mean {meant}?\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["CASSIEQ_PORT_8080_TCP_ADDR", "CASSIEQ_SERVICE_HOST", "CASSIEQ_MESSAGE_KEY", "CASSIEQ_TEST"],
+)
+def test_a_variable_of_somebody_else_is_left_alone(monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setenv(name, "x")
+
+    assert connection_of() == ConnectionOptions()
+
+
 # -- which Cassandra it is ------------------------------------------------------------------------
 
 NOTHING: dict[str, Any] = {

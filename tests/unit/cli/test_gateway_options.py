@@ -14,7 +14,7 @@ from cassieq_spark.errors import OptionError
 from cassieq_spark.http.gateway import Serving
 from cassieq_spark.settings.declaration import settings_of
 from cassieq_spark.settings.gateway import Limits
-from tests.support.command_line import cassieq
+from tests.support.command_line import cassieq, repair_context
 
 SECRET = "a-secret-of-32-characters-or-more"
 
@@ -39,8 +39,9 @@ def test_limits_are_read_as_they_are_declared():
         str(item.flag).replace("-", "_"): item.kind.show(item.default)
         for item in settings_of(Limits)
     }
-    run(**defaults)
-    run(**{**defaults, "max_head": "1k", "max_polls": "7"})
+    context = repair_context([])
+    run(context=context, **defaults)
+    run(context=context, **{**defaults, "max_head": "1k", "max_polls": "7"})
 
     assert got == [Limits(), Limits(head_bytes=1024, polls=7)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from datetime import timedelta
 
 import pytest
@@ -57,6 +58,17 @@ def test_a_lease_has_the_name_of_its_client(store: MemoryStore, group: ConsumerG
     Client.from_store(store).receive("q", "g", max=3)
 
     assert holders(group) == {"0-2": "billing", "2-5": process_name()}
+
+
+def test_a_client_that_is_sent_to_another_process_keeps_its_name(
+    store: MemoryStore, group: ConsumerGroup
+):
+    # As pickle does, but for the store, which only this process has.
+    sent = copy(Client.from_store(store, name="billing"))
+
+    sent.receive("q", "g", max=2)
+
+    assert holders(group) == {"0-2": "billing"}
 
 
 def test_a_client_that_was_sent_keeps_its_name(store: MemoryStore, group: ConsumerGroup):

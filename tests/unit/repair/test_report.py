@@ -81,13 +81,20 @@ def test_people_see_what_was_postponed():
     ) in shown(report).splitlines()
 
 
+def test_a_run_that_found_no_work_says_so_of_all_queues():
+    report = make_report()
+    report.queues = {"idle": QueueReport(QueueId("idle@1"))}
+
+    assert "1 queue(s): nothing to do" in shown(report).splitlines()
+
+
 def test_queues_that_needed_nothing_are_counted_only():
     report = make_report()
     report.queues |= {f"idle-{number}": QueueReport(QueueId("idle@1")) for number in range(1200)}
 
     lines = shown(report).splitlines()
 
-    assert "1,200 queue(s): nothing to do" in lines
+    assert "1,200 other queue(s): nothing to do" in lines
     assert not [line for line in lines if "idle-" in line]
     told = json.loads(report.to_json())
     assert (told["queue_count"], set(told["queues"])) == (1202, {"orders", "bills"})
@@ -104,7 +111,7 @@ def test_a_queue_counts_once_however_many_partitions_it_has():
     lines = shown(report).splitlines()
 
     assert json.loads(report.to_json())["queue_count"] == report.queue_count == 4
-    assert "1 queue(s): nothing to do" in lines
+    assert "1 other queue(s): nothing to do" in lines
     assert "1 queue(s) failed; the others are done" in lines
 
 

@@ -3,12 +3,18 @@ from __future__ import annotations
 import importlib
 import inspect
 from types import ModuleType
+from typing import Any
 
 import cassandra
 import pytest
 from cassandra import ConsistencyLevel, WriteType
 from cassandra.cluster import NoHostAvailable
-from cassandra.connection import ConnectionBusy, ConnectionException, ConnectionShutdown
+from cassandra.connection import (
+    ConnectionBusy,
+    ConnectionException,
+    ConnectionShutdown,
+    ProtocolError,
+)
 from cassandra.pool import NoConnectionsAvailable
 from cassandra.protocol import ErrorMessage, OverloadedErrorMessage, ServerError
 
@@ -155,6 +161,34 @@ def test_an_unreachable_cluster_is_named_by_its_contact_points_and_the_first_rea
     assert isinstance(error, ConnectError)
     assert "10.0.0.1:9042, 10.0.0.2:9043" in str(error)
     assert "refused" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("reach", "is_told"),
+    [
+        ({}, True),
+        ({"port": 9043}, True),
+        ({"contact_points": ("10.0.0.1",)}, False),
+        ({"secure_connect_bundle": "b.zip"}, False),
+    ],
+)
+def test_where_nobody_has_named_a_node_the_error_says_how_to(reach: Any, is_told: bool):
+    refused = NoHostAvailable("none", {"127.0.0.1:9042": ConnectionRefusedError(111, "refused")})
+
+    told = str(translate(refused, Request.CONNECT, "connecting", ConnectionOptions(**reach)))
+
+    assert ("spark.cassandra.connection.host" in told) is is_told
+    assert ("Client(contact_points=...) or --contact-points" in told) is is_told
+
+
+def test_an_answer_that_is_not_cassandras_is_told():
+    # The first byte of an answer by HTTP is 72, the letter H.
+    strange = ProtocolError("This version of the driver does not support protocol version 72")
+    refused = NoHostAvailable("none", {"127.0.0.1:8080": strange})
+
+    told = str(translate(refused, Request.CONNECT, "connecting", ConnectionOptions()))
+
+    assert told.endswith("give the port for CQL, which is 9042 by default")
 
 
 def test_a_refused_login_names_the_user_and_not_the_password():
