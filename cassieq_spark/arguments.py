@@ -37,6 +37,8 @@ FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_INSTANT = datetime(9999, 1, 1, tzinfo=UTC)
 
 _EPOCH = FIRST_INSTANT
+#: About nine a day.
+_LOWEST_RATE = 0.0001
 _SIMPLE = (bool, int, float, str, type(None))
 _LONGEST_SHOWN = 60
 #: How many parts of a list a log record or an error names; a group may hold thousands of ranges.
@@ -106,6 +108,21 @@ def check_count(name: str, given: object, *, least: int = 1, most: int = MOST) -
     return int(given)
 
 
+def check_rate(name: str, given: object) -> float:
+    """Return a number of messages per second.
+
+    Raises:
+        OptionError: The value is not a number, or out of range.
+    """
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        raise OptionError(f"{name} must be a number per second, not {shown(given)}")
+    if given > MOST:
+        raise OptionError(f"{name} must be at most {MOST} per second, not {shown(given)}")
+    if not given >= _LOWEST_RATE:
+        raise OptionError(f"{name} must be at least {_LOWEST_RATE} per second, not {shown(given)}")
+    return float(given)
+
+
 def check_flag(name: str, given: object) -> bool:
     """Return True or False.
 
@@ -148,9 +165,14 @@ def check_client_name(given: object) -> str:
     """Return the name of a client.
 
     Raises:
-        OptionError: It is not a text of 1 to 100 characters.
+        OptionError: It is not a text of 1 to 100 characters, or one of them cannot be printed.
     """
     name = check_text("name", given)
+    if not name.isprintable():
+        raise OptionError(
+            f"the name of a client must be printable, not {ascii(name)[:_LONGEST_SHOWN]}: logs "
+            "and terminals show it"
+        )
     if not name.strip() or len(name) > LONGEST_CLIENT_NAME:
         raise OptionError(
             f"the name of a client must have 1 to {LONGEST_CLIENT_NAME} characters, not "

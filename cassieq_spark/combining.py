@@ -29,7 +29,7 @@ class Turn(Enum):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Caller:
-    """What one thread wants, and the outcome for which it waits.
+    """A thread's request, and the outcome for which the thread waits.
 
     Attributes:
         taken_by: The thread that works for this caller; None if none does yet, or its own does.
@@ -91,7 +91,7 @@ class Combining(Generic[_W]):
         return self._processes.setdefault(os.getpid(), Process())
 
     def run(self, key: Hashable, mine: _W, lead: Callable[[], Any]) -> Any:
-        """Wait until another thread has worked for this one, or work.
+        """Wait until another thread has worked for this thread; if none does, lead the work.
 
         Args:
             key: The thing that is changed.

@@ -136,6 +136,15 @@ def visible(text: str) -> str:
     return "".join(each if each in _KEPT else _spelled(each) for each in text)
 
 
+def on_one_line(text: str) -> str:
+    r"""Spell out line feeds and tabs, too, so that a text forges no line of a log.
+
+    >>> on_one_line("a\nb")
+    'a\\nb'
+    """
+    return text if text.isprintable() else "".join(map(_spelled, text))
+
+
 def visible_bytes(data: bytes) -> str:
     r"""Spell out such characters in bytes, and bytes that are not UTF-8.
 

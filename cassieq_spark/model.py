@@ -256,7 +256,7 @@ class Position(int):
             existed: this is the position of the existing message.
     """
 
-    # Of the class, so that most positions, of which each put makes one, have none of their own.
+    # Attributes of the class: each put makes a position, and most have these values.
     partition: int = 0
     version: int = 1
     is_repeat: bool = False
@@ -312,7 +312,7 @@ class Order(StrEnum):
 
 
 class OnDead(StrEnum):
-    """What happens to the messages behind a dead one, in a queue with an order.
+    """The policy for the messages behind a dead message, in a queue with an order.
 
     ``CONTINUE``: the dead message goes to the dead-letter queue, and the next ones are delivered.
     ``STOP``: the group gets no more messages of its key until an operator decides; in strict
@@ -336,7 +336,7 @@ class QueueDefinition(Displayed):
         max_deliveries: Deliveries after which a message is dead; 0 for never.
         dead_letter_queue: Where dead messages go; None: they are dropped.
         order: The order in which messages are offered.
-        on_dead: What happens to the messages behind a dead one.
+        on_dead: The policy for the messages behind a dead message.
         expire_after: The age, counted from when it became visible, at which a message expires that
             a group has not consumed; None: messages do not expire.
         keep_settled: The age, counted from when it became visible, up to which a message that

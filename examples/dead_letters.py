@@ -16,10 +16,6 @@ import tempfile
 from pyspark.sql import DataFrame, SparkSession
 
 from cassieq_spark import Client
-from cassieq_spark.dead_letters.redrive import redrive
-from cassieq_spark.dead_letters.survey import survey
-from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.store import open_store
 
 QUEUE = "orders.to-price"
 ORDERS = 100
@@ -79,15 +75,12 @@ def main(arguments: list[str]) -> int:
         query.awaitTermination()
 
     run()
-    store = open_store(
-        ConnectionOptions(contact_points=(given.contact_points,), keyspace=given.keyspace)
-    )
-    found = survey(store, QUEUE, limit=1000)
-    for each in found.groups:
-        print(f"{each.monotons.count} dead in group {each.origin_group}: {each.reason}")
-    known.append("XTS")
-    redriven = redrive(store, found).redriven
-    store.close()
+    with Client(contact_points=given.contact_points, keyspace=given.keyspace) as client:
+        found = client.dead_letters(QUEUE, limit=1000)
+        for each in found.groups:
+            print(f"{each.monotons.count} dead in group {each.origin_group}: {each.reason}")
+        known.append("XTS")
+        redriven = client.redrive(found).redriven
     run()
     count = sum(redriven.values())
     print(f"{found.monotons.count} dead, {count} redriven, {len(priced)} processed")

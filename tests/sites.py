@@ -18,6 +18,7 @@ from rich.table import Table
 
 from cassieq_spark.queues.stats import GROUP_FIGURES
 from cassieq_spark.settings.queue import QUEUE_SETTINGS
+from cassieq_spark.settings.schedule import SCHEDULE_SETTINGS
 
 #: Other words would be found where they mean something else.
 _TELLING = re.compile(r"[a-z]+_[a-z]+|unexamined")
@@ -40,7 +41,8 @@ def sites(name: str, commit: str) -> dict[str, int]:
 def main(commit: str = "HEAD") -> None:
     """Print a line for each of them."""
     table = Table("of", "name", "files", "lines", title=f"Named in the package at {commit}")
-    for kind, declared in (("queue", QUEUE_SETTINGS), ("group", GROUP_FIGURES)):
+    every = {"queue": QUEUE_SETTINGS, "schedule": SCHEDULE_SETTINGS, "group": GROUP_FIGURES}
+    for kind, declared in every.items():
         for it in declared:
             if _TELLING.fullmatch(it.name):
                 found = sites(it.name, commit)

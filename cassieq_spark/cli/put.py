@@ -184,7 +184,7 @@ def put(  # noqa: PLR0913 (one per option)
 
 
 class _Put:
-    """What was put into a queue, by one publication or several."""
+    """The messages that a command puts into a queue, by one publication or several."""
 
     def __init__(self, queue: str) -> None:
         self.begun = time.monotonic()

@@ -42,7 +42,7 @@ _LEASE = duration(timedelta(days=365))
 
 
 class PrintedFate(Enum):
-    """What becomes of a message that was printed."""
+    """The fate of a message after it was printed."""
 
     ACK = auto()
     RELEASE = auto()

@@ -95,7 +95,7 @@ _STEPS: Kind[tuple[Step, ...]] = Kind("steps", _parse_steps, ",".join, "STEP,...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the repair is asked to do; made by `job_of`."""
+    """A repair job, as its arguments describe it; made by `job_of`."""
 
     queues: Sequence[str]
     steps: tuple[Step, ...]

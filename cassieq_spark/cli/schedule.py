@@ -12,39 +12,28 @@ import typer
 
 from cassieq_spark.arguments import AT_ONCE
 from cassieq_spark.cli.complete import complete_queues
-from cassieq_spark.cli.options import (
-    WHEN,
-    AsJson,
-    Value,
-    Yes,
-    checked,
-    command,
-    make_app,
-    name_and_value,
-)
+from cassieq_spark.cli.options import AsJson, Value, Yes, checked, command, make_app
 from cassieq_spark.cli.output import INTERRUPTED, ask, print_json, tell
+from cassieq_spark.cli.schedule_flags import schedule_flags
 from cassieq_spark.cli.tables import Column, print_record, print_table
 from cassieq_spark.client import Client
 from cassieq_spark.display import shown_age
+from cassieq_spark.errors import OptionError
 from cassieq_spark.schedules.plain import plain_progress, plain_schedule
 from cassieq_spark.schedules.progress import ScheduleProgress
 from cassieq_spark.schedules.runner import REFRESH, Published, Runner
-from cassieq_spark.schedules.schedule import (
-    CATCH_UP,
-    LONGEST_AHEAD,
-    LONGEST_JITTER,
-    MOST_COUNTED,
-    Schedule,
-)
-from cassieq_spark.schedules.template import show_instant
+from cassieq_spark.schedules.schedule import Schedule
 from cassieq_spark.settings.connection import ConnectionOptions
-from cassieq_spark.settings.kinds import duration, whole_number
-from cassieq_spark.settings.queue import PERIOD
+from cassieq_spark.settings.kinds import whole_number
+from cassieq_spark.settings.schedule import KEPT, Of, ScheduleSetting, show_instant
 from cassieq_spark.signals import stopped_by_signals
 from cassieq_spark.store import open_store
 from cassieq_spark.terminal import echo, log_to_stderr
 
 app = make_app("Put messages again and again, at times that are known beforehand.")
+
+#: The settings that a table shows beside when it ticks, which is cron or every.
+_SHOWN = tuple(it for it in KEPT if it.name not in {"cron", "every"})
 
 ScheduleName = Annotated[
     str,
@@ -62,76 +51,13 @@ OfQueue = Annotated[
 ]
 
 
-@command(app)
-def create(  # noqa: PLR0913 (one per option)
+@command(app, settings=schedule_flags(alters=False))
+def create(
     name: ScheduleName,
     *,
     connection: ConnectionOptions,
     queue: OfQueue,
-    message: Annotated[
-        str, typer.Option(help="Body of the messages; may name {{tick}}, {{local}}, {{date}}.")
-    ],
-    cron: Annotated[
-        str | None,
-        typer.Option(
-            help="When: minute, hour, day of the month, month, day of the week.",
-            show_default="give --every",
-        ),
-    ] = None,
-    every: Annotated[
-        timedelta | None,
-        Value(
-            duration(timedelta(days=365)),
-            "How long from one message to the next, counted from --start, or from 1970: 5m.",
-            without="give --cron",
-        ),
-    ] = None,
-    zone: Annotated[
-        str, typer.Option(help="Time zone of --cron and of {{local}}.", metavar="ZONE")
-    ] = "UTC",
-    key: Annotated[
-        str | None,
-        typer.Option(help="Key of the messages.", show_default="the name of the schedule"),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="Header of the messages. Repeatable.", show_default="none"
-        ),
-    ] = None,
-    start: Annotated[
-        datetime | None, Value(WHEN, "No message before this instant.", without="at once")
-    ] = None,
-    end: Annotated[
-        datetime | None,
-        Value(WHEN, "No message from this instant on.", without="without end"),
-    ] = None,
-    count: Annotated[
-        int | None,
-        Value(
-            whole_number(1, MOST_COUNTED),
-            "How many times it comes, from its start on.",
-            without="without end",
-        ),
-    ] = None,
-    catch_up: Annotated[
-        int,
-        Value(CATCH_UP, "How many messages to put late, at most, after no runner ran."),
-    ] = 1,
-    jitter: Annotated[
-        timedelta,
-        Value(
-            duration(LONGEST_JITTER, zero=True),
-            "Put each message off, by a time of its own up to this.",
-        ),
-    ] = AT_ONCE,
-    ahead: Annotated[
-        timedelta,
-        Value(
-            duration(LONGEST_AHEAD, zero=True),
-            "Put each message so much earlier, to be delivered at its time.",
-        ),
-    ] = AT_ONCE,
+    settings: dict[str, Any],
     as_json: AsJson = False,
 ) -> None:
     """Create a schedule. A runner must run: 'cassieq schedule run', or a gateway.
@@ -144,28 +70,40 @@ def create(  # noqa: PLR0913 (one per option)
         cassieq schedule create daily --queue orders --cron '0 3 * * mon-fri' --message '{{date}}'
     """
     with _client(connection) as client:
-        made = client.create_schedule(
-            queue,
-            name,
-            message,
-            cron=cron,
-            every=every,
-            zone=zone,
-            key=key,
-            headers=dict(name_and_value("--header", each) for each in header or ()),
-            start=start,
-            end=end,
-            count=count,
-            catch_up=catch_up,
-            jitter=jitter,
-            ahead=ahead,
-        )
+        made = client.create_schedule(queue, name, **settings)
     first = next(made.ticks_after(made.since))
     tell(
         f"Schedule {name} of queue {queue} is created; it begins at {_shown(made, first)}.",
         _json(made),
         as_json=as_json,
     )
+
+
+@command(app, changes=schedule_flags(alters=True))
+def alter(
+    name: ScheduleName,
+    *,
+    connection: ConnectionOptions,
+    queue: OfQueue,
+    changes: dict[str, Any],
+    as_json: AsJson = False,
+) -> None:
+    """Alter settings of a schedule; the others stay, and so does a pause.
+
+    New times begin now, and no time comes twice. After this command, nothing is put by the old
+    settings any more; what was put ahead stays. --cron replaces --every, and the reverse.
+
+    Examples:
+        cassieq schedule alter nightly --queue orders --cron '0 4 * * *'
+        cassieq schedule alter beat --queue orders --message '{"at": "{{unix}}"}' --end none
+    """
+    if not changes:
+        raise OptionError("there is nothing to alter: give a setting, such as --every 5m")
+    with _client(connection) as client:
+        altered = client.alter_schedule(queue, name, **changes)
+        found = client.schedule(queue, name, ticks=1)
+    comes = f"; it comes next at {_shown(altered, found.next[0])}" if found.next else ""
+    tell(f"Schedule {name} of queue {queue} is altered{comes}.", _json(altered), as_json=as_json)
 
 
 @command(app, "list")
@@ -231,14 +169,7 @@ def show(
             ("schedule", it.name),
             ("queue", it.queue),
             ("when", it.when),
-            ("message", it.message),
-            ("key", it.key),
-            *((f"header {key}", value) for key, value in it.headers.items()),
-            ("starts", it.start),
-            ("ends", it.end),
-            ("catches up", CATCH_UP.show(it.catch_up)),
-            ("jitter", PERIOD.show(it.jitter) if it.jitter else None),
-            ("ahead", PERIOD.show(it.ahead) if it.ahead else None),
+            *(line for each in _SHOWN for line in _lines(each, getattr(it, each.name))),
             ("paused", it.paused),
             ("last", None if found.last is None else _shown(it, found.last)),
             ("late by", _late_by(found)),
@@ -392,6 +323,15 @@ def run(
             Runner(store).run(stop, told)
     if stop.signal is signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
+
+
+def _lines(it: ScheduleSetting, value: Any) -> list[tuple[str, Any]]:
+    """The lines of a table that show a setting; each header has a line."""
+    if it.of is Of.HEADERS:
+        return [(f"header {name}", each) for name, each in value.items()]
+    if value in (None, AT_ONCE):
+        return [(it.label, None)]
+    return [(it.label, value if it.of is Of.INSTANT else it.show(value))]
 
 
 def _json(schedule: Schedule) -> dict[str, Any]:

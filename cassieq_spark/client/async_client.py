@@ -417,6 +417,7 @@ class AsyncClient(InThreads[Client], AsyncMessageVerbs):
     purge_dead_letters = in_thread(Client.purge_dead_letters)
 
     create_schedule = in_thread(Client.create_schedule)
+    alter_schedule = in_thread(Client.alter_schedule)
     schedules = in_thread(Client.schedules)
     schedule = in_thread(Client.schedule)
     pause_schedule = in_thread(Client.pause_schedule)

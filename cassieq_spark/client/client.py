@@ -121,9 +121,8 @@ from cassieq_spark.queues.stats import GroupStats, QueueStats, read_stats
 from cassieq_spark.schedules import (
     Runner,
     Schedule,
-    ScheduledValue,
     ScheduleProgress,
-    ScheduleSettings,
+    alter_schedule,
     create_schedule,
     delete_schedule,
     list_progress,
@@ -132,7 +131,6 @@ from cassieq_spark.schedules import (
     read_schedules_progress,
     resume_schedule,
     run_now,
-    takes_settings,
 )
 from cassieq_spark.schemas.assign import arrow_batches
 from cassieq_spark.settings.connection import Connection, ConnectionOptions, connection_options
@@ -146,6 +144,12 @@ from cassieq_spark.settings.queue import (
     check_settings,
     dead_letter_queue_of,
     takes,
+)
+from cassieq_spark.settings.schedule import (
+    ScheduleChanges,
+    ScheduledValue,
+    ScheduleSettings,
+    takes_settings,
 )
 from cassieq_spark.settings.verbs import MessageVerbs, Received
 from cassieq_spark.store import open_store
@@ -1093,7 +1097,7 @@ class Client(MessageVerbs):
         with self._calls:
             return survey(self._store, queue, criteria, limit=limit)
 
-    def redrive(
+    def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
         self,
         found: Survey,
         *,
@@ -1101,6 +1105,7 @@ class Client(MessageVerbs):
         force: bool = False,
         across_accounts: bool = False,
         drop_columns: bool = False,
+        rate: float | None = None,
     ) -> RedriveReport:
         """Publish dead letters again, each once, and settle them. Three LWTs per thousand.
 
@@ -1111,9 +1116,11 @@ class Client(MessageVerbs):
             across_accounts: Allow queues of another account of the gateway, whose names differ up
                 to the first colon.
             drop_columns: Leave out values of columns, and of fields, that the target lacks.
+            rate: Most messages per second; None: no limit.
 
         Raises:
-            OptionError: ``to`` is the queue that has the dead letters, or is of another account.
+            OptionError: ``to`` is the queue that has the dead letters, or is of another account;
+                or the rate is no number, or out of range.
             QueueStateError: A queue does not exist, or has other groups.
             MessageError: A value does not fit its column in the target; or, without
                 ``drop_columns``, has no column there. The thousand with this letter, and all later
@@ -1133,6 +1140,7 @@ class Client(MessageVerbs):
                 force=force,
                 across_accounts=across_accounts,
                 drop_columns=drop_columns,
+                rate=rate,
             )
 
     def purge_dead_letters(self, found: Survey) -> PurgeReport:
@@ -1143,7 +1151,7 @@ class Client(MessageVerbs):
 
     # -- schedules --------------------------------------------------------------------------------
 
-    @takes_settings
+    @takes_settings()
     def create_schedule(
         self,
         queue: str,
@@ -1161,10 +1169,7 @@ class Client(MessageVerbs):
             message: The body; a dict is stored as JSON. ``{{tick}}``, ``{{local}}``, ``{{date}}``,
                 ``{{unix}}``, ``{{schedule}}`` and ``{{queue}}`` stand for what the tick is.
             settings: Either ``cron``, five fields, in a ``zone``; or ``every``, a timedelta of at
-                least a second. Optional are ``key`` (else the name of the schedule), ``headers``,
-                ``start``, ``end``, ``count`` (how many ticks), ``catch_up`` (how many late ticks
-                are published at most, 1), ``jitter`` and ``ahead`` (how long before its time a
-                tick is published, as a delayed message).
+                least a second. docs/options.md has the others.
 
         Raises:
             OptionError: A setting is not valid, or contradicts another one; or the queue has a
@@ -1203,6 +1208,34 @@ class Client(MessageVerbs):
         """
         with self._calls:
             return read_schedule_progress(self._store, queue, name, ticks=ticks)
+
+    @takes_settings(alters=True)
+    def alter_schedule(
+        self, queue: str, name: str, **changes: Unpack[ScheduleChanges]
+    ) -> Schedule:
+        """Alter a schedule; settings that are not given stay. Two LWTs and four reads.
+
+        Once this has answered, nothing is put by the old settings any more; what was put ahead
+        stays. New times begin now; no tick comes twice. docs/schedules.md.
+
+        Args:
+            queue: Name of the queue.
+            name: Name of the schedule.
+            changes: As of `create_schedule`, and ``message``; ``cron`` replaces ``every``, and the
+                reverse. None gives a setting back its default.
+
+        Returns:
+            The schedule as it is now.
+
+        Raises:
+            OptionError: A setting is not valid, can't be altered or contradicts another one; or
+                the schedule would never tick again.
+            MessageError, SchemaError: The queue does not take such messages.
+            NotFoundError: There is no such queue or schedule.
+            StoreError, QueueStateError: The call is safe to repeat.
+        """
+        with self._calls:
+            return alter_schedule(self._store, queue, name, **changes)
 
     def pause_schedule(self, queue: str, name: str) -> bool:
         """Let a schedule put nothing until it is resumed; False: it was paused already.

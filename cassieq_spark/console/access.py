@@ -193,7 +193,7 @@ class Access:
         self._set(request, response, self._cookie + "-said", value, _SAID_SECONDS)
 
     def said(self, request: Request) -> str | None:
-        """What the previous page has done."""
+        """The report of the change that the previous page has made; None if there is none."""
         coded, _, mac = request.cookies.get(self._cookie + "-said", "").partition(".")
         if not coded or not hmac.compare_digest(mac.encode(), self._mac("said", coded).encode()):
             return None

@@ -129,7 +129,7 @@ def _change(call: PageCall, change: Change) -> Response:
 
 
 def _sealed_text(call: PageCall, plan: ChangePlan, until: int | None = None) -> tuple[int, str]:
-    """What a confirmation is valid for: this change, planned from this state, for a while."""
+    """The text that a confirmation seals: this change, planned from this state, for a while."""
     until = int(time.time()) + _SURE_SECONDS if until is None else until
     fields = {name: text for name, text in call.form.items() if name not in _OF_CONFIRMATION}
     fields |= plan.values if call.form.get("step") != "do" else {}

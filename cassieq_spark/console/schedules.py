@@ -10,7 +10,12 @@ from cassieq_spark.client import Client
 from cassieq_spark.console.pages import PageCall, page
 from cassieq_spark.console.plans import Change, ChangePlan, command_of
 from cassieq_spark.console.queue import about_queue
-from cassieq_spark.console.schedule_plans import fields_of_schedule
+from cassieq_spark.console.schedule_plans import (
+    ALTER_SCHEDULE,
+    facts_of,
+    fields_of_altered,
+    fields_of_schedule,
+)
 from cassieq_spark.schedules import Schedule, read_schedule, read_schedules_progress
 
 #: How many of its next ticks the page shows of each schedule.
@@ -27,6 +32,19 @@ def schedules(call: PageCall) -> Response:
     found = read_schedules_progress(store, call.name(), ticks=_NEXT)
     more = about_queue(call, looked)
     return call.render("schedules.html", **more, schedules=found, fields=fields_of_schedule())
+
+
+@page("/queues/{queue}/schedules/{schedule}")
+def schedule(call: PageCall) -> Response:
+    """Show the settings of a schedule, and the form that alters them.
+
+    One read more than those of `Watcher.read`.
+    """
+    looked = call.console.watcher.read(call.name())
+    it = _named(call)
+    more = about_queue(call, looked)
+    fields = fields_of_altered(it)
+    return call.render("schedule.html", **more, it=it, facts=facts_of(it), fields=fields)
 
 
 def _named(call: PageCall) -> Schedule:
@@ -95,6 +113,7 @@ def _after(call: PageCall) -> str:
 
 #: The changes of a schedule, by the last part of their path.
 OF_SCHEDULE: Mapping[str, Change] = {
+    "alter": ALTER_SCHEDULE,
     "delete": Change("Delete the schedule", _plan_delete, _delete, True, _after),
     "pause": Change("Pause the schedule", _plan_pause, _pause, after=_after),
     "resume": Change("Resume the schedule", _plan_resume, _resume, after=_after),

@@ -82,7 +82,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a queue.
+    """The last reading of a queue.
 
     Attributes:
         snapshot: The figures when the queue was read.

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 
 from cassieq_spark.arguments import abridged
 from cassieq_spark.consumer.heartbeat import Heartbeat
+from cassieq_spark.display import on_one_line
 from cassieq_spark.errors import CassieqError, InvariantError, OutcomeUnknownError
 from cassieq_spark.fetch.find import Finder, Piece
 from cassieq_spark.groups.deliveries import too_often
@@ -260,7 +261,7 @@ class Consumer:
                 "--retry | --dead-letter",
                 self.group,
                 each.monotons.short,
-                each.reason or too_often(each.deliveries),
+                on_one_line(each.reason or too_often(each.deliveries)),
                 self.queue.name,
                 self.group.name,
                 extra={"action": STOPPED, "count": each.monotons.count, **self.log_fields},

@@ -27,6 +27,7 @@ from cassieq_spark.dead_letters.copies import (
     with_headers,
 )
 from cassieq_spark.dead_letters.letters import FIRST_POSITION, UNREADABLE, first_position_text
+from cassieq_spark.display import on_one_line
 from cassieq_spark.errors import CassieqError, ContentionError, InvariantError, QueueStateError
 from cassieq_spark.fetch.find import Piece, find_pieces
 from cassieq_spark.fetch.read import Damage, Decoder, read_pieces
@@ -54,6 +55,10 @@ DROPPED = "dead.dropped"
 DEAD_LETTERING_FAILED = "dead.failed"
 RETRY_AFTER = timedelta(minutes=1)
 
+#: Headers that not every death has. A letter that dies again must not keep earlier ones.
+_OF_SOME = frozenset(
+    RESERVED + each for each in ("origin-partition", "first-delivered-at", "last-delivered-at")
+)
 #: Maximum number of bytes of an unreadable chunk in its dead letter.
 UNREADABLE_BYTES = 1 << 20
 
@@ -209,7 +214,7 @@ class _Copies:
     def _copy(self, piece: Piece, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = form_of(self.queue).names
         headers = [
-            list((self._first(monoton) | dict(given or ()) | self._about(piece, monoton)).items())
+            list((self._first(monoton) | _own(given) | self._about(piece, monoton)).items())
             for monoton, given in enumerate(batch.column(names.headers).to_pylist(), first)
         ]
         return with_headers(batch, headers)
@@ -232,6 +237,10 @@ class _Copies:
         return self._headers | {RESERVED + name: value for name, value in own.items()}
 
 
+def _own(given: Sequence[tuple[str, str | None]] | None) -> dict[str, str | None]:
+    return {name: value for name, value in given or () if name not in _OF_SOME}
+
+
 def _log_done(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> None:
     target, text = queue.dead_letter_queue, "%s: messages %s are dead (%s): %s"
     if target is None:
@@ -240,7 +249,9 @@ def _log_done(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> No
     else:
         level, action, where = logging.WARNING, DEAD_LETTERED, f"moved to queue {target!r}"
     extra = _extra(action, group, dead)
-    logger.log(level, text, group, dead.monotons.short, reason_of(dead), where, extra=extra)
+    # Whoever may reject a message chooses the reason.
+    why = on_one_line(reason_of(dead))
+    logger.log(level, text, group, dead.monotons.short, why, where, extra=extra)
 
 
 def _log_failure(group: ConsumerGroup, dead: Waiting, error: CassieqError) -> None:

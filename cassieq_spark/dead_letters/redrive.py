@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
+from cassieq_spark.arguments import check_rate
 from cassieq_spark.arrow.rows import metadata_of, stored_of
 from cassieq_spark.dead_letters.claims import (
     ADMIN_GROUP,
@@ -158,13 +159,13 @@ def redrive(  # noqa: PLR0913 (each is a choice of its own, by name)
 
     Raises:
         OptionError, QueueStateError: See `read_routes`; nothing is changed.
-        OptionError: The rate is not above 0.
+        OptionError: The rate is no number, or out of range.
         MessageError: A value does not fit its column of the target; or, without ``drop_columns``,
             has no column there. The batch and all later batches are not redriven.
         ContentionError: Competing changes won every attempt.
     """
-    if rate is not None and rate <= 0:
-        raise OptionError(f"a rate must be above 0 messages per second, not {rate}")
+    if rate is not None:
+        rate = check_rate("rate", rate)
     routes = read_routes(store, found, to=to, force=force, across_accounts=across_accounts)
     group = open_admin_group(Ledger(store, found.queue.queue_id), is_needed=bool(routes))
     if group is None:

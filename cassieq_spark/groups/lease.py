@@ -26,7 +26,7 @@ from cassieq_spark.store.protocol import Op, ServerNow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRequest:
-    """What a reader has finished, and what it wants.
+    """A reader's request: the messages that it has finished, and the messages that it wants.
 
     A `Consumer` fills in ``token`` and the last four fields, from the queue and its ledger.
 
@@ -122,7 +122,7 @@ class LeasedSlot:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Lease(Displayed):
-    """What one compare-and-set acks and leases; without ``ops`` there is nothing to do.
+    """The acks and leases of one compare-and-set; without ``ops`` there is nothing to do.
 
     Attributes:
         request: What was asked for; its ``token`` holds ``leased``.

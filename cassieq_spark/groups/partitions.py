@@ -21,6 +21,10 @@ from cassieq_spark.model import name_of, validate_name
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.settings.position import StartingPosition
 
+#: The group in which dead letters are redriven and purged: what it has settled is redriven or
+#: purged, so whoever could read in it could discard dead letters without the right to.
+RESERVED_GROUP = "cassieq-dead"
+
 
 def create_groups(ledgers: Sequence[Ledger], name: str, position: StartingPosition) -> None:
     """Create a group in each partition that has none.
@@ -29,12 +33,13 @@ def create_groups(ledgers: Sequence[Ledger], name: str, position: StartingPositi
     then.
 
     Raises:
-        OptionError: The name is not valid, or the position is a monoton and there are several
-            partitions.
+        OptionError: The name is not valid or reserved, or the position is a monoton and there are
+            several partitions.
         ExistsError: All partitions have a group of this name.
         CassieqError: See `create_group`.
     """
     validate_name("group", name)
+    _check_free(name)
     check_for_all(ledgers, position)
     missing = [ledger for ledger in ledgers if ledger.read_group(name, serial=True) is None]
     _check_starts(missing, name, position)
@@ -69,12 +74,14 @@ def ensure_groups(
         there.
 
     Raises:
-        OptionError: The position is a monoton and there are several partitions.
+        OptionError: The name is reserved, or the position is a monoton and there are several
+            partitions.
         NotFoundError: The first partition has no such group, and it is not to be created.
         QueueStateError: The queue was purged or deleted, or the group can't begin there in some
             partition.
         ContentionError: Competing changes won every attempt.
     """
+    _check_free(name)
     check_for_all(ledgers, starting)
     first, *others = ledgers
     if not make_group and first.read_group(name) is None:
@@ -157,6 +164,15 @@ def check_for_all(ledgers: Sequence[Ledger], position: StartingPosition) -> None
             f"the queue has {len(ledgers)} partitions, each with monotons of its own, so "
             f"{position} is no position in it: give earliest, latest, or an instant, or name a "
             "partition"
+        )
+
+
+def _check_free(name: str) -> None:
+    """Refuse the group that `redrive` and `purge` read in, and no other reader may."""
+    if name == RESERVED_GROUP:
+        raise OptionError(
+            f"group {name!r} is reserved: it says which dead letters were redriven or purged; "
+            "choose another name"
         )
 
 

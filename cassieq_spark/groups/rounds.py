@@ -243,7 +243,7 @@ class Round:
     tokens: frozenset[UUID]
 
     def outcome_of(self, change: Change) -> Lease | Settled | CassieqError | Rest:
-        """What a thread gets after ``ops`` were applied."""
+        """The result of a thread's change, after ``ops`` were applied."""
         plan = self.plans.get(change, Rest.LEFT)
         if isinstance(plan, CassieqError | Rest):
             return plan

@@ -218,7 +218,7 @@ def dead_of(rows: Iterable[Slot | Waiting]) -> list[Waiting]:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a settlement did.
+    """The result of a settlement.
 
     Attributes:
         count: How many messages were settled, or recorded for the ack of their batch.

@@ -65,7 +65,7 @@ class Did(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What to do with messages of one lease.
+    """Decisions about messages of one lease: acked, released, extended, rejected or unread.
 
     A message that is named several times is acked; if not that, rejected; if not that, released.
 

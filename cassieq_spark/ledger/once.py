@@ -44,7 +44,7 @@ _SECOND = timedelta(seconds=1)
 
 
 class Mark(IntEnum):
-    """What the ledger remembers of a name."""
+    """The use of a name, as the ledger remembers it."""
 
     PUBLISHED = 0
     #: Nothing was published under the name, nor ever will be.
@@ -72,7 +72,7 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What the ledger remembers of a name that is used.
+    """A used name, as the ledger remembers it.
 
     Attributes:
         mark: What became of the name.

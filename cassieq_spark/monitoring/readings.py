@@ -42,7 +42,13 @@ _FEW = 20
 
 
 class Facts(NamedTuple):
-    """What the figures of a queue depend on. Other queues send dead letters to a target."""
+    """The rows on which the figures of a queue depend.
+
+    Attributes:
+        queue: The queue.
+        is_target: True if another queue sends its dead letters to this queue.
+        rows: The ledger and the groups of each partition, as the survey has seen them.
+    """
 
     queue: QueueDefinition
     is_target: bool

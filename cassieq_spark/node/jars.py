@@ -72,7 +72,7 @@ class Jar:
         return "/".join((*group.split("."), name, version, self.file_name))
 
     def damage(self, folder: Path) -> str | None:
-        """What is wrong with the file of this jar in ``folder``; None if the file is correct."""
+        """The damage of this jar's file in ``folder``; None if the file is correct."""
         try:
             with (folder / self.file_name).open("rb") as file:
                 size = file.seek(0, 2)

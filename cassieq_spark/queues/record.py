@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -162,10 +163,12 @@ class QueueNames(NamedTuple):
     Attributes:
         used: Names of queues that exist.
         deleted: Names of deleted queues. Their rows stay, so that no id is used twice.
+        schedules: How many schedules they have.
     """
 
     used: frozenset[str]
     deleted: frozenset[str]
+    schedules: int
 
 
 def read_record(store: Store, name: str, *, serial: bool = False) -> QueueRecord | None:
@@ -253,14 +256,19 @@ def read_records(store: Store, prefix: str = "", *, having: str = "") -> Records
 def read_names(store: Store, prefix: str = "") -> QueueNames:
     """Read the names of all queues that begin with ``prefix``. Reads the whole table of queues.
 
-    No row is decoded. A queue whose status can't be read counts as one that exists.
+    No row is decoded. A queue whose status can't be read counts as one that exists; schedules that
+    can't be read do not count.
     """
     names: dict[bool, set[str]] = {True: set(), False: set()}
+    schedules = 0
     for row in store.scan(Table.QUEUE):
         name = str(row["name"])
         if name.startswith(prefix):
-            names[row["status"] in _GONE].add(name)
-    return QueueNames(frozenset(names[False]), frozenset(names[True]))
+            is_gone = row["status"] in _GONE
+            names[is_gone].add(name)
+            with suppress(ValueError, RecursionError, TypeError):
+                schedules += 0 if is_gone else len(json.loads(row["schedules"] or "{}"))
+    return QueueNames(frozenset(names[False]), frozenset(names[True]), schedules)
 
 
 def known(name: str, record: QueueRecord | None) -> QueueRecord:

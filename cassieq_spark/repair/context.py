@@ -193,7 +193,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What the scan found for a queue, and the ledger as it was before the scan."""
+    """The findings of the scan for a queue, and the ledger as it was before the scan."""
 
     runs: Sequence[Run]
     head: LedgerHead

@@ -16,7 +16,7 @@ from cassieq_spark.repair.scan import Run, buckets_of
 
 
 class Problem(StrEnum):
-    """What is wrong with messages at or above ``finalised`` (I3)."""
+    """A kind of damage to messages at or above ``finalised`` (I3)."""
 
     MISSING = "missing"
     OVERLAPPING = "overlapping"
@@ -236,7 +236,7 @@ def orphans_of(
 def _explain(
     queue: QueueDefinition, finding: Finding, block: LedgerBlock | None, alive: Range
 ) -> tuple[str, list[str]]:
-    """What has happened to the messages, and how to restore them."""
+    """Explain what has happened to the messages, and how to restore them."""
     if block is None:
         restore = (
             "restore the rows of kind 'block' of partition "

@@ -42,7 +42,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a run did; in a dry run, only what it audited.
+    """The counts of a run; in a dry run, only of what it audited.
 
     Attributes:
         finalised: Messages that were finalised.
@@ -81,7 +81,7 @@ class Counts:
 
 @dataclass(slots=True)
 class QueueReport:
-    """What a repair run did and found in one queue.
+    """The work and the findings of a repair run in one queue.
 
     Attributes:
         queue_id: The id of the queue.
@@ -120,7 +120,7 @@ class QueueReport:
 
 @dataclass(slots=True)
 class Report:
-    """What a repair run did and found.
+    """The work and the findings of a repair run.
 
     Attributes:
         steps: The steps, in order.

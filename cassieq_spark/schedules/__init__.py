@@ -3,9 +3,10 @@
     queue's row: schedules -> runner: ticks that have come -> sink of the schedule: once, in order
 
 A schedule is a text in the row of its queue. A tick is a batch of a sink that only this schedule
-has, and the number of the batch is the tick, in milliseconds. So the compare-and-set that
-publishes a message also says that its tick is done, and the sink's row is all that a runner needs
-to know. The content of a message follows from schedule and tick.
+has, and the number of the batch is the tick, in milliseconds, after the number of alters of the
+schedule. So the compare-and-set that publishes a message also says that its tick is done, and the
+sink's row is all that a runner needs to know. The content of a message follows from schedule and
+tick.
 
 | event | result |
 |---|---|
@@ -18,16 +19,20 @@ to know. The content of a message follows from schedule and tick.
 | a clock jumps ahead | the server's clock decides, as the earlier one of the two |
 | both clocks were ahead | ticks came early, and do not come again |
 | a queue is purged | sinks are copied, so no tick comes again |
+| a schedule is altered | its sink refuses what runners have planned before |
+| an alter breaks off | the first runner that reads the new settings ends the old ones |
 | a schedule is deleted and made again | another sink; it has no tick before its creation |
 """
 
 from __future__ import annotations
 
 from cassieq_spark.schedules.changes import (
+    alter_schedule,
     create_schedule,
     delete_schedule,
     list_schedules,
     pause_schedule,
+    plan_alter,
     plan_schedule,
     read_schedule,
     read_schedules,
@@ -41,25 +46,20 @@ from cassieq_spark.schedules.progress import (
     run_now,
 )
 from cassieq_spark.schedules.runner import Published, Runner
-from cassieq_spark.schedules.schedule import (
-    Schedule,
-    ScheduledValue,
-    ScheduleSettings,
-    takes_settings,
-)
+from cassieq_spark.schedules.schedule import Schedule
 
 __all__ = [
     "Published",
     "Runner",
     "Schedule",
     "ScheduleProgress",
-    "ScheduleSettings",
-    "ScheduledValue",
+    "alter_schedule",
     "create_schedule",
     "delete_schedule",
     "list_progress",
     "list_schedules",
     "pause_schedule",
+    "plan_alter",
     "plan_schedule",
     "read_schedule",
     "read_schedule_progress",
@@ -67,5 +67,4 @@ __all__ = [
     "read_schedules_progress",
     "resume_schedule",
     "run_now",
-    "takes_settings",
 ]

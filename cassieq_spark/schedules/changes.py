@@ -1,4 +1,4 @@
-"""Creates, lists, pauses, resumes and deletes the schedules of queues.
+"""Creates, lists, alters, pauses, resumes and deletes the schedules of queues.
 
 They are in the row of their queue, and change with it by compare-and-set.
 """
@@ -23,15 +23,15 @@ from cassieq_spark.queues import (
 )
 from cassieq_spark.queues.record import active, change, no_queue, read_active
 from cassieq_spark.schedules.due import Tick
-from cassieq_spark.schedules.publish import message_of
-from cassieq_spark.schedules.schedule import (
-    Schedule,
+from cassieq_spark.schedules.publish import end_generations_before, message_of
+from cassieq_spark.schedules.schedule import Schedule, altered_schedule, make_schedule, whole
+from cassieq_spark.schedules.stored import from_stored, to_stored
+from cassieq_spark.settings.schedule import (
+    ScheduleChanges,
     ScheduledValue,
     ScheduleSettings,
-    make_schedule,
-    whole,
+    check_settings,
 )
-from cassieq_spark.schedules.stored import from_stored, to_stored
 from cassieq_spark.store.protocol import Store, Values, partition_of_queue
 
 logger = logging.getLogger(__name__)
@@ -153,6 +153,80 @@ def readable_schedules(record: QueueRecord) -> list[Schedule]:
         return []
 
 
+def alter_schedule(
+    store: Store, queue: str, name: str, **changes: Unpack[ScheduleChanges]
+) -> Schedule:
+    """Alter a schedule; settings that are not given stay. Two LWTs, three serial reads, one read.
+
+    1. Row: the changes, and the next generation. From now on runners that read the queues publish
+       ticks of this generation, once they have done the next step if nobody has.
+    2. Ledger: the sink gets the next generation, and keeps its last tick. From now on no runner
+       publishes a tick of an earlier one, whatever it has planned.
+
+    If the call breaks off between the two, runners that have not read the queues since may publish
+    by the old settings, until one with the new ones does the second step: for about ten seconds.
+
+    Args:
+        store: The store.
+        queue: Name of the queue.
+        name: Name of the schedule.
+        changes: By name; see `altered_schedule`.
+
+    Raises:
+        OptionError: A setting is not valid, can't be altered or contradicts another one; or the
+            schedule would never tick again.
+        MessageError, SchemaError: The queue does not take such messages.
+        NotFoundError: There is no such queue or schedule.
+        QueueStateError: The queue was purged meanwhile; repeat the call.
+        ContentionError: Lost to others, or no answer, again and again; repeat the call.
+    """
+    validate_name("schedule", name)
+    check_settings(changes, alters=True)
+    now = _present(store, queue)
+
+    def alter_row(record: QueueRecord) -> Values | None:
+        found = _schedules_of(record)
+        old = _one(queue, name, found)
+        new = altered_schedule(old, changes, now)
+        if new is old:
+            return None
+        _check_fits(new, record.definition)
+        return {"schedules": to_stored((found | {name: new}).values())}
+
+    record = active(queue, change(store, queue, lambda row: alter_row(active(queue, row))))
+    altered = _one(queue, name, _schedules_of(record))
+    if altered.generation:
+        end_generations_before(store, record.definition, altered)
+    return altered
+
+
+def plan_alter(
+    store: Store, queue: str, name: str, *, now: datetime, **changes: Unpack[ScheduleChanges]
+) -> tuple[Schedule, Schedule, QueueDefinition]:
+    """A schedule as it is, as `alter_schedule` would make it, and its queue.
+
+    One read; nothing changes.
+
+    Args:
+        store: The store.
+        queue: Name of the queue.
+        name: Name of the schedule.
+        now: The present.
+        changes: By name.
+
+    Raises:
+        CassieqError: As `alter_schedule` does.
+    """
+    validate_name("schedule", name)
+    record = read_active(store, queue)
+    found = _schedules_of(record)
+    old = _one(queue, name, found)
+    new = altered_schedule(old, changes, now)
+    _check_fits(new, record.definition)
+    to_stored((found | {name: new}).values())
+    return old, new, record.definition
+
+
 def pause_schedule(store: Store, queue: str, name: str) -> bool:
     """Pause a schedule; False if it was paused. One LWT and two serial reads.
 
@@ -268,5 +342,5 @@ def _check_fits(schedule: Schedule, queue: QueueDefinition) -> None:
     """Refuse a schedule whose messages the queue does not take."""
     if schedule.ahead:
         check_delayable(queue)
-    first = next(schedule.ticks_after(schedule.since))
+    first = next(schedule.ticks_after(schedule.since), schedule.since)
     check_message(message_of(schedule, Tick(first, first)), queue)

@@ -8,32 +8,23 @@ from typing import Any
 
 from cassieq_spark.schedules.progress import ScheduleProgress
 from cassieq_spark.schedules.schedule import Schedule
-from cassieq_spark.schedules.template import show_instant
+from cassieq_spark.settings.schedule import plain_settings, settings_from_plain, show_instant
 
 
 def plain_schedule(schedule: Schedule) -> dict[str, Any]:
     """A schedule as plain values, without its queue."""
     return {
         "schedule": schedule.name,
-        "cron": schedule.cron,
-        "every_seconds": _seconds(schedule.every),
-        "zone": schedule.zone,
-        "message": schedule.message,
-        "key": schedule.key,
-        "headers": dict(schedule.headers),
-        "start": _shown(schedule.start),
-        "end": _shown(schedule.end),
-        "catch_up": schedule.catch_up,
-        "jitter_seconds": _seconds(schedule.jitter),
-        "ahead_seconds": _seconds(schedule.ahead),
+        **plain_settings(schedule),
         "paused": schedule.paused,
-        "since": _shown(schedule.since),
+        "since": show_instant(schedule.since),
         "id": schedule.identity,
+        "generation": schedule.generation,
     }
 
 
 def schedule_of_plain(queue: str, values: Mapping[str, Any]) -> Schedule:
-    """Read what `plain_schedule` writes.
+    """Read what `plain_schedule` writes; earlier releases left out the generation.
 
     Raises:
         KeyError, TypeError, ValueError: It is something else.
@@ -43,18 +34,9 @@ def schedule_of_plain(queue: str, values: Mapping[str, Any]) -> Schedule:
         values["schedule"],
         values["id"],
         datetime.fromisoformat(values["since"]),
-        values["message"],
-        values["key"],
-        values["headers"],
-        values["cron"],
-        _duration(values["every_seconds"]),
-        values["zone"],
-        _instant(values["start"]),
-        _instant(values["end"]),
-        values["catch_up"],
-        timedelta(seconds=values["jitter_seconds"]),
-        timedelta(seconds=values["ahead_seconds"]),
-        values["paused"],
+        **settings_from_plain(values),
+        paused=values["paused"],
+        generation=values.get("generation", 0),
     )
 
 

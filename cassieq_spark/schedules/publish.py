@@ -7,16 +7,24 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from cassieq_spark.errors import BatchOrderError
+from cassieq_spark.arguments import FIRST_INSTANT
+from cassieq_spark.backoff import attempts
+from cassieq_spark.errors import BatchOrderError, ContentionError
 from cassieq_spark.ledger.identity import PlanIdentity
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.state import sink_batch_of, sink_key
-from cassieq_spark.model import QueueDefinition, QueueId, SinkBatch, from_millis, to_millis
+from cassieq_spark.ledger.state import (
+    advance_groups_version,
+    check_open,
+    claim_batch,
+    sink_batch_of,
+    sink_key,
+)
+from cassieq_spark.model import QueueDefinition, QueueId, SinkBatch
 from cassieq_spark.producer.new_message import NewMessage, batches_of, check_message
 from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.producer.publisher import publish_written, write_partition
 from cassieq_spark.schedules.due import Tick
-from cassieq_spark.schedules.schedule import Schedule
+from cassieq_spark.schedules.schedule import Schedule, parts_of_number
 from cassieq_spark.store.protocol import Store
 
 #: Two messages of one tick differ only in how many ticks a runner knew to be missing before it.
@@ -29,10 +37,13 @@ class Progress(NamedTuple):
     Attributes:
         last: The last tick; None if there was none.
         now: The time, by the clock of the server that answered.
+        generation: The generation that may publish ticks, and later ones; 0 if no tick was
+            published.
     """
 
     last: datetime | None
     now: datetime
+    generation: int
 
 
 def message_of(schedule: Schedule, tick: Tick) -> NewMessage:
@@ -70,8 +81,9 @@ def read_all_progress(
         read = Ledger(store, queue_id).read_head_with(*map(sink_key, sinks))
         batches = {it.sink: it for it in map(sink_batch_of, read.rows)}
         for sink in sinks:
-            last = batches.get(sink)
-            found[sink] = Progress(None if last is None else from_millis(last.batch_id), read.now)
+            batch = batches.get(sink)
+            generation, last = parts_of_number(0 if batch is None else batch.batch_id)
+            found[sink] = Progress(last, read.now, generation)
     return [found[each.sink] for each in schedules]
 
 
@@ -94,7 +106,7 @@ def publish_tick(store: Store, queue: QueueDefinition, schedule: Schedule, tick:
         StoreError: Cassandra failed. It does no harm to repeat the call.
     """
     checked = check_message(message_of(schedule, tick), queue)
-    batch = SinkBatch(schedule.sink, to_millis(tick.at), _KNOWN_BY_ITS_NUMBER)
+    batch = SinkBatch(schedule.sink, schedule.number_of(tick.at), _KNOWN_BY_ITS_NUMBER)
     rows = batches_of([checked], queue)
     own = _partition_of(queue, schedule)
     written = write_partition(store, own, rows, batch, visible=checked.visible, is_fresh=True)
@@ -102,6 +114,35 @@ def publish_tick(store: Store, queue: QueueDefinition, schedule: Schedule, tick:
         return publish_written(store, [written]).monotons is not None
     except BatchOrderError:
         return False
+
+
+def end_generations_before(store: Store, queue: QueueDefinition, schedule: Schedule) -> None:
+    """From now on, let nobody publish a tick of this schedule as it was before its last alter.
+
+    Its sink gets the number of the last tick, in this generation. One read, and one LWT unless it
+    was done before.
+
+    Raises:
+        QueueStateError: The queue was purged or deleted meanwhile.
+        ContentionError: Lost to others, or no answer, again and again.
+    """
+    ledger = Ledger(store, _partition_of(queue, schedule).queue_id)
+    for _ in attempts():
+        head, rows, _, _ = ledger.read_head_with(sink_key(schedule.sink))
+        check_open(ledger.queue_id, head)
+        last = sink_batch_of(rows[0]) if rows else None
+        generation, tick = parts_of_number(0 if last is None else last.batch_id)
+        if generation >= schedule.generation:
+            return
+        number = schedule.number_of(FIRST_INSTANT if tick is None else tick)
+        claim = claim_batch(SinkBatch(schedule.sink, number, _KNOWN_BY_ITS_NUMBER), last)
+        # Not in a ledger that was closed after the read: a purge may have copied the sink.
+        if ledger.try_cas([advance_groups_version(head), claim]):
+            return
+    raise ContentionError(
+        f"schedule {schedule.name!r} of queue {queue.name!r} is altered, but runners may still "
+        "publish its ticks as they were before; alter it again"
+    )
 
 
 def _partition_of(queue: QueueDefinition, schedule: Schedule) -> QueueDefinition:

@@ -9,17 +9,22 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from cassieq_spark.errors import CassieqError
-from cassieq_spark.model import QueueDefinition
+from cassieq_spark.model import QueueDefinition, account_of
 from cassieq_spark.schedules.changes import list_schedules
 from cassieq_spark.schedules.due import due_ticks, published_from
-from cassieq_spark.schedules.publish import publish_tick, read_progress
+from cassieq_spark.schedules.publish import (
+    end_generations_before,
+    publish_tick,
+    read_progress,
+)
 from cassieq_spark.schedules.schedule import Schedule
 from cassieq_spark.store.protocol import Store
 
@@ -37,6 +42,8 @@ POLITENESS = (0.5, 1.5)
 _PACE = timedelta(seconds=1)
 #: A schedule that fails is left out of at most so many looks.
 _MOST_LEFT_OUT = 60
+#: How long a look may last before the next one begins, with what is due by then.
+_LOOK = timedelta(seconds=1)
 
 
 def utc_now() -> datetime:
@@ -112,6 +119,9 @@ class _Known:
 class Runner:
     """Publishes the ticks of all schedules. Not thread-safe.
 
+    The schedules of different accounts take turns, tick by tick. So an account whose schedules are
+    more than a runner can publish delays its own ticks, and no others by more than a moment.
+
     A tick takes one LWT, two reads and one write. A look without a tick takes nothing, except that
     the table of queues is read every ten seconds. The runner that has published the last tick of a
     schedule publishes the next one; others wait a second, and look whether it was published.
@@ -141,6 +151,7 @@ class Runner:
         self._schedules: dict[str, tuple[Schedule, QueueDefinition]] = {}
         self._known: dict[str, _Known] = {}
         self._read_at: datetime | None = None
+        self._is_cut = False
 
     def run(self, stop: Stop, tell: Callable[[Published], object] = lambda _: None) -> None:
         """Publish ticks until the runner must stop.
@@ -154,7 +165,7 @@ class Runner:
             return not stop.wait(timedelta(0))
 
         while True:
-            for each in self.run_once(may_continue=may_continue):
+            for each in self._look(may_continue, at_most=_LOOK):
                 tell(each)
             if stop.wait(self.pause()):
                 return
@@ -169,29 +180,66 @@ class Runner:
             may_continue: Called before each tick; once False, the others are left to later looks
                 and other runners.
         """
+        return self._look(may_continue)
+
+    def _look(
+        self, may_continue: Callable[[], bool], *, at_most: timedelta | None = None
+    ) -> list[Published]:
+        """Publish what has come, or as much of it as takes about so long."""
         published: list[Published] = []
         now = self._clock()
+        self._is_cut = False
         try:
             self._learn(now)
         except CassieqError as error:
             logger.warning("the queues could not be read: %s", error, extra={"action": FAILED})
-        for sink, (schedule, queue) in self._schedules.items():
+        of_accounts: defaultdict[str | None, list[str]] = defaultdict(list)
+        for sink, (schedule, _) in self._schedules.items():
+            of_accounts[account_of(schedule.queue)].append(sink)
+        turns = deque(self._serve_all(sinks, now) for sinks in of_accounts.values())
+        began = self._clock()
+        while turns:
+            is_over = at_most is not None and not began <= self._clock() < began + at_most
+            if is_over or not may_continue():
+                self._is_cut = is_over
+                break
+            each = turns.popleft()
+            with suppress(StopIteration):
+                published += next(each)
+                turns.append(each)
+        return published
+
+    def _serve_all(self, sinks: Sequence[str], now: datetime) -> Iterator[list[Published]]:
+        """Publish what has come of the schedules of one account; yield after each step.
+
+        Whatever is served goes to the end first, so that a look that is cut short leaves out
+        others than the next one.
+        """
+        for sink in sinks:
+            schedule, queue = self._schedules[sink]
             known = self._known.setdefault(sink, _Known())
             if known.left_out:
                 known.left_out -= 1
                 continue
+            if not self._may_be_due(schedule, known, now):
+                continue
+            self._schedules[sink] = self._schedules.pop(sink)
             try:
-                published += self._serve(schedule, queue, known, now, may_continue)
+                for tick in self._serve(schedule, queue, known, now):
+                    yield [tick]
                 known.failures = 0
             except Exception as error:  # noqa: BLE001 (one schedule must not stop the others)
                 known.failures += 1
                 known.left_out = min(2**known.failures, _MOST_LEFT_OUT)
-                self._read_at = None  # The queue may have changed.
+                if known.failures == 1:
+                    self._read_at = None  # The queue may have changed.
                 _log_failure(schedule, error)
-        return published
+            yield []
 
     def pause(self) -> timedelta:
         """How long to wait before the next look."""
+        if self._is_cut:
+            return timedelta(0)
         now = self._clock()
         read_at = now - self._refresh if self._read_at is None else self._read_at
         pauses = [max(_PACE, read_at + self._refresh - now)]
@@ -208,31 +256,43 @@ class Runner:
             self._known = {}
         elif self._read_at is not None and now - self._read_at < self._refresh:
             return
-        found = list_schedules(self._store, self._prefix)
-        self._schedules = {each.sink: (each, queue) for each, queue in found if not each.paused}
-        self._known = {sink: it for sink, it in self._known.items() if sink in self._schedules}
+        before, found = self._schedules, list_schedules(self._store, self._prefix)
+        there = {each.sink: (each, queue) for each, queue in found if not each.paused}
+        known = [sink for sink in before if sink in there]
+        self._schedules = {sink: there[sink] for sink in [*known, *there]}
+        # Not of one that was altered: it may have ticks that were left out.
+        self._known = {
+            sink: it
+            for sink, it in self._known.items()
+            if sink in there and there[sink][0].generation == before[sink][0].generation
+        }
         self._read_at = now
 
+    def _waits(self, known: _Known) -> timedelta:
+        return timedelta(0) if known.is_mine else self._politeness
+
+    def _may_be_due(self, schedule: Schedule, known: _Known, now: datetime) -> bool:
+        """True if a tick has come, as far as is known without a read."""
+        at = published_from(schedule, known.passed)
+        return at is not None and now >= at + self._waits(known)
+
     def _serve(
-        self,
-        schedule: Schedule,
-        queue: QueueDefinition,
-        known: _Known,
-        now: datetime,
-        may_continue: Callable[[], bool],
+        self, schedule: Schedule, queue: QueueDefinition, known: _Known, now: datetime
     ) -> Iterator[Published]:
         """Publish what has come of one schedule; yield each tick once it is published."""
-        waits = timedelta(0) if known.is_mine else self._politeness
-        at = published_from(schedule, known.passed)
-        if at is None or now < at + waits:
-            return
+        waits = self._waits(known)
         progress = read_progress(self._store, queue, schedule)
+        if progress.generation > schedule.generation:
+            self._read_at = None  # It was altered.
+            return
+        if progress.generation < schedule.generation:
+            # The alter broke off. A tick that was published meanwhile must not come again.
+            end_generations_before(self._store, queue, schedule)
+            progress = read_progress(self._store, queue, schedule)
         known.is_mine &= progress.last == known.last
         known.last = progress.last
         decided = due_ticks(schedule, progress.last, min(now, progress.now) - waits)
         for tick in decided.ticks:
-            if not may_continue():
-                return
             known.is_mine = publish_tick(self._store, queue, schedule, tick)
             if not known.is_mine:
                 return  # Another runner is at it.

@@ -2,80 +2,37 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, tzinfo
 from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, TypedDict, TypeVar
+from typing import Any
 
-from cassieq_spark.arguments import (
-    AT_ONCE,
-    check_count,
-    check_duration,
-    check_instant,
-    check_text,
-    header_pairs,
-    shown,
-)
+from cassieq_spark.arguments import AT_ONCE
 from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import OptionError
-from cassieq_spark.model import to_millis
+from cassieq_spark.model import from_millis, to_millis
 from cassieq_spark.schedules.cron import parse_cron
-from cassieq_spark.schedules.template import check_template, fields_of, filled_in, show_instant
+from cassieq_spark.schedules.template import check_template, fields_of, filled_in
 from cassieq_spark.schedules.timing import AtLocalTimes, Every, Timing, zone_of
-from cassieq_spark.settings.kinds import Kind, whole_number
 from cassieq_spark.settings.queue import PERIOD
+from cassieq_spark.settings.schedule import (
+    KEPT,
+    SCHEDULE_SETTINGS,
+    check_settings,
+    show_instant,
+)
 
-#: The shortest pause between two ticks; each takes a compare-and-set.
-SHORTEST = timedelta(seconds=1)
-#: The longest time by which a tick is put off or published ahead.
-LONGEST_JITTER, LONGEST_AHEAD = timedelta(hours=1), timedelta(hours=1)
-#: How many late ticks are published at most, and how many ticks may be counted beforehand.
-MOST_CAUGHT_UP, MOST_COUNTED = 1000, 10_000
 #: The headers of a tick: its schedule, its time, and how many ticks before it were left out.
 SCHEDULE, TICK, MISSED = "schedule", "schedule-tick", "schedule-missed"
 _MILLISECOND = timedelta(milliseconds=1)
-
-_FEW = {"none": 0, "last": 1}
-
-
-def _parse_catch_up(text: str) -> int:
-    few = _FEW.get(text.strip().lower())
-    return whole_number(0, MOST_CAUGHT_UP).parse(text) if few is None else few
-
-
-#: How many late ticks are published, as people write it.
-CATCH_UP: Kind[int] = Kind(
-    f"none, last or a number up to {MOST_CAUGHT_UP}",
-    _parse_catch_up,
-    lambda number: {each: word for word, each in _FEW.items()}.get(number, str(number)),
-    "none|last|NUMBER",
-)
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-#: The body of a message of a schedule; a mapping is stored as JSON.
-ScheduledValue = str | Mapping[str, Any]
-
-
-class ScheduleSettings(TypedDict, total=False):
-    """The settings of a schedule; `make_schedule` has their meaning."""
-
-    cron: str | None
-    every: timedelta | None
-    zone: str
-    key: str | None
-    headers: Mapping[str, str | None] | None
-    start: datetime | None
-    end: datetime | None
-    count: int | None
-    catch_up: int
-    jitter: timedelta
-    ahead: timedelta
+#: The bits of a tick in its number: milliseconds up to the year 9999. The others of a bigint that
+#: is not negative are those of the generation.
+_TICK_BITS = 48
+MOST_ALTERED = (1 << 63 - _TICK_BITS) - 1
+_TIMES = {it.name for it in SCHEDULE_SETTINGS if it.timing}
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,7 +43,8 @@ class Schedule(Displayed):
         queue: Name of the queue.
         name: Name of the schedule; no other of the queue has it.
         identity: Distinguishes it from schedules of that name that were deleted.
-        since: It has no tick up to this instant: when it was created, or last resumed.
+        since: It has no tick up to this instant: when it was created or last resumed, or when an
+            alter last changed its times.
         message: The body, with fields of the tick.
         key: The key of the messages.
         headers: Headers of the messages, in addition to those of the tick.
@@ -99,6 +57,7 @@ class Schedule(Displayed):
         jitter: Each tick is put off by a time of its own, shorter than this.
         ahead: How long before its time a tick is published, as a delayed message.
         paused: True if no tick is published.
+        generation: How often it was altered. Its ticks come after those of any lower one.
     """
 
     queue: str
@@ -117,6 +76,7 @@ class Schedule(Displayed):
     jitter: timedelta = AT_ONCE
     ahead: timedelta = AT_ONCE
     paused: bool = False
+    generation: int = 0
 
     @cached_property
     def timing(self) -> Timing:
@@ -137,6 +97,14 @@ class Schedule(Displayed):
     def sink(self) -> str:
         """The name of the sink that publishes the ticks, each once: it never has another one."""
         return f"schedule:{self.name}@{self.identity}"
+
+    def number_of(self, tick: datetime) -> int:
+        """The number under which its sink publishes a tick: the generation, then the tick.
+
+        So the sink refuses a tick of a lower generation, whatever its time is, once it has a batch
+        of a higher one.
+        """
+        return self.generation << _TICK_BITS | to_millis(tick)
 
     @property
     def when(self) -> str:
@@ -183,24 +151,14 @@ class Schedule(Displayed):
         return ObjectView("schedules", self.queue, facts, details, usual={"paused": False})
 
 
-def make_schedule(  # noqa: PLR0913 (each is a property of the schedule, by name)
-    queue: str,
-    name: str,
-    message: ScheduledValue,
-    *,
-    identity: str,
-    now: datetime,
-    cron: str | None = None,
-    every: timedelta | None = None,
-    zone: str = "UTC",
-    key: str | None = None,
-    headers: Mapping[str, str | None] | None = None,
-    start: datetime | None = None,
-    end: datetime | None = None,
-    count: int | None = None,
-    catch_up: int = 1,
-    jitter: timedelta = AT_ONCE,
-    ahead: timedelta = AT_ONCE,
+def parts_of_number(number: int) -> tuple[int, datetime | None]:
+    """The generation and the tick of a number of `Schedule.number_of`; None for no tick."""
+    millis = number % (1 << _TICK_BITS)
+    return number >> _TICK_BITS, from_millis(millis) if millis else None
+
+
+def make_schedule(
+    queue: str, name: str, message: object, *, identity: str, now: datetime, **settings: Any
 ) -> Schedule:
     """Make a schedule of settings that somebody has chosen, and check them.
 
@@ -210,103 +168,103 @@ def make_schedule(  # noqa: PLR0913 (each is a property of the schedule, by name
         message: The body, with fields of the tick.
         identity: See `Schedule`.
         now: When it is created.
-        cron: See `Schedule`; or ``every``.
-        every: At least a second. The ticks are counted from ``start``, or from 1970.
-        zone: See `Schedule`.
-        key: The key of the messages; None: the name of the schedule.
-        headers: Headers of the messages.
-        start: See `Schedule`.
-        end: See `Schedule`.
-        count: How many ticks it has, published or not; None: without a limit.
-        catch_up: From 0 to 1000.
-        jitter: At most an hour.
-        ahead: At most an hour.
+        settings: See `ScheduleSettings`.
 
     Raises:
         OptionError: A setting is not valid, or contradicts another one; or it would never tick.
         MessageError: The headers are not valid.
     """
-    if (cron is None) == (every is None):
-        raise OptionError("give either cron, such as '0 3 * * *', or every, such as 5 minutes")
-    if every is not None:
-        every = check_duration("every", every, least=SHORTEST)
-        if every % _MILLISECOND:
-            raise OptionError(f"every must be whole milliseconds, not {every}")
-    zone_of(zone)
-    own = dict(header_pairs({} if headers is None else headers, "the message"))
-    if taken := own.keys() & {SCHEDULE, TICK, MISSED}:
-        raise OptionError(f"the header {min(taken)!r} is set by the schedule: leave it out")
-    made = Schedule(
-        queue,
-        name,
-        identity,
-        whole(now),
-        check_template(text_of(message)),
-        name if key is None else check_text("key", key),
-        own,
-        None if cron is None else check_text("cron", cron),
-        every,
-        zone,
-        None if start is None else whole(check_instant("start", start)),
-        None if end is None else whole(check_instant("end", end)),
-        check_count("catch_up", catch_up, least=0, most=MOST_CAUGHT_UP),
-        _at_most("jitter", jitter, LONGEST_JITTER),
-        _at_most("ahead", ahead, LONGEST_AHEAD),
+    usual: dict[str, Any] = {it.name: it.default for it in KEPT} | {"key": name}
+    given = check_settings({**settings, "message": message})
+    count = given.pop("count", None)
+    made = Schedule(queue, name, identity, whole(now), **(usual | given))
+    _check(made)
+    return _ending(made, count, made.since)
+
+
+def altered_schedule(schedule: Schedule, changes: Mapping[str, Any], now: datetime) -> Schedule:
+    """The schedule after changes of its settings; the same one if nothing changes.
+
+    It keeps what makes ticks distinct: its name, its identity, and its key. If it gets other
+    times, these begin now. Otherwise a tick that has come, and was not published, is still to be
+    published, with the new message.
+
+    Args:
+        schedule: The schedule as it is.
+        changes: See `ScheduleChanges`.
+        now: The time of the change.
+
+    Raises:
+        OptionError: A setting is not valid, can't be altered or contradicts another one; or the
+            schedule would never tick again.
+        MessageError: The headers are not valid.
+    """
+    given = check_settings(changes, alters=True)
+    count, now = given.pop("count", None), whole(now)
+    for one, other in (("cron", "every"), ("every", "cron")):
+        if given.get(one) is not None:
+            given.setdefault(other, None)
+    made = replace(schedule, **given)
+    _check(made)
+    if _TIMES & changes.keys():
+        made = _ending(made, count, max(now, schedule.since))
+        if _has_other_ticks(schedule, made, now):
+            made = replace(made, since=max(now, schedule.since))
+    if made == schedule:
+        return schedule
+    if made.generation == MOST_ALTERED:
+        raise OptionError(
+            f"schedule {schedule.name!r} was altered {MOST_ALTERED:,} times, which is the most: "
+            "delete it, and create another one"
+        )
+    return replace(made, generation=made.generation + 1)
+
+
+def _has_other_ticks(before: Schedule, after: Schedule, now: datetime) -> bool:
+    """True if a schedule had other ticks up to now, if it had always been as it is after a change.
+
+    It may be True although they are the same.
+    """
+    has_ended = before.end is not None and before.end <= now
+    return (
+        before.timing != after.timing
+        or before.start != after.start
+        or (has_ended and before.end != after.end)
     )
-    return _ending(made, count)
 
 
-def takes_settings(function: _Function) -> _Function:
-    """Show, to ``help`` and `inspect`, which settings a function takes as ``**settings``."""
-    shown = list(inspect.signature(make_schedule).parameters.values())
-    before = inspect.signature(function)
-    *own, _ = before.parameters.values()
-    names = ScheduleSettings.__annotations__
-    settings = [each for each in shown if each.name in names]
-    vars(function)["__signature__"] = before.replace(parameters=[*own, *settings])
-    return function
+def _check(schedule: Schedule) -> None:
+    """Refuse what no single setting shows.
+
+    Raises:
+        OptionError: A setting is not valid, or contradicts another one.
+    """
+    if (schedule.cron is None) == (schedule.every is None):
+        raise OptionError("give either cron, such as '0 3 * * *', or every, such as 5 minutes")
+    zone_of(schedule.zone)
+    if schedule.cron is not None:
+        parse_cron(schedule.cron)
+    if taken := schedule.headers.keys() & {SCHEDULE, TICK, MISSED}:
+        raise OptionError(f"the header {min(taken)!r} is set by the schedule: leave it out")
+    check_template(schedule.message)
 
 
-def _ending(schedule: Schedule, count: int | None) -> Schedule:
-    """The schedule, with the end that follows from a number of ticks.
+def _ending(schedule: Schedule, count: int | None, after: datetime) -> Schedule:
+    """The schedule, with the end that follows from a number of ticks after an instant.
 
     Raises:
         OptionError: It would never tick.
     """
-    ticks = schedule.ticks_after(schedule.since)
+    ticks = schedule.ticks_after(after)
     first = next(ticks, None)
     if first is None:
         raise OptionError(f"schedule {schedule.name!r} ends at {schedule.end}, before it ticks")
     if count is None:
         return schedule
-    check_count("count", count, most=MOST_COUNTED)
     last = next(islice(ticks, count - 2, None), None) if count > 1 else first
     if last is None:
         return schedule  # It ends before.
     return replace(schedule, end=last + _MILLISECOND)
-
-
-def text_of(message: object) -> str:
-    """The body of a message as text; of a dict, as JSON.
-
-    Raises:
-        OptionError: It is something else.
-    """
-    if isinstance(message, Mapping):
-        try:
-            return json.dumps(message)
-        except (TypeError, ValueError) as error:
-            raise OptionError(f"the message can't be written as JSON: {error}") from error
-    if not isinstance(message, str):
-        raise OptionError(f"the message must be a text or a dict, not {shown(message)}")
-    return check_text("message", message)
-
-
-def _at_most(name: str, given: object, most: timedelta) -> timedelta:
-    found = check_duration(name, given)
-    if found > most:
-        raise OptionError(f"{name} must be at most {most}, not {found}")
-    return found // _MILLISECOND * _MILLISECOND
 
 
 def whole(at: datetime) -> datetime:

@@ -10,13 +10,14 @@ from typing import Any
 from cassieq_spark.errors import InvariantError, OptionError
 from cassieq_spark.model import from_millis, to_millis
 from cassieq_spark.schedules.schedule import Schedule
+from cassieq_spark.settings.schedule import KEPT, Of, ScheduleSetting
 from cassieq_spark.store.decoded import OF_DECODING
 
 #: Schedules of a queue, and the bytes of all of them together: each reader of the row reads them.
 MOST_SCHEDULES, MOST_BYTES = 100, 64 << 10
-_INSTANTS, _DURATIONS = ("since", "start", "end"), ("every", "jitter", "ahead")
-_PLAIN = ("identity", "message", "key", "headers", "cron", "zone", "catch_up", "paused")
 _MILLISECOND = timedelta(milliseconds=1)
+#: What a schedule has beside its settings.
+_OWN = ("identity", "paused", "generation")
 
 
 def to_stored(schedules: Iterable[Schedule]) -> str:
@@ -53,25 +54,34 @@ def from_stored(queue: str, text: str) -> dict[str, Schedule]:
 
 
 def _written(schedule: Schedule) -> Mapping[str, Any]:
-    values: dict[str, Any] = {name: getattr(schedule, name) for name in _PLAIN}
-    values["headers"] = dict(schedule.headers)
-    for name in _INSTANTS:
-        at: datetime | None = getattr(schedule, name)
-        values[name] = None if at is None else to_millis(at)
-    for name in _DURATIONS:
-        lasts: timedelta | None = getattr(schedule, name)
-        values[name] = None if lasts is None else lasts // _MILLISECOND
-    return values
+    values: dict[str, Any] = {name: getattr(schedule, name) for name in _OWN}
+    values |= {it.name: _millis_of(getattr(schedule, it.name)) for it in KEPT}
+    return values | {"since": to_millis(schedule.since)}
+
+
+def _millis_of(value: Any) -> Any:
+    """Times as milliseconds; other values as they are."""
+    if isinstance(value, datetime):
+        return to_millis(value)
+    if isinstance(value, timedelta):
+        return value // _MILLISECOND
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _read(queue: str, name: str, values: Any) -> Schedule:
-    given = {each: values[each] for each in _PLAIN}
-    for each in _INSTANTS:
-        given[each] = None if values[each] is None else from_millis(values[each])
-    for each in _DURATIONS:
-        given[each] = None if values[each] is None else values[each] * _MILLISECOND
-    found = Schedule(queue, name, **given)
+    given = {it.name: _of_millis(it, values[it.name]) for it in KEPT if it.name in values}
+    given |= {each: values[each] for each in _OWN if each in values}
+    found = Schedule(queue, name, since=from_millis(values["since"]), **given)
     # So that what can't be read is found here.
     next(found.timing.after(found.since), None)
     found.value_of(found.since)
+    found.number_of(found.since)
     return found
+
+
+def _of_millis(it: ScheduleSetting, value: Any) -> Any:
+    if value is None:
+        return None
+    if it.of is Of.INSTANT:
+        return from_millis(value)
+    return value * _MILLISECOND if it.of is Of.DURATION else value

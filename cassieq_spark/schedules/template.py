@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 
 from cassieq_spark.arguments import did_you_mean
 from cassieq_spark.errors import OptionError
+from cassieq_spark.settings.schedule import show_instant
 
 _FIELD = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 #: What a text may name between double braces.
@@ -58,12 +59,3 @@ def check_template(text: str) -> str:
             hint = did_you_mean(name, FIELDS, f"expected one of {', '.join(FIELDS)}")
             raise OptionError(f"the message names {{{{{name}}}}}, which no tick has: {hint}")
     return text
-
-
-def show_instant(at: datetime) -> str:
-    """Write an instant in UTC, with a Z.
-
-    >>> show_instant(datetime(2026, 11, 28, 2, tzinfo=UTC))
-    '2026-11-28T02:00:00Z'
-    """
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import MISSING
+from typing import Any
 
+from cassieq_spark.arguments import AT_ONCE
 from cassieq_spark.settings import SinkOptions, SourceOptions
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.settings.declaration import Setting, settings_of
 from cassieq_spark.settings.kafka import table
 from cassieq_spark.settings.queue import LARGEST, QUEUE_SETTINGS, QueueSetting
+from cassieq_spark.settings.schedule import SCHEDULE_SETTINGS, Of, ScheduleSetting
 
 
 def documentation() -> str:
@@ -44,7 +47,49 @@ def documentation() -> str:
         "|---|---|---|---|---|",
         *map(_setting_row, QUEUE_SETTINGS),
     ]
+    explained = (
+        "`cassieq schedule create` and `alter` take these settings of a [schedule](schedules.md) "
+        "as flags, the methods of `Client` and `HttpQueue` by their names, and the gateway by "
+        "their names in JSON. Commands write a duration as `2m`, programs as a `timedelta`, JSON "
+        "in seconds. An alter to None (in JSON null, for commands `none`) gives a setting back "
+        "its default."
+    )
+    lines += [
+        "",
+        "## A schedule",
+        "",
+        explained,
+        "",
+        "| Setting | In JSON | Default | Can be altered | Meaning |",
+        "|---|---|---|---|---|",
+        *map(_schedule_row, SCHEDULE_SETTINGS),
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _schedule_row(it: ScheduleSetting) -> str:
+    default = it.without or "required"
+    if it.default or it.default == AT_ONCE:
+        default = f"`{it.show(it.default)}`"
+    alterable = "no" if it.fixed else "yes"
+    bounds = "".join(
+        f" {word} {_shown(it, value)}{', by HTTP ' + _shown(it, other) if value != other else ''}."
+        for word, value, other in zip(
+            ("At least", "At most"), it.bounds(), it.bounds(by_http=True), strict=True
+        )
+        if value or other
+    )
+    meaning = f"{it.meaning}{bounds}"
+    return f"| `{it.name}` | `{it.http_name}` | {default} | {alterable} | {meaning} |"
+
+
+def _shown(it: ScheduleSetting, value: Any) -> str:
+    """A bound for people; the bound of a text counts its characters."""
+    if it.of is Of.TEXT:
+        return (
+            "64 KiB, with all schedules of the queue" if value is None else f"{value:,} characters"
+        )
+    return f"`{it.kind.show(value)}`"
 
 
 def _setting_row(it: QueueSetting) -> str:

@@ -151,6 +151,12 @@ class Limits:
         100,
         "Consumer groups of one queue. Two that are created at a time may be one too many.",
     )
+    account_schedules: int = _limit(
+        "max-account-schedules",
+        _COUNT,
+        500,
+        "Schedules of one account. Two that are created at a time may be one too many.",
+    )
     account_messages: int = _limit(
         "max-account-messages",
         _COUNT,

@@ -34,7 +34,7 @@ from cassieq_spark.settings.spark import RoleOptions, a_role
 
 _LARGEST_BATCH = 1 << 40
 
-#: Spark tasks of a batch, if each has at least as many messages as pay for a task.
+#: Spark tasks of a batch, unless tasks would have fewer messages than the second number.
 USUAL_TASKS, LEAST_PER_TASK = 16, 25_000
 #: Most messages of a task, approximately, of larger batches.
 MOST_PER_TASK = 100_000
@@ -50,9 +50,10 @@ _LEASES, _HISTORY = "the view leases", "the view history"
 
 
 def usual_task(messages: int) -> int:
-    """The most messages of a Spark task, approximately, if no option says.
+    """The most messages of a Spark task, approximately, if no option gives a number.
 
-    Spark does not say beside its driver how many cores it has.
+    The number follows from the batch, as the process beside the driver cannot see how many cores
+    Spark has.
 
     >>> [usual_task(messages) for messages in (10_000, 800_000, 10_000_000)]
     [25000, 50000, 100000]

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class Fault(Enum):
-    """What happens to a write of rows; the caller gets an `OutcomeUnknownError`.
+    """A fault of a write of rows; the caller gets an `OutcomeUnknownError`.
 
     A compare-and-set that has reached one replica is decided. Plain reads may miss it until the
     next compare-and-set or serial read of its partition; see `TearingStore`.

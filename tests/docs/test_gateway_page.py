@@ -100,6 +100,7 @@ def test_the_quotas_are_those_of_the_code():
     assert told["bytes of bodies at a time"] == shown(held, 1 << 20, " MiB")
     assert told["long polls at a time"] == shown(polls)
     assert told["queues"] == ["", f"{limits.account_queues:,}", ""]
+    assert told["schedules"] == ["", f"{limits.account_schedules:,}", ""]
     assert told["messages stored"] == ["", f"{limits.account_messages:,}", ""]
     assert told["bytes of these messages"] == ["", f"{limits.account_stored_bytes >> 30} GiB", ""]
 

@@ -46,7 +46,7 @@ def test_each_attack_that_is_named_is_made():
         ("any", ("account_requests", "requests", "account_threads", "threads")),
         ("PutMessage", ("account_messages",)),
         ("ReadMessage", ("account_polls", "polls")),
-        ("CreateQueue", ("account_queues", "queue_groups")),
+        ("CreateQueue", ("account_queues", "account_schedules", "queue_groups")),
     ],
 )
 def test_the_numbers_are_those_of_the_code(right: str, numbers: tuple[str, ...]):

@@ -156,6 +156,7 @@ class Scene:
             "partitions": 2,
             "prefix": "q",
             "queue": "q",
+            "rate": 5.0,
             "reason": "bad",
             "receipts": [Receipt.parse(self.held.receipt)],
             "since": datetime(2026, 1, 1, tzinfo=UTC),
@@ -201,7 +202,9 @@ class Scene:
             good |= {each: self.of_schedule[each] for each in self.of_schedule if each in good}
         if name == "create_queue":
             good |= {"queue": "new"}
-        if name in {"schedule", "run_schedule_now"} or name.endswith("e_schedule"):
+        if name in {"schedule", "run_schedule_now", "alter_schedule"} or name.endswith(
+            "e_schedule"
+        ):
             good |= {"name": "new" if name == "create_schedule" else "there"}
         if name in {"ack", "extend", "reject", "release", "settle"}:
             good["messages"] = [self.held]

@@ -1,7 +1,8 @@
 """Servers whose clocks are wrong by a month now and then: nothing is lost, nothing is for ever.
 
 Each call is answered by a server whose clock is right, or a month ahead or behind; the clock of
-the process is right. Nothing is thrown away early then, and once the clocks are right again and
+the process is right. Nothing is thrown away early then, a lease is given away only by a server
+whose clock has passed its end, and each message is acked once. Once the clocks are right again and
 `fix_clocks` was called, all messages are delivered and puts are taken.
 """
 
@@ -133,6 +134,23 @@ class World:
                     settlement = Settlement(released={by: ranges})
             self.group.settle(lease, settlement)
 
+    def compete(self, limit: int, ahead: timedelta) -> None:
+        """Lease by one server and then by another one; both readers ack what they were given."""
+        apart = ahead - self.clock.ahead
+        first = self.lease(limit)
+        self.clock.ahead = ahead
+        second = self.lease()
+        taken = {each for _, monotons in second for each in monotons}
+        held = {each for _, monotons in first for each in monotons}
+        # Only a server whose clock has passed the end of the lease gives its messages away.
+        assert apart > LEASE or not held & taken, "held twice"
+        for is_first, leases in ((True, first), (False, second)):
+            for lease, monotons in leases:
+                ranges = Ranges.of(*(Range(each, each + 1) for each in monotons))
+                stale = set(at(self.group.settle(lease, Settlement(acked=ranges)).stale))
+                assert stale == (set(monotons) & taken if is_first else set()), "settled twice"
+                self.acked |= set(monotons) - stale
+
     def ack(self, lease: UUID, monotons: list[int]) -> None:
         ranges = Ranges.of(*(Range(each, each + 1) for each in monotons))
         assert self.group.settle(lease, Settlement(acked=ranges)).count == len(monotons)
@@ -174,12 +192,23 @@ STEPS = st.one_of(
         st.sampled_from(["ack", "reject", "release", "extend"]),
         st.sampled_from([timedelta(0), SECOND, HOUR]),
     ),
+    st.tuples(
+        st.just("compete"),
+        st.integers(1, 6),
+        st.sampled_from([timedelta(0), LEASE / 2, 2 * LEASE, MONTH, -MONTH]),
+    ),
     st.tuples(st.just("repair"), st.sampled_from([(each,) for each in Step] + [tuple(Step)])),
 )
 
 
 @given(st.lists(st.tuples(STEPS, AHEAD, PASSES), max_size=15))
 @example([(("put once", "a"), -MONTH, timedelta(0)), (("put once", "a"), timedelta(0), SECOND)])
+@example(
+    [
+        (("publish", 3), timedelta(0), timedelta(0)),
+        (("compete", 2, timedelta(0)), -MONTH, timedelta(0)),
+    ]
+)
 @example(
     [
         (("publish", 1), MONTH, timedelta(0)),
@@ -205,6 +234,8 @@ def test_whatever_clocks_say_for_a_while_all_of_it_is_delivered_in_the_end(
                     world.put_unique(name, is_new=is_new)
                 case ("consume", int(limit), str(fate), timedelta() as delay):
                     world.consume(limit, fate, delay)
+                case ("compete", int(limit), timedelta() as other):
+                    world.compete(limit, other)
                 case ("repair", tuple(which)):
                     world.repair(*which)
             world.clock.ahead = timedelta(0)

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from cassieq_spark import Client
 from cassieq_spark.errors import SetupError, StoreError
-from trials.chaos.checker import QUEUE, Row, Sent, judge, judge_relay, rewinds
+from trials.chaos.checker import QUEUE, Row, Sent, is_aside, judge, judge_relay, rewinds
 from trials.chaos.client_checker import ClientVerdict, judge_clients, sent_by
 from trials.chaos.environment import (
     COUNTER,
@@ -148,13 +148,16 @@ def strike_and_judge(environment: Environment, faults: Sequence[Fault], *, by_ke
 def judge_all_clients(
     environment: Environment, sent: Sequence[Sent], dead: Sequence[Row]
 ) -> ClientVerdict:
-    """The verdict on scribes and clerks."""
+    """The verdict on scribes and clerks, who know the first queue only."""
+    spread = len(environment.queues) > 1
+    routed = {each.name for each in environment.producers.notebooks if spread}
     return judge_clients(
         sent,
         [event for each in environment.scribes.notebooks for event in each.events()],
         [each.events() for each in environment.clerks.notebooks],
         dead,
         window=WINDOW.total_seconds(),
+        is_elsewhere=lambda message: message.producer in routed and is_aside(message.number),
     )
 
 
@@ -243,10 +246,10 @@ def drain(environment: Environment) -> bool:
         supervise([*environment.receivers, *environment.servants], for_ever=True)
         return not supervise(environment.senders, for_ever=False)
 
-    least, fell_at = math.inf, 0.0
+    least, fell_at, told = math.inf, 0.0, -math.inf
 
     def nothing_is_owed_or_nothing_happens() -> bool:
-        nonlocal least, fell_at
+        nonlocal least, fell_at, told
         supervise([*environment.receivers, *environment.servants], for_ever=True)
         now = time.monotonic()
         with suppress(StoreError):
@@ -255,6 +258,9 @@ def drain(environment: Environment) -> bool:
             owed = sum(group.depth for group in groups)
             if owed < least:
                 least, fell_at = owed, now
+            if now - told >= _TELL_SECONDS:
+                told = now
+                tell(f"{owed:,} deliveries are owed")
         return least == 0 or now - fell_at > _DRAIN_SECONDS
 
     def clocks_are_fixed() -> bool:

@@ -70,6 +70,11 @@ def queue_column(number: str) -> str:
     return f"if({number} % {LANES} = 0, '{ASIDE}', '{QUEUE}')"
 
 
+def is_aside(number: int) -> bool:
+    """Whether a producer routes this message to the second queue, as `queue_column` says."""
+    return number % LANES == 0
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """What a producer has sent.

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,7 @@ class ClientVerdict:
         client_dead: Messages in the dead-letter queue.
         client_lost: Published messages that were neither processed nor dead-lettered.
         client_damaged: Deliveries that differ from what was sent.
-        client_invented: Messages that nobody has sent.
+        client_invented: Messages that nobody has sent to the queue.
         client_reordered: Messages that were processed first after a later one of their key.
         client_early: Deliveries of a message while an earlier one of its key was not settled, and
             did not come before it in the same call.
@@ -109,6 +109,7 @@ def judge_clients(
     dead: Iterable[Row],
     *,
     window: float,
+    is_elsewhere: Callable[[Message], bool] = lambda _: False,
 ) -> ClientVerdict:
     """Compare what was sent with what clerks received, and when.
 
@@ -118,6 +119,7 @@ def judge_clients(
         told: The events of each clerk.
         dead: The dead letters of the clerks' group.
         window: For how long a unique id is unique, in seconds.
+        is_elsewhere: Which messages were sent to a queue that the clerks do not read.
     """
     producers = {each.producer: each for each in sent}
     holds: list[_Hold] = []
@@ -144,13 +146,17 @@ def judge_clients(
         client_repeats=sum(len(each.began) - 1 for each in attempts.values()),
         client_dead=len(dead_lettered),
         client_lost=sum(
-            Message(each.producer, number) not in there
+            message not in there and not is_elsewhere(message)
             for each in producers.values()
-            for number in range(each.acknowledged)
+            for message in (Message(each.producer, number) for number in range(each.acknowledged))
         ),
         client_damaged=damaged + letters.count(None),
         client_invented=len(
-            {each.message for each in holds if not was_sent(each.message, producers)}
+            {
+                each.message
+                for each in holds
+                if not was_sent(each.message, producers) or is_elsewhere(each.message)
+            }
         ),
         client_reordered=count_late(processed),
         client_early=_early(holds, dead_lettered),

@@ -15,7 +15,7 @@ from cassieq_spark.groups.partitions import create_groups
 from cassieq_spark.model import Order
 from cassieq_spark.queues import create_queue, fix_clocks, open_ledgers
 from cassieq_spark.schedules import create_schedule
-from cassieq_spark.schedules.schedule import MOST_CAUGHT_UP
+from cassieq_spark.settings.schedule import MOST_CAUGHT_UP
 from cassieq_spark.store.protocol import Store
 from trials.chaos.checker import ASIDE, QUEUE
 from trials.chaos.clocks import NodeClocks, skewed_python

@@ -125,6 +125,7 @@ class AsyncHttpQueue(AsyncMessageVerbs):
     purge_dead_letters = _awaited(HttpQueue.purge_dead_letters)
 
     create_schedule = _awaited(HttpQueue.create_schedule)
+    alter_schedule = _awaited(HttpQueue.alter_schedule)
     schedules = _awaited(HttpQueue.schedules)
     schedule = _awaited(HttpQueue.schedule)
     pause_schedule = _awaited(HttpQueue.pause_schedule)

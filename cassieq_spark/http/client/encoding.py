@@ -21,7 +21,6 @@ from cassieq_spark.consumer.message import Message
 from cassieq_spark.errors import MessageError, OptionError
 from cassieq_spark.http import BASE64, TEXT
 from cassieq_spark.producer.new_message import Headers, NewMessage, Value
-from cassieq_spark.schedules.schedule import ScheduleSettings, text_of
 from cassieq_spark.schemas.to_rows import json_text
 
 
@@ -90,28 +89,6 @@ def lines_sent(messages: Iterable[Value | NewMessage]) -> bytes:
     check_many("messages", messages, "a list of values; for a single value, use put")
     sent = (new_message_sent(each, f"message {at} (from 0)") for at, each in enumerate(messages))
     return b"".join(json.dumps(each).encode() + b"\n" for each in sent)
-
-
-def scheduled_sent(message: object, settings: ScheduleSettings) -> dict[str, Any]:
-    """The body of a request that creates a schedule.
-
-    Raises:
-        OptionError: A setting is of another type.
-        MessageError: The headers are not headers.
-    """
-    sent: dict[str, Any] = {"message": text_of(message)}
-    for name, value in settings.items():
-        if value is None:
-            continue
-        if name in {"every", "jitter", "ahead"}:
-            sent[f"{name}Seconds"] = check_duration(name, value).total_seconds()
-        elif name in {"start", "end"}:
-            sent[name] = check_instant(name, value).isoformat()
-        elif name == "headers":
-            sent[name] = dict(header_pairs(value, "the message"))
-        else:
-            sent["catchUp" if name == "catch_up" else name] = value
-    return sent
 
 
 def encoded(data: Value, what: str) -> tuple[str, str]:

@@ -44,20 +44,13 @@ from cassieq_spark.http.client.encoding import (
     lines_sent,
     new_message_sent,
     receipt_of,
-    scheduled_sent,
 )
 from cassieq_spark.model import Position, Positions, QueueDefinition, Range, validate_name
 from cassieq_spark.processes import importing
 from cassieq_spark.producer.new_message import Headers, NewMessage, Value, message_given
 from cassieq_spark.queues.attributes import check_changes
 from cassieq_spark.queues.stats import GroupStats, QueueStats
-from cassieq_spark.schedules import (
-    Schedule,
-    ScheduledValue,
-    ScheduleProgress,
-    ScheduleSettings,
-    takes_settings,
-)
+from cassieq_spark.schedules import Schedule, ScheduleProgress
 from cassieq_spark.schemas.ddl import ddl_of
 from cassieq_spark.settings.position import StartingPosition, check_position, show_position
 from cassieq_spark.settings.queue import (
@@ -67,6 +60,13 @@ from cassieq_spark.settings.queue import (
     QueueSettings,
     http_settings_given,
     takes,
+)
+from cassieq_spark.settings.schedule import (
+    ScheduleChanges,
+    ScheduledValue,
+    ScheduleSettings,
+    schedule_sent,
+    takes_settings,
 )
 from cassieq_spark.settings.verbs import VERBS, MessageVerbs, Received
 
@@ -562,7 +562,7 @@ class HttpQueue(MessageVerbs):
         parse = answers.field_of("stale", list)
         return self._ask("POST", f"/messages/{verb}", parse, content=json_of(body))
 
-    @takes_settings
+    @takes_settings()
     def create_schedule(
         self, name: str, message: ScheduledValue, **settings: Unpack[ScheduleSettings]
     ) -> Schedule:
@@ -574,9 +574,16 @@ class HttpQueue(MessageVerbs):
         Raises:
             HttpStateError: The queue has a schedule of that name.
         """
-        body = scheduled_sent(message, settings)
+        body = schedule_sent({**settings, "message": message})
         parse = answers.schedule_of(self._queue)
         return self._ask("PUT", _schedule(name), parse, content=json_of(body))
+
+    @takes_settings(alters=True)
+    def alter_schedule(self, name: str, **changes: Unpack[ScheduleChanges]) -> Schedule:
+        """Alter a schedule; settings that are not given stay. See `Client.alter_schedule`."""
+        body = schedule_sent(changes, alters=True)
+        parse = answers.schedule_of(self._queue)
+        return self._ask("PATCH", _schedule(name), parse, content=json_of(body))
 
     def schedules(self) -> list[ScheduleProgress]:
         """List the schedules of the queue, by name, and how late they are."""

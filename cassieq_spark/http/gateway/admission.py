@@ -133,7 +133,7 @@ class Admission:
 
 @dataclass(slots=True)
 class _Usage:
-    """What an account stores, as far as it is known.
+    """The storage of an account, as far as it is known.
 
     Attributes:
         queues: Its queues when they were listed, and queues created here since.
@@ -202,6 +202,24 @@ class StorageQuotas:
                 retry_after=timedelta(seconds=_QUEUES_KEPT_SECONDS),
             )
         usage.queues |= new
+
+    async def check_schedules(self, account: str) -> None:
+        """Refuse a new schedule beyond the quota. One scan of the table of queues.
+
+        Runners decode the schedules of all accounts every ten seconds.
+
+        Raises:
+            RefusedError: 429; the account has as many schedules as it may have.
+        """
+        found = await self._client.queue_names(f"{account}:")
+        limit = self._limits.account_schedules
+        if found.schedules >= limit:
+            raise over_quota(
+                Quota("schedules", "account", limit),
+                f"the queues of account {account!r} have {found.schedules} schedules; the limit "
+                f"is {limit}: delete some",
+                retry_after=timedelta(seconds=_QUEUES_KEPT_SECONDS),
+            )
 
     def check_messages(self, account: str) -> None:
         """Refuse messages beyond the quotas of messages and of their bytes.

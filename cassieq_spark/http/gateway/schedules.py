@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from pydantic.alias_generators import to_camel
@@ -13,7 +12,12 @@ from cassieq_spark.http.accounts import Right
 from cassieq_spark.http.gateway.queues import in_steps
 from cassieq_spark.http.gateway.requests import QUEUE, Call, Endpoint
 from cassieq_spark.http.gateway.responses import position_json
-from cassieq_spark.http.gateway.schemas import NewSchedule, TickParameters
+from cassieq_spark.http.gateway.schemas import (
+    GivenSchedule,
+    ScheduleChanges,
+    ScheduleOptions,
+    TickParameters,
+)
 from cassieq_spark.http.serving.errors import RefusedError
 
 SCHEDULES = QUEUE + "/schedules"
@@ -35,6 +39,7 @@ _EXAMPLE: dict[str, Any] = {
     "paused": False,
     "since": "2026-11-20T12:00:00Z",
     "id": "6f1c8a0d2b7e4c5f9a3d1e8b7c6f5a40",
+    "generation": 0,
 }
 _PROGRESS = {"last": None, "next": ["2026-11-21T02:00:00Z"], "lagSeconds": None}
 
@@ -71,27 +76,39 @@ async def get_schedule(call: Call) -> Response:
     "PUT",
     SCHEDULE,
     Right.CREATE_QUEUE,
-    body=NewSchedule,
+    body=ScheduleOptions,
     answers={201: "The schedule is created", 409: "The queue has a schedule of this name"},
     examples={201: _EXAMPLE},
     example={"cron": "0 3 * * *", "zone": "Europe/Berlin", "message": '{"day": "{{date}}"}'},
 )
 async def create_schedule(call: Call) -> Response:
     """Create a schedule, which puts a message again and again."""
-    given = call.json(NewSchedule)
-    if not call.may(Right.PUT_MESSAGE):
-        raise RefusedError("a schedule puts messages: this takes the right PutMessage, too", 403)
-    call.gateway.storage.check_messages(call.account)
-    settings = given.model_dump(exclude_none=True)
-    message = settings.pop("message")
-    for name in ("every", "jitter", "ahead"):
-        if (seconds := settings.pop(f"{name}_seconds", None)) is not None:
-            settings[name] = timedelta(seconds=seconds)
+    given = _settings_of(call, ScheduleOptions)
+    await call.gateway.storage.check_schedules(call.account)
     with in_steps():
         made = await call.gateway.client.create_schedule(
-            call.queue, call.names["schedule"], message, **settings
+            call.queue, call.names["schedule"], **given
         )
     return JSONResponse(_camel(plain_schedule(made)), 201)
+
+
+@Endpoint(
+    "PATCH",
+    SCHEDULE,
+    Right.DELETE_QUEUE,
+    body=ScheduleChanges,
+    answers={200: "The schedule as it is now"},
+    examples={200: _EXAMPLE},
+    example={"cron": "0 4 * * *"},
+)
+async def alter_schedule(call: Call) -> Response:
+    """Alter a schedule; settings that are left out stay."""
+    given = _settings_of(call, ScheduleChanges)
+    with in_steps():
+        altered = await call.gateway.client.alter_schedule(
+            call.queue, call.names["schedule"], **given
+        )
+    return JSONResponse(_camel(plain_schedule(altered)))
 
 
 @Endpoint(
@@ -143,6 +160,15 @@ async def delete_schedule(call: Call) -> Response:
     with in_steps():
         await call.gateway.client.delete_schedule(call.queue, call.names["schedule"])
     return Response(status_code=204)
+
+
+def _settings_of(call: Call, model: type[GivenSchedule]) -> dict[str, Any]:
+    """The settings in a request of somebody who may put messages by a schedule."""
+    given = call.json(model)
+    if not call.may(Right.PUT_MESSAGE):
+        raise RefusedError("a schedule puts messages: this takes the right PutMessage, too", 403)
+    call.gateway.storage.check_messages(call.account)
+    return given.settings()
 
 
 def _camel(values: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -25,6 +25,8 @@ from cassieq_spark.http.accounts.account import NAME_PATTERN, QUEUE_PATTERN
 from cassieq_spark.model import Order
 from cassieq_spark.settings.plain import SqlType
 from cassieq_spark.settings.queue import ALTERABLE, CHOSEN, QueueSetting
+from cassieq_spark.settings.schedule import ALTERABLE as ALTERABLE_OF_SCHEDULE
+from cassieq_spark.settings.schedule import SCHEDULE_SETTINGS, Of, ScheduleSetting
 from cassieq_spark.settings.verbs import LONGEST_TEXT, VERBS, Verb
 
 _A_YEAR = 365 * 86_400
@@ -51,8 +53,6 @@ Force = Annotated[bool, Field(description="Also while consumers hold messages.")
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 QueueName = Annotated[str, Field(min_length=1, max_length=140, pattern=QUEUE_PATTERN)]
 _LONGEST_SCHEMA = 1 << 14
-#: Characters of the message of a schedule, which is in the row of its queue.
-LONGEST_SCHEDULED = 1 << 14
 Partition = Annotated[int, Field(ge=0)] | None
 #: A setting of CassieQ's clients that has no meaning here.
 Ignored = Annotated[Any, Field(None, description="Ignored; CassieQ's clients send it.")]
@@ -339,47 +339,69 @@ class GroupResume(Payload):
     partition: Partition = Field(None, description="Resume it in this partition only.")
 
 
-class NewSchedule(Payload):
+class GivenSchedule(Payload):
+    """Settings of a schedule in a request."""
+
+    def settings(self) -> dict[str, Any]:
+        """The given settings, as `Client` takes them."""
+        given = self.model_fields_set
+        return {it.name: getattr(self, it.name) for it in SCHEDULE_SETTINGS if it.name in given}
+
+
+class NewSchedule(GivenSchedule):
     """A new schedule: either ``cron`` or ``everySeconds`` says when it comes."""
 
-    message: str = Field(
-        max_length=LONGEST_SCHEDULED,
-        description="Body of its messages; may name {{tick}}, {{local}}, {{date}}, {{unix}}.",
-    )
-    cron: str | None = Field(
-        None,
-        max_length=1_000,
-        description="Minute, hour, day of the month, month, day of the week.",
-    )
-    # Each time takes an LWT.
-    every_seconds: float | None = Field(
-        None,
-        ge=10,
-        le=_A_YEAR,
-        allow_inf_nan=False,
-        description="From one message to the next, counted from start, or from 1970.",
-    )
-    zone: str = Field("UTC", max_length=100, description="Time zone of cron and of {{local}}.")
-    key: str | None = Field(
-        None, max_length=1_000, description="Key of the messages; by default its name."
-    )
-    headers: dict[str, str | None] | None = None
-    start: Instant | None = Field(None, description="No message before this instant.")
-    end: Instant | None = Field(None, description="No message from this instant on.")
-    count: int | None = Field(None, ge=1, le=10_000, description="How many times it comes.")
-    catch_up: int = Field(
-        1, ge=0, le=1_000, description="Most messages that are put late, after an outage."
-    )
-    jitter_seconds: float = Field(
-        0, ge=0, le=3_600, allow_inf_nan=False, description="Each is put off by up to this."
-    )
-    ahead_seconds: float = Field(
-        0,
-        ge=0,
-        le=3_600,
-        allow_inf_nan=False,
-        description="Each is put so much earlier, to be delivered at its time.",
-    )
+
+class ChangedSchedule(GivenSchedule):
+    """Changes of a schedule; null gives a setting back its default."""
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("there is nothing to alter: send a setting, such as everySeconds")
+        return self
+
+
+#: The types of settings of a schedule in JSON.
+_IN_JSON: dict[Of, Any] = {
+    Of.TEXT: str,
+    Of.DURATION: Annotated[float, Field(allow_inf_nan=False)],
+    Of.INSTANT: AwareDatetime,
+    Of.NUMBER: int,
+    Of.HEADERS: dict[str, str | None],
+}
+
+
+def _field_of_schedule(it: ScheduleSetting, *, alters: bool) -> tuple[Any, Any]:
+    """The field of a setting, as `create_model` takes it; its value is that of `Client`."""
+
+    def check(given: Any) -> Any:
+        # The same errors as those of `Client`.
+        return it.check(timedelta(seconds=given) if it.of is Of.DURATION else given, by_http=True)
+
+    least, most = map(it.plain_of, it.bounds(by_http=True))
+    words = ("maxLength",) if it.of is Of.TEXT else ("minimum", "maximum")
+    bounds = {"maximum": most, "maxLength": most, "minimum": least}
+    shown: Any = {word: bounds[word] for word in words if bounds[word] is not None}
+    kind: Any = Annotated[_IN_JSON[it.of], AfterValidator(check), Field(json_schema_extra=shown)]
+    is_needed = it.name == "message"
+    default = ... if is_needed and not alters else None if alters else it.plain_of(it.default)
+    meaning = it.meaning.replace("give every", "give everySeconds")
+    meaning += f" By default: {it.without}." if it.without and "give" not in it.without else ""
+    field = Field(default, alias=it.http_name, title=it.label.capitalize(), description=meaning)
+    return (kind if is_needed or default is not None else kind | None, field)
+
+
+def _schedule_model(
+    base: type[GivenSchedule], settings: Iterable[ScheduleSetting], *, alters: bool
+) -> Any:
+    fields: dict[str, Any] = {it.name: _field_of_schedule(it, alters=alters) for it in settings}
+    name = "ScheduleChanges" if alters else "ScheduleOptions"
+    return create_model(name, __base__=base, __doc__=base.__doc__, **fields)
+
+
+ScheduleOptions = _schedule_model(NewSchedule, SCHEDULE_SETTINGS, alters=False)
+ScheduleChanges = _schedule_model(ChangedSchedule, ALTERABLE_OF_SCHEDULE, alters=True)
 
 
 class TickParameters(Payload):

@@ -363,7 +363,7 @@ class ConnectionLimiter:
             self.on_refused(error.quota)
 
     def _origin(self, host: str | None) -> str | None:
-        """What counts as one address; None for a proxy, or without an address."""
+        """The address or network to which a connection counts; None for a proxy, or if unknown."""
         if host is None:
             return None
         address = ip_address(host.partition("%")[0])

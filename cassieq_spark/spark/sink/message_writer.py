@@ -74,7 +74,7 @@ class TaskDone(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """What the driver knows about a micro-batch before its tasks run.
+    """A micro-batch, as the driver knows it before its tasks run.
 
     Attributes:
         batch: The batch, known by its plan.

@@ -60,7 +60,7 @@ class Defaults:
 
 @dataclass(slots=True)
 class Outcomes:
-    """What to do with messages of one lease: their monotons by operation and parameter."""
+    """Decisions about messages of one lease: their monotons by operation and parameter."""
 
     _by: dict[tuple[str, Any], list[int]] = field(default_factory=lambda: defaultdict(list))
     _new: dict[timedelta, list[Replacements]] = field(default_factory=lambda: defaultdict(list))
@@ -89,7 +89,7 @@ class Outcomes:
         return Ranges.of(*(Range(each, each + 1) for each in again))
 
     def settlement(self) -> Settlement | None:
-        """What to do with the messages that are not replaced; None if there are none."""
+        """The settlement of the messages that are not replaced; None if there are none."""
         if not self._by:
             return None
         settled: dict[str, Any] = {}

@@ -40,7 +40,7 @@ SETTLED_EARLY = "settle.before_batch"
 
 @dataclass(frozen=True)
 class TaskReceipts(WriterCommitMessage):
-    """What one task has read, by lease.
+    """The receipts that one task has read, by lease.
 
     Attributes:
         outcomes: What to do with which messages.

@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 from cassieq_spark.consumer import idle_backoff
 from cassieq_spark.consumer.consumer import Consumer
-from cassieq_spark.errors import QueueStateError
+from cassieq_spark.errors import InvariantError, QueueStateError
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.partitions import ensure_groups
 from cassieq_spark.groups.presence import Presence
@@ -89,15 +90,15 @@ class QueueReader:
     thread-safe.
 
     Several queues are read as if each of their partitions were one of a single queue: limits are
-    divided among all of them. Every ten seconds, or at once after `aim`, the reader looks which
-    queues there are. A queue that is new begins at its earliest message. A queue that is not
-    selected any more is left when its last batch is acked.
+    divided among all of them. Every ten seconds the reader looks which queues there are. A queue
+    that is new begins at its earliest message, also if it came while the query did not run. A
+    queue that a restarted query selects no more is left when its last batch is acked.
 
     Args:
         store: Where the queues are kept.
         queue: The queue; None: those that ``select`` returns.
         group: The group; created if it does not exist, see `ensure_groups`.
-        starting: Where a new group starts.
+        starting: Where a new group starts; of several queues, in the first run of the query.
         fail_on_data_loss: True if a new group may not start where messages are deleted already,
             and if a queue of several may not be deleted or purged while it is read.
         request: The limits and the length of the leases; by default, no limits. A limit of
@@ -106,6 +107,8 @@ class QueueReader:
         with_receipts: True if tasks may record outcomes for the ack of a batch.
         checkpoint: The location of the query's checkpoint; None if unknown.
         select: Returns the queues to read, as they are now.
+        check_fits: Refuses a queue whose messages the rows can't show; called before a batch is
+            repeated that has messages of a queue that is not selected any more.
 
     Attributes:
         queue: The queue; None if ``select`` was given.
@@ -124,6 +127,7 @@ class QueueReader:
         with_receipts: bool = False,
         checkpoint: str | None = None,
         select: Callable[[], Sequence[QueueDefinition]] | None = None,
+        check_fits: Callable[[QueueDefinition], None] | None = None,
     ) -> None:
         self.queue = queue
         self._store, self._group = store, group
@@ -138,9 +142,14 @@ class QueueReader:
         self._cache_for = idle_backoff.RECHECK if is_alone else timedelta(0)
         self._members: dict[str, _Member] = {}
         self._readers: dict[Key, PartitionReader] = {}
-        self._select = select
-        queues = [queue] if queue is not None else select() if select is not None else []
-        self._admit_all(queues, starting)
+        self._select, self._check_fits = select, check_fits
+        #: True if the query fails when a queue is deleted or purged.
+        self._is_vital = select is None or fail_on_data_loss
+        self._starting = starting
+        #: The queues that are read once the first offset says where their groups begin.
+        self._selected = None if select is None else select()
+        if queue is not None:
+            self._admit_all([queue], starting)
         self._find_at = time.monotonic() + FIND_QUEUES.total_seconds()
         #: Partitions whose part of the last batch is settled.
         self._settled: set[Key] = set()
@@ -165,6 +174,20 @@ class QueueReader:
         self._is_aimed = True
         in_parallel(PartitionReader.aim, list(self._readers.values()))
 
+    def _begin(self, offset: Mapping[str, Any]) -> None:
+        """Read the queues that were selected at the start, unless they are read already.
+
+        Their groups are made only now: a query that has had a batch before is owed all messages of
+        a queue that is new to it, and only its offset says so.
+        """
+        if self._selected is None:
+            return
+        is_first = not split_queues(offset, self._group)
+        self._admit_all(self._selected, self._starting if is_first else "earliest")
+        self._selected = None
+        if self._is_aimed:
+            in_parallel(PartitionReader.aim, list(self._readers.values()))
+
     def next_batch(self, done: Mapping[str, Any], *, limit: int | None) -> Mapping[str, Any]:
         """Ack the batch that ended at ``done`` and lease the next. Sleeps first, if it is idle.
 
@@ -180,10 +203,11 @@ class QueueReader:
             The end of the next batch; ``done`` itself if there is nothing to deliver.
         """
         try:
+            self._begin(done)
             self._find_queues()
             return self._next_batch(done, limit=limit)
         except QueueStateError:
-            if self._select is None or self._fails_on_loss or not self._leave_lost():
+            if self._is_vital or not self._leave_lost():
                 raise
             return self._next_batch(done, limit=limit)
         finally:
@@ -223,7 +247,12 @@ class QueueReader:
         lease again, by one LWT more per partition, and leaves out what others have taken
         meanwhile.
         """
+        self._begin(end)
         parts = self._split(end)
+        for member in self._members.values():
+            if member.is_leaving and self._check_fits is not None:
+                # Before its messages are taken up, which counts as a delivery.
+                self._check_fits(member.queue)
 
         def find(key: Key) -> TaskPart | None:
             return self._readers[key].find(parts[key], limit=limit)
@@ -275,18 +304,27 @@ class QueueReader:
     def _admit_all(self, queues: Iterable[QueueDefinition], starting: StartingPosition) -> None:
         """Read these queues, too; their groups are made first, several at a time."""
 
-        def ensure(queue: QueueDefinition) -> list[int | None]:
-            return ensure_groups(
-                ledgers_of(self._store, queue),
-                self._group,
-                make_group=True,
-                starting=starting,
-                fail_on_data_loss=self._fails_on_loss,
-            )
+        def ensure(queue: QueueDefinition) -> list[int | None] | None:
+            try:
+                return ensure_groups(
+                    ledgers_of(self._store, queue),
+                    self._group,
+                    make_group=True,
+                    starting=starting,
+                    fail_on_data_loss=self._fails_on_loss,
+                )
+            except QueueStateError:
+                if self._is_vital or not self._is_lost(queue.name, queue.queue_id):
+                    raise
+                # It was deleted or purged since it was selected.
+                return None
 
         queues = list(queues)
         for queue, begins in zip(queues, in_parallel(ensure, queues), strict=True):
-            self._admit(queue, begins)
+            if begins is None:
+                self._find_at = 0.0
+            else:
+                self._admit(queue, begins)
 
     def _admit(
         self, queue: QueueDefinition, begins: Sequence[int | None], *, is_leaving: bool = False
@@ -306,12 +344,20 @@ class QueueReader:
             return
         self._find_at = time.monotonic() + FIND_QUEUES.total_seconds()
         selected = {queue.name: queue for queue in self._select()}
-        for name, member in self._members.items():
-            member.is_leaving = name not in selected
+        for name in sorted(self._members.keys() - selected.keys()):
+            # What a query selects does not change while it runs.
+            if not self._members[name].is_leaving:
+                self._check_still_there(name)
         new = [queue for name, queue in selected.items() if name not in self._members]
         for queue in new:
             self._tell(QUEUE_FOUND, queue.name, "is read from now on")
         self._admit_all(new, "earliest")
+
+    def _check_still_there(self, name: str) -> None:
+        """Raise `QueueStateError` if a queue that is read is not there any more."""
+        # A row that can't be read now says nothing, and its messages can be read all the same.
+        with suppress(InvariantError):
+            read_queue(self._store, name)
 
     def _leave_lost(self) -> bool:
         """Leave the queues that were deleted, purged or made anew; False if there are none."""
@@ -328,6 +374,8 @@ class QueueReader:
             return read_queue(self._store, name).queue_id != queue_id
         except QueueStateError:
             return True
+        except InvariantError:
+            return False
 
     def _leave(self, name: str) -> None:
         member = self._members.pop(name)

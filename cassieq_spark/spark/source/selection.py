@@ -140,3 +140,18 @@ class Selection:
         check_alike(self._columns, [it for it in queues if it.queue_id not in self._known])
         self._known = {it.queue_id for it in queues}
         return queues
+
+    def check_left(self, queue: QueueDefinition) -> None:
+        """Refuse a queue that is left, if its messages of the last batch don't fit the rows.
+
+        Raises:
+            OptionError: See `check_alike`.
+        """
+        try:
+            check_alike(self._columns, [queue])
+        except OptionError as error:
+            raise OptionError(
+                f"the batch that is repeated has messages of queue {queue.name!r}, which is not "
+                f"selected any more, and the rows can't show them: {error}; or select the queue "
+                "until that batch is done"
+            ) from error

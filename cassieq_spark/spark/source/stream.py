@@ -190,11 +190,13 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
                 queue = read_queue(store, options.queue)
                 check_still_there(self._columns, queue)
                 check_has_all_values(self._columns, queue)
+            selection = self._selection(store) if queue is None else None
             self._reader = QueueReader(
                 store,
                 queue,
                 self._group,
-                select=self._selection(store) if queue is None else None,
+                select=selection,
+                check_fits=None if selection is None else selection.check_left,
                 starting=options.starting_position,
                 fail_on_data_loss=options.fail_on_data_loss,
                 request=_request_of(options),
@@ -214,7 +216,7 @@ class MessageStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvaila
 
 
 def _request_of(options: SourceOptions) -> LeaseRequest:
-    """What a query leases, under its name."""
+    """The lease request of a query, which has a name for people."""
     # As the reader, only beside the driver.
     from cassieq_spark.groups.lease import LeaseRequest  # noqa: PLC0415
 

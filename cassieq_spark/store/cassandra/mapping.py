@@ -20,7 +20,7 @@ from cassieq_spark.store.cassandra.tls import advice
 
 
 class Fate(Enum):
-    """What happened to a request that failed."""
+    """The fate of a request that failed."""
 
     #: The request was certainly not carried out; it may succeed a little later.
     NOT_CARRIED_OUT = auto()

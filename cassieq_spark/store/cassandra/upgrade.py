@@ -72,7 +72,7 @@ class Difference:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What `apply_schema` adds, in words and in order."""
+        """The parts of the schema that `apply_schema` adds, in words and in order."""
         return (
             *(("keyspace",) if self.keyspace else ()),
             *(f"table {table}" for table in self.tables),

@@ -78,3 +78,57 @@ def test_the_commands_make_run_and_delete_a_schedule(
     assert len(ticks_of(Client.from_store(cassandra_store), queue)) == len(ticks) + 1
     command("delete", *of_it, "--yes")
     assert json.loads(command("list", "--queue", queue, "--json").stdout) == []
+
+
+def test_runners_that_race_put_nothing_by_the_old_settings_after_an_alter_has_answered(
+    cassandra_store: Store, queue: str
+):
+    client = Client.from_store(cassandra_store)
+    client.create_schedule(
+        queue, "beat", "{{tick}} 0", every=SECOND, catch_up=1000, ahead=30 * SECOND
+    )
+    runners = [Runner(cassandra_store, prefix=queue, politeness=0 * SECOND) for _ in range(3)]
+    for each in runners:
+        each.run_once()
+    over = threading.Event()
+
+    def look(runner: Runner) -> None:
+        while not over.is_set():
+            runner.run_once()
+
+    threads = [threading.Thread(target=look, args=(each,)) for each in runners]
+    for thread in threads:
+        thread.start()
+    answered = []
+    try:
+        for number in range(1, 6):
+            altered = client.alter_schedule(queue, "beat", message=f"{{{{tick}}}} {number}")
+            assert altered.generation == number
+            answered.append(len(client.peek(queue, max=1000)))
+            count = answered[-1]
+            while len(client.peek(queue, max=1000)) == count:
+                pass  # Each generation puts a message.
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+    found = [str(each.value, "utf-8").split() for each in client.peek(queue, max=1000)]  # type: ignore[arg-type]
+    ticks = [datetime.fromisoformat(tick) for tick, _ in found]
+    assert all(later - earlier == SECOND for earlier, later in pairwise(ticks))
+    for number, count in enumerate(answered, start=1):
+        assert {int(it) for _, it in found[count:]} <= set(range(number, 6))
+
+
+def test_the_command_alters_a_schedule(
+    cassandra_store: Store, connection: ConnectionOptions, queue: str
+):
+    command: Command = make_command(connection, "schedule")
+    of_it = ("beat", "--queue", queue)
+    command("create", *of_it, "--every", "1h", "--message", "x", "--header", "lang=en")
+
+    command("alter", *of_it, "--cron", "0 3 * * *", "--header", "none", "--catch-up", "5")
+
+    shown = json.loads(command("show", *of_it, "--json").stdout)
+    assert (shown["cron"], shown["every_seconds"], shown["headers"]) == ("0 3 * * *", None, {})
+    assert (shown["catch_up"], shown["generation"]) == (5, 1)

@@ -59,7 +59,7 @@ OTHER_ARGUMENTS = {
     "put_many": {"queue", "txn_app_id", "txn_version"},
     "receive": {"queue", "make_group", "max_bytes"},
     "peek": {"queue", "max_bytes"},
-    "redrive": {"across_accounts"},
+    "redrive": {"across_accounts", "rate"},
     "dead_letters": {"queue"},
 }
 OF_A_MESSAGE = {"ack", "release", "extend", "reject", "replace", "purge_dead_letters", "close"}
@@ -216,6 +216,33 @@ def test_schedules_are_created_shown_paused_and_deleted(orders: Any):
         orders.delete_schedule("beat")
     with pytest.raises(QueueStateError, match="has a schedule 'nightly' already"):
         orders.create_schedule("nightly", "x", every=MINUTE)
+
+
+def test_a_schedule_is_altered(orders: Any):
+    orders.create(drop_dead=True)
+    begin = datetime(2040, 1, 1, tzinfo=UTC)
+    made = orders.create_schedule("beat", "x", every=MINUTE, start=begin, headers={"lang": "é"})
+    orders.pause_schedule("beat")
+
+    altered = orders.alter_schedule(
+        "beat", cron="0 3 * * *", zone="Asia/Kolkata", message={"n": 1}, headers=None, count=2
+    )
+
+    assert (altered.identity, altered.key, altered.start) == (made.identity, "beat", begin)
+    assert (altered.cron, altered.every, altered.headers) == ("0 3 * * *", None, {})
+    assert (altered.message, altered.paused, altered.generation) == ('{"n": 1}', True, 1)
+    assert orders.schedule("beat").schedule == altered
+    assert orders.alter_schedule("beat", end=None).end is None
+    for changes, problem in (
+        ({}, "there is nothing to alter"),
+        ({"key": "k"}, "the key can't be altered"),
+        ({"jitter": 61 * MINUTE}, "jitter must be from 0:00:00 to 1:00:00, not 1:01:00"),
+        ({"every": MINUTE, "cron": "@daily"}, "either cron"),
+    ):
+        with pytest.raises(CassieqError, match=problem):
+            orders.alter_schedule("beat", **changes)
+    with pytest.raises(NotFoundError, match="has no schedule 'none'"):
+        orders.alter_schedule("none", every=MINUTE)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
         f"key_bytes={8 * MIB}",
         "account_queues=4",
         "queue_groups=3",
+        "account_schedules=2",
         "account_messages=20",
         "head_time=3",
     )
@@ -249,3 +250,22 @@ def test_an_innocent_account_is_served_while_another_one_asks_for_more_than_it_m
 
     # The machine may be busy with other tests; what counts is not to wait for the polls.
     assert meanwhile < 5 * alone + 1
+
+
+def test_an_account_has_so_many_schedules_in_all_of_its_queues(gateway: RunningGateway):
+    account, other = gateway.account(), gateway.account()
+    for each, queue in ((account, "a"), (account, "b"), (other, "a")):
+        each.ask("POST", json={"queueName": queue, "dropDead": True})
+    beat = {"everySeconds": 60, "message": "x"}
+
+    def made(path: str, by: Account = account) -> int:
+        return by.ask("PUT", path, json=beat).status_code
+
+    assert [made("/a/schedules/s"), made("/b/schedules/s")] == [201, 201]
+    refusal = account.ask("PUT", "/b/schedules/t", json=beat)
+
+    assert refusal.status_code == 429
+    assert refusal.json()["quota"] == {"what": "schedules", "of": "account", "limit": 2}
+    assert made("/a/schedules/s", by=other) == 201
+    account.ask("DELETE", "/a/schedules/s")
+    assert made("/b/schedules/t") == 201

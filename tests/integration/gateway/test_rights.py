@@ -215,6 +215,14 @@ def test_who_may_not_put_puts_nothing_by_a_schedule(gateway: RunningGateway, ord
         name = "".join(sorted(each.value for each in rights))
         key = key_with(gateway, orders, f"with{name}", *rights)
         assert key.ask("PUT", path, json=body).status_code == status
+    for rights, status in (
+        ({Right.CREATE_QUEUE, Right.PUT_MESSAGE}, 403),
+        ({Right.DELETE_QUEUE}, 403),
+        ({Right.DELETE_QUEUE, Right.PUT_MESSAGE}, 200),
+    ):
+        name = "".join(sorted(each.value for each in rights))
+        key = key_with(gateway, orders, f"alters{name}", *rights)
+        assert key.ask("PATCH", path, json={"everySeconds": 20}).status_code == status
     reader = key_with(gateway, orders, "reader", Right.READ_MESSAGE, Right.GET_QUEUE_INFORMATION)
     for method, rest in (
         ("POST", "/run"),

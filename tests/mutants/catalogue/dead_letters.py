@@ -25,6 +25,13 @@ _FEATURES = ("property/test_features_machine.py::test_no_feature_breaks_another"
 DEAD_LETTERS = (
     # -- once, and copied first ---------------------------------------------------------------
     Mutant(
+        "any reader may discard dead letters where they are claimed",
+        "claims",
+        "groups.partitions:_check_free",
+        never("name"),
+        ("unit/dead_letters/test_purge.py",),
+    ),
+    Mutant(
         "a dead slot keeps its token",
         "I9",
         "groups.plan:mark_dead",
@@ -143,5 +150,12 @@ DEAD_LETTERS = (
         "schemas.evolution:without_place",
         never("null_count"),
         _COLUMNS,
+    ),
+    Mutant(
+        "a claim is given back while the row of its target cannot be read",
+        "redrive",
+        "dead_letters.claims:read_claims",
+        value("False", of="unreadable"),
+        _DEAD,
     ),
 )

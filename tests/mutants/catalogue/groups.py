@@ -473,4 +473,10 @@ GROUPS = (
         compare("<=", "<", of="steps_left"),
         ("property/test_queue_machine.py", "property/test_poison_property.py"),
     ),
+    Mutant(
+        "a pause is doubled before it is limited",
+        "liveness",
+        "groups.deliveries:backoff",
+        never("LONGEST_BACKOFF"),
+    ),
 )

@@ -154,6 +154,18 @@ LEDGER = (
         never("lifetime"),
     ),
     Mutant(
+        "a server that is behind forgets a name at once",
+        "clocks",
+        "ledger.once:claim",
+        never("CLOCKS_APART"),
+    ),
+    Mutant(
+        "a server that is further behind than the one that was read marks a name",
+        "clocks",
+        "ledger.once:claim",
+        drop_element("no_further"),
+    ),
+    Mutant(
         "another content under an idempotency key is dropped without a word",
         "I4",
         "ledger.publish:skip_used",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.mutants.changes import (
+    always,
     compare,
+    drop_condition,
     drop_statement,
     never,
     replace,
@@ -16,6 +18,10 @@ _TICKS = ("property/test_ticks_property.py",)
 _CRON = ("unit/schedules/test_cron.py",)
 _SCHEDULE = ("unit/schedules/test_schedule.py",)
 _CHANGES = ("unit/schedules/test_changes.py",)
+_ALTERS = (
+    "unit/schedules/test_alter.py",
+    "property/test_altered_schedules_property.py",
+)
 _RUNNER = ("unit/schedules/test_runner.py",)
 _RACES = ("property/test_schedules_property.py",)
 
@@ -132,22 +138,86 @@ SCHEDULES = (
         "a runner goes on after another one has taken over",
         "each tick once",
         "schedules.runner:Runner._serve",
-        never("is_mine", nth=2),
+        never("is_mine"),
         _RACES,
     ),
     Mutant(
         "a runner that is told to stop goes on",
         "the end of a runner",
-        "schedules.runner:Runner._serve",
-        never("may_continue"),
+        "schedules.runner:Runner._look",
+        drop_condition("may_continue"),
+        _RUNNER,
+    ),
+    Mutant(
+        "an account with many ticks delays those of others",
+        "turns of accounts",
+        "schedules.runner:Runner._look",
+        replace_call("account_of", "None"),
+        _RUNNER,
+    ),
+    Mutant(
+        "a look lasts until all ticks are published",
+        "turns of accounts",
+        "schedules.runner:Runner._look",
+        drop_condition("is_over"),
+        _RUNNER,
+    ),
+    Mutant(
+        "each look begins with the same schedules",
+        "turns of accounts",
+        "schedules.runner:Runner._serve_all",
+        drop_statement("pop"),
         _RUNNER,
     ),
     Mutant(
         "runners race for every tick",
         "the cost of schedules",
-        "schedules.runner:Runner._serve",
+        "schedules.runner:Runner._waits",
         value("timedelta(0)", of="_politeness"),
         _RUNNER,
+    ),
+    # -- alters -------------------------------------------------------------------------------
+    Mutant(
+        "an alter answers while runners may publish by the old settings",
+        "alters of schedules",
+        "schedules.changes:alter_schedule",
+        drop_statement("end_generations_before"),
+        _ALTERS,
+    ),
+    Mutant(
+        "a runner does not finish an alter that broke off",
+        "alters of schedules",
+        "schedules.runner:Runner._serve",
+        drop_statement("end_generations_before"),
+        _ALTERS,
+    ),
+    Mutant(
+        "ticks of new times come that are before the change",
+        "alters of schedules",
+        "schedules.schedule:altered_schedule",
+        never("_has_other_ticks"),
+        _ALTERS,
+    ),
+    Mutant(
+        "an alter of the message loses ticks",
+        "alters of schedules",
+        "schedules.schedule:altered_schedule",
+        always("_TIMES"),
+        _ALTERS,
+    ),
+    Mutant(
+        "the sink does not tell the ticks of two generations apart",
+        "alters of schedules",
+        "schedules.schedule:Schedule.number_of",
+        value("to_millis(tick)"),
+        _ALTERS,
+    ),
+    Mutant(
+        "the last tick is lost with the generation",
+        "alters of schedules",
+        "schedules.publish:end_generations_before",
+        value("schedule.number_of(FIRST_INSTANT)", of="number", nth=1),
+        _ALTERS,
     ),
     # -- changes ------------------------------------------------------------------------------
     Mutant(

@@ -49,6 +49,34 @@ SURFACES = (
         _EXCHANGE,
     ),
     Mutant(
+        "a gateway reads ahead by the schema that it met first",
+        "schema",
+        "consumer.prefetch:Prefetch.renew",
+        never("_queue"),
+        _EXCHANGE,
+    ),
+    Mutant(
+        "the index of pandas is lost where it has no column",
+        "schema",
+        "schemas.pandas_index:_index_of",
+        value("None", of="_parsed"),
+        ("unit/schemas/test_pandas_index.py",),
+    ),
+    Mutant(
+        "a name of a column may have a NUL character",
+        "names",
+        "queues.definition:next_versions",
+        never("name"),
+        ("unit/client/test_typed.py",),
+    ),
+    Mutant(
+        "nulls of no type within other values are refused",
+        "schema",
+        "schemas.assign:_type_problems",
+        drop_condition("is_null"),
+        ("unit/schemas/test_assign.py",),
+    ),
+    Mutant(
         "a stream begins although it cannot show all values",
         "schema",
         "spark.source.columns:check_has_all_values",
@@ -60,6 +88,27 @@ SURFACES = (
         "schema",
         "spark.source.selection:Selection.__call__",
         drop_statement("check_alike"),
+        ("unit/spark/source/test_several_queues.py",),
+    ),
+    Mutant(
+        "a batch of a queue that is left is repeated although the rows cannot show it",
+        "several queues",
+        "spark.source.queue_reader:QueueReader.tasks",
+        drop_statement("_check_fits"),
+        ("unit/spark/source/test_several_queues.py",),
+    ),
+    Mutant(
+        "a query leaves a deleted queue without a word",
+        "several queues",
+        "spark.source.queue_reader:QueueReader._find_queues",
+        never("is_leaving"),
+        ("unit/spark/source/test_several_queues.py",),
+    ),
+    Mutant(
+        "a query that goes on passes over what a new queue had",
+        "several queues",
+        "spark.source.queue_reader:QueueReader._begin",
+        always("is_first"),
         ("unit/spark/source/test_several_queues.py",),
     ),
     Mutant(
@@ -170,6 +219,13 @@ SURFACES = (
         never("_goes_past_dead"),
         ("unit/spark/source/test_available_now.py",),
     ),
+    Mutant(
+        "nobody is told that a group was given more than the checkpoint knows",
+        "a loss is told",
+        "spark.source.partition_reader:PartitionReader._compare",
+        never("begins"),
+        ("unit/spark/source/test_reader.py",),
+    ),
     # -- the same everywhere ------------------------------------------------------------------
     Mutant(
         "what is parked is told as due",
@@ -206,5 +262,12 @@ SURFACES = (
         "client.async_client:Threads.run",
         never("getpid"),
         _PROCESSES,
+    ),
+    Mutant(
+        "a client that is sent to another process has lost its name",
+        "forks",
+        "client.client:Client.__reduce__",
+        replace("self._name", "None"),
+        ("unit/client/test_names.py",),
     ),
 )

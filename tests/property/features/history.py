@@ -420,7 +420,8 @@ class History:
             self.memory,
             queue,
             GROUP,
-            starting="earliest",
+            # A query that goes on begins with a new queue at its first message all the same.
+            starting="earliest" if self.done in (FIRST, FIRST_OF_BOTH) else "latest",
             fail_on_data_loss=select is None,
             with_receipts=True,
             select=select,

@@ -58,7 +58,7 @@ def test_a_schedule_is_created_shown_paused_resumed_and_deleted(client: Client):
     shown = told("show", *NIGHTLY, "--ticks", "2")
     assert re.search(r"when +0 3 \* \* \* Asia/Kolkata", shown)
     assert re.search(r"header lang +en", shown)
-    assert re.search(r"catches up +last", shown)
+    assert re.search(r"catch up +last", shown)
     assert len(re.findall(r"next +20..-..-..T21:30:00Z", shown)) == 2
     assert re.search(r"orders +nightly +0 3 \* \* \* Asia/Kolkata", told("list"))
 
@@ -98,6 +98,7 @@ def test_json_has_all_settings(client: Client):
         "jitter_seconds": 0.0,
         "ahead_seconds": 0.0,
         "paused": False,
+        "generation": 0,
     }
     more = in_json("show", *NIGHTLY)
     assert more.items() >= found.items()

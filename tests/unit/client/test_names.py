@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from datetime import timedelta
 
 import pytest
@@ -59,6 +60,17 @@ def test_a_lease_has_the_name_of_its_client(store: MemoryStore, group: ConsumerG
     assert holders(group) == {"0-2": "billing", "2-5": process_name()}
 
 
+def test_a_client_that_is_sent_to_another_process_keeps_its_name(
+    store: MemoryStore, group: ConsumerGroup
+):
+    # As pickle does, but for the store, which only this process has.
+    sent = copy(Client.from_store(store, name="billing"))
+
+    sent.receive("q", "g", max=2)
+
+    assert holders(group) == {"0-2": "billing"}
+
+
 def test_a_client_that_was_sent_keeps_its_name(store: MemoryStore, group: ConsumerGroup):
     kind, parts = Client.from_store(store, name="billing").__reduce__()
 
@@ -77,7 +89,7 @@ def test_a_client_for_asyncio_has_a_name_too(store: MemoryStore, group: Consumer
     assert holders(group) == {"0-2": "billing"}
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a" * 101, 7])
+@pytest.mark.parametrize("name", ["", "  ", "a" * 101, 7, "a\nb", "\x1b[2J", "\u202ea"])
 def test_a_name_that_no_slot_should_have_is_refused(name: str):
     with pytest.raises(OptionError, match="name"):
         Client.from_store(MemoryStore(), name=name)

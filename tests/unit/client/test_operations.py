@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cassieq_spark import AsyncClient, Client
-from cassieq_spark.errors import ExistsError, NotFoundError, QueueStateError
+from cassieq_spark.errors import ExistsError, NotFoundError, OptionError, QueueStateError
 from cassieq_spark.testing.stores import CountingStore
 
 
@@ -69,7 +69,9 @@ def test_dead_letters_are_seen_and_sent_back_or_given_up(client: Client):
     client.reject(one, reason="no address")
     client.reject(other, reason="unreadable")
 
-    back = client.redrive(client.dead_letters("q", reason="address"))
+    with pytest.raises(OptionError, match=r"rate must be at least 0\.0001 per second, not 0"):
+        client.redrive(client.dead_letters("q"), rate=0)
+    back = client.redrive(client.dead_letters("q", reason="address"), rate=1000)
     gone = client.purge_dead_letters(client.dead_letters("q"))
 
     assert (back.redriven, gone.purged) == ({"q": 1}, 1)

@@ -93,6 +93,8 @@ def test_a_change_that_was_not_confirmed_changes_nothing(
         del fields["to"]
     if "create-schedule" in path:
         fields |= {"every": "5m", "message": "x"}
+    if path.endswith("/alter") and "/schedules/" in path:
+        fields |= {"message": "x"}
     if "resume" in path:
         stop(store)
         fields["how"] = "drop"

@@ -58,6 +58,7 @@ ADDRESSES = [
     "/queues/orders.dead/dead",
     "/queues/empty/dead",
     "/queues/orders/schedules",
+    "/queues/orders/schedules/nightly",
     "/queues/empty/schedules",
     "/queues/orders/settings",
     "/queues/trips/settings",

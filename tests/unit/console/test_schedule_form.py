@@ -12,7 +12,7 @@ import pytest
 from cassieq_spark.cli import schedule as schedule_command
 from cassieq_spark.client import Client
 from cassieq_spark.console.schedule_plans import fields_of_schedule
-from cassieq_spark.schedules import ScheduleSettings
+from cassieq_spark.settings.schedule import ScheduleSettings
 from cassieq_spark.store.memory import MemoryStore
 from tests.support.command_line import cassieq
 from tests.unit.console.visitor import Visitor, words_of
@@ -96,8 +96,8 @@ def test_the_form_of_a_schedule_has_all_settings_and_its_defaults(
         ({"every": "5m", "name": "a/b"}, "schedule name 'a/b' is not valid"),
         ({"every": "5m", "name": "nightly"}, "has a schedule 'nightly' already"),
         ({"every": "5m", "catch_up": "all"}, "catch_up must be none, last or a number"),
-        ({"every": "5m", "count": "0"}, "count must be from 1"),
-        ({"every": "5m", "headers": "a"}, "each line of the headers must be NAME=VALUE"),
+        ({"every": "5m", "count": "0"}, "count must be at least 1"),
+        ({"every": "5m", "headers": "a"}, "headers: each line must be NAME=VALUE"),
         ({"every": "5m", "start": "2040-01-01"}, "start must be an instant with a time zone"),
         ({"every": "5m", "message": "{{tik}}"}, "did you mean 'tick'"),
         ({"every": "5m", "end": "2001-01-01T00:00:00Z"}, "before it ticks"),
@@ -143,3 +143,76 @@ def test_a_plan_of_a_schedule_does_not_hold_once_the_queue_was_altered(
 
     assert operator.confirm(asked).status_code == 409
     assert client.schedules("empty") == []
+
+
+def test_a_schedule_is_altered_after_its_next_ticks_were_shown(
+    operator: Visitor, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(schedule_command, "open_store", lambda _: store)
+    client = Client.from_store(store)
+    settings = {"headers": {"lang": "en", "from": "a"}, "end": datetime(2041, 1, 1, tzinfo=UTC)}
+    for name in ("a", "b"):
+        client.create_schedule("empty", name, "x", cron="0 3 * * *", **settings)  # type: ignore[arg-type]
+        client.pause_schedule("empty", name)
+    text = operator.page("/queues/empty/schedules/a")
+
+    asked = operator.submit(text, "/change/alter", cron="", every="5m", end="", message="{{date}}")
+    words = words_of(asked.text)
+    before = client.schedule("empty", "a").schedule
+    done = operator.confirm(asked)
+
+    assert "Schedule a of queue empty is altered." in words
+    assert "when every 5m tick 1 20" in words
+    assert "The new times begin now" in words
+    assert "The schedule stays paused." in words
+    (command,) = re.findall("(cassieq schedule alter .*?) Copy", words)
+    assert (before.cron, before.generation) == ("0 3 * * *", 0)
+    assert "Schedule a is altered." in words_of(done.text)
+    altered = client.schedule("empty", "a").schedule
+    assert (altered.every, altered.end, altered.message) == (
+        timedelta(minutes=5),
+        None,
+        "{{date}}",
+    )
+    assert (altered.headers, altered.paused) == ({"lang": "en", "from": "a"}, True)
+    # The command that the page showed does the same.
+    assert "--end none" in command
+    assert cassieq(*shlex.split(command.replace(" a ", " b ", 1))[1:]).code == 0
+    same = {"name": "a", "key": "a", "identity": altered.identity, "since": altered.since}
+    assert replace(client.schedule("empty", "b").schedule, **same) == altered
+
+
+def test_a_form_that_changes_nothing_and_one_of_an_altered_schedule_alter_nothing(
+    operator: Visitor, store: MemoryStore
+):
+    client = Client.from_store(store)
+    client.create_schedule("empty", "a", "x\ny", cron="0 3 * * *", headers={"b": "1", "a": "2"})
+    text = operator.page("/queues/empty/schedules/a")
+
+    nothing = operator.submit(text, "/change/alter")
+    asked = operator.submit(text, "/change/alter", zone="Asia/Kolkata")
+    client.alter_schedule("empty", "a", message="other")
+
+    assert "nothing is to be altered" in words_of(nothing.text)
+    assert operator.confirm(asked).status_code == 409
+    assert client.schedule("empty", "a").schedule.zone == "UTC"
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"cron": "0 3 * *"}, "not five"),
+        ({"every": "5m"}, "give either cron"),
+        ({"jitter": "2h"}, "jitter must be from 0:00:00 to 1:00:00"),
+        ({"message": "{{tik}}"}, "did you mean 'tick'"),
+    ],
+)
+def test_an_alter_that_is_not_valid_is_refused_by_its_plan(
+    operator: Visitor, fields: dict[str, str], problem: str
+):
+    text = operator.page("/queues/orders/schedules/nightly")
+
+    refused = operator.submit(text, "/change/alter", **fields)
+
+    assert refused.status_code == 400
+    assert problem in words_of(refused.text)

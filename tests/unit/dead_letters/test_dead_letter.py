@@ -400,6 +400,19 @@ def test_what_is_rejected_is_dead_at_once_with_its_reason():
     assert scene.outstanding() == ["0-1,3-4,5-6"]
 
 
+def test_a_reason_forges_no_line_of_a_log(caplog: pytest.LogCaptureFixture):
+    scene = Scene(count=0)
+    lease = scene.hand_out(1)
+    forged = {"x\n2026-11-29 INFO all is well \x1b[2J": Ranges.parse("0-1")}
+
+    scene.dead_letter(scene.group.settle(lease, Settlement(rejected=forged)).dead)
+
+    (record,) = [it for it in caplog.records if getattr(it, "action", "") == DEAD_LETTERED]
+    assert record.getMessage().isprintable()
+    reason = dict(scene.copies()[0]["headers"])["cassieq.reason"]
+    assert reason == next(iter(forged)), "the letter has it as it was given"
+
+
 def test_a_late_dead_lettering_removes_nothing_that_died_since(scene: Scene):
     # After a seek, other messages may be dead in the same millisecond, from the same one on.
     (dead,) = scene.dead()
@@ -652,3 +665,21 @@ def test_a_reader_dead_letters_what_it_finds_and_goes_on_with_what_is_alive(
     assert scene.values() == numbers(6)
     assert Ledger(scene.memory, scene.target.queue_id).read_head().next == 6
     assert told(caplog) == [(logging.WARNING, DEAD_LETTERED, 6)]
+
+
+def test_a_letter_that_dies_again_does_not_say_in_which_partition_it_died_first():
+    client = Client.from_store(MemoryStore())
+    client.create_queue("graves", drop_dead=True)
+    client.create_queue("dead", dead_letter_queue="graves")
+    client.create_queue("orders", partitions=4, dead_letter_queue="dead")
+    client.put("orders", "v", key="k")
+    deaths = []
+    for queue, letters in (("orders", "dead"), ("dead", "graves")):
+        client.reject(*client.receive(queue, "g"), reason="bad")
+        (letter,) = client.peek(letters)
+        deaths.append(letter.headers or {})
+
+    first, again = deaths
+    assert (again["cassieq.origin-queue"], "cassieq.origin-partition" in first) == ("dead", True)
+    assert "cassieq.origin-partition" not in again, "its queue has no partitions"
+    assert again["cassieq.first-position"] == first["cassieq.first-position"]

@@ -4,15 +4,18 @@ import logging
 
 import pytest
 
+from cassieq_spark import Client
 from cassieq_spark.dead_letters import claims as claims_module
 from cassieq_spark.dead_letters import purge as purge_module
 from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PURGED, PurgeReport, purge
 from cassieq_spark.dead_letters.survey import survey
+from cassieq_spark.errors import OptionError
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.testing.faults import Fault
+from tests.support.gateway import InProcess
 from tests.unit.dead_letters.dead_queue import DeadQueue
 
 #: Two windows.
@@ -135,3 +138,28 @@ def test_a_log_record_names_ten_of_many_ranges(
     (told,) = [each.getMessage() for each in caplog.records if each.name == purge_module.__name__]
     assert "0, 2, 4" in told
     assert ", 18 and 20 more were purged" in told
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_no_reader_can_discard_dead_letters_by_reading_where_they_are_claimed(is_made: bool):
+    queue = DeadQueue(ORIGINS)
+    if is_made:
+        run(queue, "payments")
+    before = queue.left()
+    client = Client.from_store(queue.memory)
+
+    with pytest.raises(OptionError, match="reserved"):
+        client.receive("dead", ADMIN_GROUP, max=100)
+    with pytest.raises(OptionError, match="reserved"):
+        client.create_group("dead", ADMIN_GROUP, "latest")
+    with InProcess(queue.memory) as gateway:
+        gateway.queue("dead").create()
+        for refused in (
+            gateway.ask("PUT", f"/dead/groups/{ADMIN_GROUP}", json={"start": "latest"}),
+            gateway.ask("POST", f"/dead/messages/receive?group={ADMIN_GROUP}"),
+            gateway.ask("GET", f"/dead/messages/next?group={ADMIN_GROUP}"),
+        ):
+            assert (refused.status_code, "reserved" in refused.text) == (400, True), refused.text
+
+    assert queue.left() == before
+    assert queue.held() == []

@@ -195,7 +195,7 @@ def test_what_can_not_go_anywhere_is_told_before_anything_is_touched():
         run(queue)
     with pytest.raises(OptionError, match="can't be redriven to 'dead'"):
         run(queue, to="dead")
-    with pytest.raises(OptionError, match="rate must be above 0"):
+    with pytest.raises(OptionError, match=r"rate must be at least 0\.0001 per second, not 0"):
         run(queue, rate=0)
     assert queue.everything() == before
 

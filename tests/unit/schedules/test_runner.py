@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -27,7 +28,7 @@ from cassieq_spark.schedules.runner import FAILED, PUBLISHED, REFRESH, running
 from cassieq_spark.schedules.schedule import Schedule
 from cassieq_spark.store.grants import User
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import Store
+from cassieq_spark.store.protocol import Op, Partition, Store
 from cassieq_spark.store.tables import Table
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
@@ -600,3 +601,41 @@ def test_a_runner_needs_the_rights_of_a_producer_and_no_more(world: World):
 
     assert world.ticks() == ["12:01:00"]
     assert role.tables == {Table.QUEUE, Table.LEDGER}
+
+
+def test_an_account_with_more_ticks_than_a_runner_can_publish_delays_only_its_own():
+    world = World()
+    for number in range(2):
+        world.client.create_queue(f"loud:{number}", drop_dead=True)
+        for each in range(60):
+            create_schedule(world.store, f"loud:{number}", f"s{each}", "{}", every=10 * SECOND)
+    world.client.create_queue("zoe:mail", drop_dead=True)
+    create_schedule(world.store, "zoe:mail", "s", "{}", every=10 * SECOND)
+    end = NOON + 2 * MINUTE
+
+    class Slow(CountingStore):
+        """Four ticks a second are possible, and twelve come."""
+
+        def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+            world.clock.advance(SECOND / 4)
+            return super().cas(partition, ops)
+
+    runner = Runner(Slow(world.store), clock=world.clock.here, politeness=AT_ONCE)
+    late: defaultdict[str, list[timedelta]] = defaultdict(list)
+    served: set[str] = set()
+
+    class Until:
+        def wait(self, at_most: timedelta) -> bool:
+            world.clock.advance(at_most)
+            return world.clock.now >= end
+
+    def tell(each: runner_module.Published) -> None:
+        late[each.schedule.queue].append(world.clock.now - each.tick)
+        served.add(f"{each.schedule.queue}/{each.schedule.name}")
+
+    runner.run(Until(), tell)
+
+    assert len(late["zoe:mail"]) == 11
+    assert max(late["zoe:mail"]) < 3 * SECOND
+    assert max(late["loud:0"]) > 20 * SECOND
+    assert len(served) == 121, "nor does one of its schedules wait for ever"

@@ -28,9 +28,9 @@ from cassieq_spark.http.accounts import Right, full_name
 from cassieq_spark.http.gateway.authorization import Grant
 from cassieq_spark.http.gateway.coalescer import request_of
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.gateway.sqs.calls import error_of
 from cassieq_spark.http.gateway.sqs.settings import TASK, TO_END, milliseconds
-from cassieq_spark.http.sqs.errors import AccessDenied, QueueDoesNotExist
+from cassieq_spark.http.serving.errors import told_of
+from cassieq_spark.http.sqs.errors import AccessDenied, QueueDoesNotExist, SqsError
 from cassieq_spark.http.sqs.move_tasks import (
     CANCELLED,
     COMPLETED,
@@ -300,7 +300,9 @@ class _Run:
 def _reason_of(error: Exception) -> str:
     """The reason of a failure; AWS sends a code if a queue does not exist any more."""
     is_missing = isinstance(error, NotFoundError) or isinstance(error.__cause__, NotFoundError)
-    return QueueDoesNotExist.code if is_missing else str(error_of(error, "sqsMoveMessages"))
+    if is_missing:
+        return QueueDoesNotExist.code
+    return str(error) if isinstance(error, SqsError) else told_of(error, "sqsMoveMessages", {})[1]
 
 
 def _may_pass(error: Exception) -> bool:

@@ -33,7 +33,7 @@ from cassieq_spark.spark.source.offsets import (
 )
 from cassieq_spark.spark.source.queue_reader import FIND_QUEUES, QueueReader
 from cassieq_spark.spark.source.selection import Selection, columns_of_several, read_selected
-from cassieq_spark.store.protocol import Store
+from cassieq_spark.store.protocol import Store, partition_of_queue
 from cassieq_spark.testing.faults import FaultyStore
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import LEASE, make_clocked_store
@@ -81,10 +81,11 @@ class Queues:
             store,
             single,
             "g",
-            starting="earliest",
+            starting=given.starting_position,
             fail_on_data_loss=given.fail_on_data_loss,
             request=limits or LeaseRequest(lease=LEASE),
             select=None if single else select or (lambda: read_selected(store, given)),
+            check_fits=None if select is None else select.check_left,
         )
         self.readers.append(reader)
         return reader
@@ -651,3 +652,97 @@ def test_only_a_stream_reads_several_queues():
 
     with pytest.raises(OptionError, match="only a stream reads several queues"):
         options.check_meaning("a batch read of messages", ["queue"])
+
+
+def test_a_queue_that_was_deleted_ends_the_query_also_if_it_is_not_in_the_last_batch(
+    queues: Queues, caplog: pytest.LogCaptureFixture
+):
+    strict = queues.reader(queuePattern="[ab]")
+    lenient = queues.reader(queuePattern="[ab]", failOnDataLoss="false")
+    queues.put("a", "1")
+    end = strict.next_batch(FIRST, limit=None)
+    assert lenient.next_batch(FIRST, limit=None) == FIRST
+    queues.put("b", "lost")
+
+    queues.client.delete_queue("b", force=True)
+    queues.clock.advance(FIND_QUEUES)
+
+    with pytest.raises(NotFoundError, match="'b'"):
+        strict.next_batch(end, limit=None)
+    assert lenient.next_batch(FIRST, limit=None) == FIRST
+    assert [queue.name for queue in lenient.queues] == ["a"]
+    assert queue_reader.QUEUE_LEFT in [getattr(it, "action", "") for it in caplog.records]
+
+
+def test_a_queue_whose_row_cannot_be_read_is_read_on(queues: Queues):
+    reader = queues.reader(queuePattern="[ab]")
+    assert reader.next_batch(FIRST, limit=None) == FIRST
+    queues.put("b", "1")
+    queues.memory._rows[partition_of_queue("b")][()]["status"] = "of a later release"
+    queues.clock.advance(FIND_QUEUES)
+
+    end = reader.next_batch(FIRST, limit=None)
+
+    assert queues.batch(reader, end) == ["b:1"]
+
+
+@pytest.mark.parametrize("starting", ["latest", "2099-01-01T00:00:00Z"])
+def test_a_queue_that_is_made_while_the_query_is_stopped_is_read_from_its_beginning(
+    queues: Queues, starting: str
+):
+    options = {"queuePattern": "[a-c]", "startingPosition": starting}
+    queues.put("a", "before")
+    reader = queues.reader(**options)
+    assert reader.next_batch(FIRST, limit=None) == FIRST, "a new group begins where it is told to"
+    queues.create("c")
+    queues.put("c", "1")
+    queues.clock.advance(FIND_QUEUES)
+    end = reader.next_batch(FIRST, limit=None)
+    reader.stop(with_release=False)
+    queues.client.delete_queue("b", force=True)
+    queues.create("b")
+    queues.put("b", "owed")
+
+    again = queues.reader(**options)
+
+    assert queues.batch(again, end) == ["c:1"]
+    assert queues.batch(again, again.next_batch(end, limit=None)) == ["b:owed"]
+
+
+def test_a_queue_that_is_deleted_while_the_query_starts_is_left_out(queues: Queues):
+    strict, lenient = queues.reader(), queues.reader(failOnDataLoss="false")
+    queues.client.delete_queue("b", force=True)
+    queues.put("a", "1")
+
+    end = lenient.next_batch(FIRST, limit=None)
+
+    assert queues.batch(lenient, end) == ["a:1"]
+    with pytest.raises(QueueStateError, match="b@1"):
+        strict.next_batch(FIRST, limit=None)
+
+
+def test_messages_of_a_queue_that_is_left_and_do_not_fit_the_rows_are_not_counted_as_delivered(
+    queues: Queues,
+):
+    for name, columns in (("x", "id int"), ("y", "id int"), ("wide", "id bigint")):
+        queues.create(name, schema=columns)
+    queues.client.put_many("wide", [{"id": 2**40}])
+
+    def selection(names: str) -> Selection:
+        options = SourceOptions.parse({"queue": names, "group": "g"})
+        columns, _ = columns_of_several(read_selected(queues.memory, options), options)
+        return Selection(queues.memory, options, columns)
+
+    reader = queues.reader("x,wide", select=selection("x,wide"))
+    end = reader.next_batch(FIRST, limit=None)
+    without = queues.reader("x,y", select=selection("x,y"))
+
+    for _ in range(6):
+        with pytest.raises(OptionError, match="'wide', which is not selected any more"):
+            without.tasks(end)
+    again = queues.reader("x,wide", select=selection("x,wide"))
+    ((part,),) = again.tasks(end)
+
+    assert part.receipt_prefix.split("/")[2].endswith(".2"), "the second delivery"
+    assert queues.reader("x,y", select=selection("x,y")).next_batch(end, limit=None) == end
+    assert queues.depth("wide") == 0, "a batch that is done is acked, whatever its columns are"

@@ -80,6 +80,7 @@ def verdict_of(
     sent: int = 0,
     puts: Iterable[Event] = (),
     dead: Iterable[int] = (),
+    elsewhere: Iterable[int] = (),
 ) -> ClientVerdict:
     letters = (Message(SCRIBE, each) for each in dead)
     return judge_clients(
@@ -88,6 +89,7 @@ def verdict_of(
         told,
         [Row(each.key, each.body, 1) for each in letters],
         window=WINDOW,
+        is_elsewhere=lambda message: message.number in elsewhere,
     )
 
 
@@ -112,6 +114,11 @@ def test_a_run_in_which_nobody_received_anything_is_not_fine():
 def test_what_was_published_and_not_processed_is_lost_unless_it_is_dead():
     assert wrong(verdict_of(done("1", 0, [0, 1]), sent=4)) == {"client_lost": 2}
     assert wrong(verdict_of(done("1", 0, [0, 1]), sent=4, dead=[2, 3])) == {}
+
+
+def test_what_was_sent_to_a_queue_that_the_clerks_do_not_read_is_not_theirs():
+    assert wrong(verdict_of(done("1", 0, [0, 1]), sent=4, elsewhere=[2, 3])) == {}
+    assert wrong(verdict_of(done("1", 0, [0, 1]), sent=2, elsewhere=[1])) == {"client_invented": 1}
 
 
 def test_what_was_only_received_is_lost():
