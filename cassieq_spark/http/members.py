@@ -24,7 +24,8 @@ def has_more_members(text: bytes, most: int) -> bool:
     >>> has_more_members(b'["a,b", 1, 2]', 3), has_more_members(b'["a,b", 1, 2]', 2)
     (False, True)
     """
-    if may_have_members(text) <= most:
+    # Each member has a byte at least.
+    if len(text) <= most or may_have_members(text) <= most:
         return False
     members = end = 0
     for texts, match in enumerate(_JSON_TEXT.finditer(text), 1):

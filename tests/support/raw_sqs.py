@@ -15,7 +15,12 @@ from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree as ET
 
 from cassieq_spark.http.sqs.errors import SqsError
-from cassieq_spark.http.sqs.signature import ALGORITHM, canonical_request, signature_of
+from cassieq_spark.http.sqs.signature import (
+    ALGORITHM,
+    canonical_request,
+    signature_of,
+    text_to_sign,
+)
 from cassieq_spark.http.sqs.wire import Received
 from tests.support.gateway import PATIENCE, Account
 
@@ -134,7 +139,7 @@ class Signer:
         signature = self._signature(text, at)
         value = (
             f"{ALGORITHM} Credential={self.key_id}/{self._scope(at)}, "
-            f"SignedHeaders={';'.join(names)}, Signature={signature}"
+            f"SignedHeaders={b';'.join(names).decode('latin-1')}, Signature={signature}"
         )
         return raw.with_headers(authorization=value.encode())
 
@@ -148,7 +153,7 @@ class Signer:
                 "X-Amz-Credential": f"{self.key_id}/{self._scope(at)}",
                 "X-Amz-Date": at.strftime(_TIME),
                 "X-Amz-Expires": expires,
-                "X-Amz-SignedHeaders": ";".join(names),
+                "X-Amz-SignedHeaders": b";".join(names),
             }
         ).encode()
         raw = replace(raw, query=b"&".join(filter(None, (raw.query, more))))
@@ -163,12 +168,13 @@ class Signer:
     def _scope(self, at: datetime) -> str:
         return f"{at:%Y%m%d}/{self.region}/{self.service}/aws4_request"
 
-    def _names(self, received: Received) -> tuple[str, ...]:
-        names = {name.decode("latin-1") for name, _ in received.headers}
-        return tuple(sorted(names - self.leaves_out))
+    def _names(self, received: Received) -> tuple[bytes, ...]:
+        names = {name for name, _ in received.headers}
+        return tuple(sorted(names - {each.encode() for each in self.leaves_out}))
 
-    def _signature(self, text: str, at: datetime) -> str:
-        return signature_of(self.secret, at, self._scope(at), text)
+    def _signature(self, request: bytes, at: datetime) -> str:
+        scope = self._scope(at)
+        return signature_of(self.secret, scope, text_to_sign(at.strftime(_TIME), scope, request))
 
 
 def raw_json(operation: str, given: Any) -> Raw:

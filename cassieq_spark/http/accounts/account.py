@@ -33,6 +33,9 @@ class Right(Enum):
     DELETE_QUEUE = "d"
     REDRIVE_MESSAGE = "m"
 
+    # Each right is one object. The hash of `Enum` is computed in Python, for each look-up.
+    __hash__ = object.__hash__
+
     @property
     def title(self) -> str:
         """The name of the right in JSON.

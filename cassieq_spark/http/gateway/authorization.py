@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from starlette.requests import Request
 
@@ -85,9 +86,10 @@ class Grant:
     @classmethod
     def of(cls, key: AccountKey, permission: Permission | None = None) -> Grant:
         """The grant of a key, or of a URL that the key has signed."""
-        rights = key.rights if permission is None else key.rights & permission.rights
-        queues = (key.queue, permission.queue if permission else None)
-        limited = tuple(queue for queue in queues if queue is not None)
+        if permission is None:
+            return _grant_of(key)
+        limited = tuple(queue for queue in (key.queue, permission.queue) if queue is not None)
+        rights = key.rights & permission.rights
         return cls(key.name, rights, limited, scope=scope_of(key, permission))
 
     @property
@@ -97,7 +99,14 @@ class Grant:
 
     def covers(self, queue: str | None) -> bool:
         """True if the grant extends to a queue, named without the account; None: to all queues."""
-        return all(queue == each for each in self.queues)
+        return not self.queues or all(queue == each for each in self.queues)
+
+
+@lru_cache(maxsize=1_024)
+def _grant_of(key: AccountKey) -> Grant:
+    """The grant of a key, which is the same for all of its requests."""
+    limited = () if key.queue is None else (key.queue,)
+    return Grant(key.name, key.rights, limited, scope=scope_of(key))
 
 
 async def digest_of_body(body: bytes) -> str:
@@ -230,9 +239,9 @@ class Authorizer:
         self._kept.pop(account, None)
 
     async def _look_up(self, name: str) -> Account | None:
-        if not is_account(name):
-            return None
         kept = self._kept.get(name)
+        if kept is None and not is_account(name):
+            return None
         now = time.monotonic()
         if kept is None or kept[0] < now:
             if len(self._kept) >= _MOST_KEPT:

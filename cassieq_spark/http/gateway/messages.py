@@ -37,6 +37,7 @@ from cassieq_spark.http.gateway.responses import (
     body_of,
     json_array,
     json_object,
+    json_response,
     message_as_json,
     message_json,
     position_json,
@@ -111,10 +112,10 @@ async def put(call: Call) -> Response:
     else:
         position = await gateway.client.put(queue, message, idempotency_key=name)
     if position is None or position.is_repeat:
-        return JSONResponse(position_json(position))
+        return json_response(position_json(position))
     gateway.storage.add_messages(call.account, 1, len(call.body))
     gateway.coalescer.wake(queue)
-    return JSONResponse(position_json(position), 201)
+    return json_response(position_json(position), 201)
 
 
 @Endpoint(

@@ -127,8 +127,6 @@ class Body:
             RefusedError: 400; the request takes no body. 408; the body arrives too slowly. 413;
                 the body is too large. 429; the pool has no more bytes.
         """
-        length = self._request.headers.get("content-length", "0")
-        self._check_size(int(length) if length.isdecimal() else 0)
         if self._request.scope.get(WHOLE):
             message = await self._request.receive()
             if message["type"] == "http.disconnect":
@@ -136,6 +134,8 @@ class Body:
             body: bytes = message.get("body", b"")
             self._take(len(body))
             return body
+        length = self._request.headers.get("content-length", "0")
+        self._check_size(int(length) if length.isdecimal() else 0)
         limits, loop = self._limits, asyncio.get_running_loop()
         until = loop.time() + limits.head_time.total_seconds()
         parts: list[bytes] = []

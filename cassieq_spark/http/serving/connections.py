@@ -159,7 +159,7 @@ class HttpConnection(HttpToolsProtocol):
             head = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if head > limits.head_bytes:
                 raise self._stop(self._too_long())
-        hosts = sum(name == b"host" for name, _ in self.headers)
+        hosts = [name for name, _ in self.headers].count(b"host")
         if hosts > 1 or self.parser.get_http_version() not in _VERSIONS:
             # A proxy in front may have parsed these bytes as another request.
             raise self._stop(RefusedError("a request is HTTP/1.1 or 1.0, and names one host"))

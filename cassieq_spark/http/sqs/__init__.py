@@ -7,7 +7,7 @@ Nothing here has a side effect, and nothing imports the gateway.
 | `errors` | every error, with its shape, Query code, status and AWS's text |
 | `wire` | `Received`, a request without its body; `Answer`; `Stamp`; `Protocol` |
 | `json_protocol`, `query_protocol` | decode a call, encode an output or an error; `protocol_of` |
-| `signature` | Signature V4: `claim_of`, then `Claim.check` with the secret of the key |
+| `signature` | Signature V4: `claim_of`, then `Claim.signer` with the secrets of the keys |
 | `operations` | `OPERATIONS`, `Operation` with the right that it needs, `Call` |
 | `inputs`, `outputs` | inputs (pydantic) and outputs (typed dicts), with names as on the wire |
 | `contents` | a message that is sent, checked: body, attributes, headers, digests, size |

@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from cassieq_spark.errors import OptionError
 from cassieq_spark.http.sqs.errors import InvalidAddress, InvalidParameterValue, QueueDoesNotExist
+from cassieq_spark.http.sqs.texts import remembered
 
 _LONGEST = 2_000
 #: Names of accounts, and of queues with the group of a reader behind a tilde.
@@ -55,6 +56,7 @@ def check_base(url: str) -> str:
     return url.rstrip("/")
 
 
+@remembered
 def address_in(url: str) -> QueueAddress:
     """The queue that a queue URL names by the last two segments of its path.
 
@@ -77,6 +79,7 @@ def address_in(url: str) -> QueueAddress:
     return address
 
 
+@remembered
 def address_of_path(path: str) -> QueueAddress | None:
     """The queue that the path of a request names; None if it has fewer than two segments.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cassieq_spark.http.sqs.errors import (
     InvalidMessageContents,
@@ -28,8 +28,7 @@ _NO_DEDUPLICATION_ID = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(NamedTuple):
     """A message to be sent. Only the rules of its queue are still to be checked; see `check_for`.
 
     Attributes:

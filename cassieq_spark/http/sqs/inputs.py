@@ -39,7 +39,12 @@ from cassieq_spark.http.sqs.errors import (
     TooManyEntriesInBatchRequest,
     shown,
 )
-from cassieq_spark.http.sqs.message_attributes import Attribute, attribute_of, check_names
+from cassieq_spark.http.sqs.message_attributes import (
+    Attribute,
+    Attributes,
+    attribute_of,
+    check_names,
+)
 from cassieq_spark.http.sqs.move_tasks import FASTEST, MOST_KEPT
 from cassieq_spark.http.sqs.outputs import Failure
 from cassieq_spark.http.sqs.queue_attributes import SETTABLE, check_queue_name
@@ -188,12 +193,14 @@ class NewMessage(Input):
             raise InvalidParameterValue.of(self.DelaySeconds, "DelaySeconds", reason)
         check_id("MessageGroupId", self.MessageGroupId)
         check_id("MessageDeduplicationId", self.MessageDeduplicationId)
-        given = self.MessageAttributes or {}
-        check_names(given)
+        attributes: Attributes = {}
+        if given := self.MessageAttributes:
+            check_names(given)
+            attributes = {name: value.attribute(name) for name, value in given.items()}
         return Contents(
             body,
-            {name: value.attribute(name) for name, value in given.items()},
-            self._trace(),
+            attributes,
+            self._trace() if self.MessageSystemAttributes else None,
             self.DelaySeconds,
             self.MessageGroupId,
             self.MessageDeduplicationId,

@@ -7,6 +7,7 @@ from base64 import b64encode
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from cassieq_spark.http.members import has_more_members
 from cassieq_spark.http.sqs.errors import (
@@ -19,6 +20,7 @@ from cassieq_spark.http.sqs.errors import (
 from cassieq_spark.http.sqs.inputs import error_of
 from cassieq_spark.http.sqs.operations import Call, Operation, operation_named
 from cassieq_spark.http.sqs.outputs import Output
+from cassieq_spark.http.sqs.texts import remembered
 from cassieq_spark.http.sqs.wire import (
     MOST_PARAMETERS,
     Answer,
@@ -42,12 +44,7 @@ def decode(received: Received, body: bytes) -> Call:
     Raises:
         SqsError: The request is malformed, or names no operation or queue.
     """
-    target = (received.header(TARGET) or b"").decode("latin-1")
-    if not target:
-        raise MissingAction
-    if not target.startswith(_PREFIX):
-        raise UnknownOperation
-    operation = operation_named(target.removeprefix(_PREFIX))
+    operation = _operation_of(received.header(TARGET) or b"")
     if has_more_members(body, MOST_PARAMETERS):
         raise RequestTooLarge
     try:
@@ -57,11 +54,28 @@ def decode(received: Received, body: bytes) -> Call:
     return call_of(operation, given, received.path)
 
 
+@remembered
+def _operation_of(header: bytes) -> Operation:
+    """The operation that the header names.
+
+    Raises:
+        MissingAction: The header names none.
+        UnknownOperation: SQS has no such operation.
+    """
+    target = header.decode("latin-1")
+    if not target:
+        raise MissingAction
+    if not target.startswith(_PREFIX):
+        raise UnknownOperation
+    return operation_named(target.removeprefix(_PREFIX))
+
+
 def encode(operation: Operation, output: Output, stamp: Stamp) -> Answer:
     """Encode the output of an operation; the body is empty if the operation has no output."""
     body = b""
     if operation.has_output:
-        sent = {name: value for name, value in output.items() if _is_sent(name, value)}
+        # Values that are neither true nor empty, such as 0, are sent.
+        sent = {name: value for name, value in output.items() if value or _is_sent(name, value)}
         body = _json(sent)
     return Answer(200, stamp.headers(CONTENT_TYPE), body)
 
@@ -82,20 +96,34 @@ JSON = Protocol(decode, encode, refuse)
 
 def is_json(received: Received) -> bool:
     """True if a request speaks this protocol."""
-    content_type = received.header(b"content-type") or b""
-    return received.header(TARGET) is not None or content_type.lower().startswith(_JSON_TYPE)
+    if received.header(TARGET) is not None:
+        return True
+    return (received.header(b"content-type") or b"").lower().startswith(_JSON_TYPE)
 
 
 def _is_sent(name: str, value: Any) -> bool:
     return name in _KEPT or value not in ([], {})
 
 
-def _json(value: Any) -> bytes:
+def _json(value: dict[str, Any]) -> bytes:
+    if "Messages" in value:
+        # Attributes may be bytes, for which pydantic has another Base64 than AWS.
+        return _encoded(value)
+    try:
+        return to_json(value)
+    except ValueError:
+        # A text has a surrogate, which UTF-8 cannot encode.
+        return _encoded(value)
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
     # Texts are written as UTF-8: escapes would take up to twice as many bytes, and much memory for
     # large bodies.
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_base64)
-    return text.encode(errors="replace")
+    return _ENCODER.encode(value).encode(errors="replace")
 
 
 def _base64(value: bytes) -> str:
     return b64encode(value).decode()
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_base64)

@@ -13,12 +13,12 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from cassieq_spark.http.sqs.errors import InvalidParameterValue
 from cassieq_spark.http.sqs.outputs import ValueOutput
-from cassieq_spark.http.sqs.texts import is_xml, with_xml_characters
+from cassieq_spark.http.sqs.texts import is_xml, remembered, with_xml_characters
 
 #: The header with what other headers cannot hold. No attribute can have this name.
 RESERVED = "aws.sqs"
@@ -57,8 +57,7 @@ class Attribute(NamedTuple):
 Attributes = Mapping[str, Attribute]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extras:
+class Extras(NamedTuple):
     """The facts of a message beside its attributes; each is None if the message lacks it.
 
     Attributes:
@@ -135,6 +134,8 @@ def check_names(names: Collection[str]) -> None:
 
 def size_of(attributes: Attributes) -> int:
     """Bytes of names, types and values, which count against the limit of a message."""
+    if not attributes:
+        return 0
     return sum(
         len(name.encode()) + len(each.type.encode()) + len(each.data)
         for name, each in attributes.items()
@@ -198,16 +199,26 @@ def to_headers(attributes: Attributes, extras: Extras) -> dict[str, str]:
         headers[name] = value if isinstance(value, str) else b64encode(value).decode()
         if each.type != _STRING:
             types[name] = each.type
+    sender, trace, deduplication_id = extras
+    if sender is not None and not types and trace is None and deduplication_id is None:
+        headers[RESERVED] = _of_sender(sender)
+        return headers
     held = {
         "types": types or None,
-        "sender": extras.sender,
-        "trace": extras.trace,
-        "dedup": extras.deduplication_id,
+        "sender": sender,
+        "trace": trace,
+        "dedup": deduplication_id,
     }
     given = {name: value for name, value in held.items() if value is not None}
     if given:
         headers[RESERVED] = _ENCODER.encode(given)
     return headers
+
+
+@lru_cache(maxsize=1_024)
+def _of_sender(sender: str) -> str:
+    """The reserved header of a message with nothing but a sender, as most messages are."""
+    return _ENCODER.encode({"sender": sender})
 
 
 def from_headers(headers: Mapping[str, str | None]) -> tuple[dict[str, Attribute], Extras]:
@@ -216,7 +227,8 @@ def from_headers(headers: Mapping[str, str | None]) -> tuple[dict[str, Attribute
     Headers without a value and headers of the queue itself are not attributes. Characters that XML
     does not allow become U+FFFD here, because SDKs compute digests of the text that they receive.
     """
-    held = _read(headers.get(RESERVED))
+    reserved = headers.get(RESERVED)
+    held = {} if reserved is None else _read(reserved)
     types = held.get("types")
     known: Mapping[str, Any] = types if isinstance(types, dict) else {}
     attributes = {
@@ -245,10 +257,9 @@ def _from_header(value: str, data_type: Any) -> Attribute:
         return Attribute(_STRING, text)
 
 
-def _read(reserved: str | None) -> dict[str, Any]:
+@remembered
+def _read(reserved: str) -> Mapping[str, Any]:
     """Parse the reserved header; empty if another program has changed it."""
-    if reserved is None:
-        return {}
     try:
         held = json.loads(reserved)
     except (ValueError, RecursionError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cassieq_spark.http.accounts import Right
 from cassieq_spark.http.sqs import inputs
@@ -37,8 +37,7 @@ class Operation:
         return issubclass(self.input, inputs.OfQueue)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A request for an operation.
 
     Attributes:

@@ -184,6 +184,8 @@ def _unquoted(text: bytes) -> str:
     The text is decoded as quoted-printable, which has another sign for the same escapes:
     `parse_qsl` takes a second for a large batch, and holds up all other requests.
     """
+    if b"%" not in text and b"+" not in text:
+        return text.decode()
     return a2b_qp(text.replace(b"+", b" ").replace(b"=", b"=3D").replace(b"%", b"=")).decode()
 
 

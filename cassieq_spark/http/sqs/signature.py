@@ -13,9 +13,9 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import quote, quote_from_bytes, unquote_to_bytes
 
 from cassieq_spark.http.sqs.errors import (
@@ -26,6 +26,7 @@ from cassieq_spark.http.sqs.errors import (
     RequestTooLarge,
     shown,
 )
+from cassieq_spark.http.sqs.texts import remembered
 from cassieq_spark.http.sqs.wire import MOST_PARAMETERS, Received
 
 ALGORITHM = "AWS4-HMAC-SHA256"
@@ -38,13 +39,16 @@ LONGEST = timedelta(days=7)
 _END = "aws4_request"
 _TIME = "%Y%m%dT%H%M%SZ"
 _AUTHORIZATION = b"authorization"
-_SIGNED_BEGIN = "x-amz-"
+_DATE = b"x-amz-date"
+_HOST = b"host"
+_SIGNED_BEGIN = b"x-amz-"
 _QUERY_SIGNATURE = b"X-Amz-Signature"
 #: Quantifiers are possessive (``++``), without backtracking: else a header could take seconds.
 _FIELDS = re.compile(
     r"AWS4-HMAC-SHA256 ++Credential=(?P<credential>[^\s,]++),? *+"
-    r"SignedHeaders=(?P<headers>[^\s,]++),? *+Signature=(?P<signature>[^\s,]++) *+"
+    r"SignedHeaders=(?P<headers>[^\s,]++),? *+"
 )
+_SIGNATURE = "Signature="
 _CREDENTIAL = re.compile(
     r"(?P<key>[A-Za-z0-9._:-]{1,128})/(?P<date>[0-9]{8})/(?P<region>[A-Za-z0-9_-]{1,64})/"
     r"(?P<service>[a-z0-9-]+)/aws4_request"
@@ -57,27 +61,52 @@ _MOST_HEADERS = 200
 _NO_SECRET = "none"  # noqa: S105 (it opens nothing)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The claim of a signed request; nothing in it is proven before `signer`.
+class _Signing(NamedTuple):
+    """How a request is signed; many requests of a client have the same.
 
     Attributes:
         key_id: The access key id.
-        region: The region of the scope; any region is allowed.
+        date: The day of the scope.
+        region: The region of the scope.
+        scope: Day, region, service and end, as they are signed.
+        headers: Names of the headers that are signed, in order.
+    """
+
+    key_id: str
+    date: str
+    region: str
+    scope: str
+    headers: tuple[bytes, ...]
+
+
+class Claim(NamedTuple):
+    """The claim of a signed request; nothing in it is proven before `signer`.
+
+    Attributes:
+        signing: How the request is signed.
         at: When the request was signed.
+        time: The same as text, as it is signed.
         signature: The signature in the request, in hexadecimal digits.
-        signed_headers: Names of the headers that are signed, in order.
         received: The request.
         is_presigned: True if the signature is in the query.
     """
 
-    key_id: str
-    region: str
+    signing: _Signing
     at: datetime
+    time: str
     signature: str
-    signed_headers: tuple[str, ...]
     received: Received
     is_presigned: bool
+
+    @property
+    def key_id(self) -> str:
+        """The access key id."""
+        return self.signing.key_id
+
+    @property
+    def region(self) -> str:
+        """The region of the scope; any region is allowed."""
+        return self.signing.region
 
     def signer(self, secrets: Sequence[str], body_digest: str) -> int:
         """Find which of several secrets has signed the request; return its index.
@@ -92,12 +121,13 @@ class Claim:
         Raises:
             InvalidSignature: No secret has signed the request, or ``secrets`` is empty.
         """
+        scope, headers = self.signing.scope, self.signing.headers
         request = canonical_request(
-            self.received, self.signed_headers, body_digest, is_presigned=self.is_presigned
+            self.received, headers, body_digest, is_presigned=self.is_presigned
         )
-        scope = f"{self.at:%Y%m%d}/{self.region}/{SERVICE}/{_END}"
+        text = text_to_sign(self.time, scope, request)
         found = [
-            hmac.compare_digest(signature_of(each, self.at, scope, request), self.signature)
+            hmac.compare_digest(signature_of(each, scope, text), self.signature)
             for each in secrets or (_NO_SECRET,)
         ]
         if not secrets or True not in found:
@@ -118,7 +148,7 @@ def claim_of(received: Received, now: datetime) -> Claim:
     """
     if len(received.headers) > _MOST_HEADERS or received.query.count(b"&") > MOST_PARAMETERS:
         raise RequestTooLarge
-    given = [value for name, value in received.headers if name == _AUTHORIZATION]
+    given = received.values(_AUTHORIZATION)
     is_presigned = _QUERY_SIGNATURE in received.query
     if len(given) + is_presigned > 1:
         raise IncompleteSignature("The request has more than one signature.")
@@ -136,34 +166,37 @@ def claim_of(received: Received, now: datetime) -> Claim:
 
 
 def canonical_request(
-    received: Received, signed: tuple[str, ...], body_digest: str, *, is_presigned: bool = False
-) -> str:
+    received: Received,
+    signed: tuple[bytes, ...],
+    body_digest: str,
+    *,
+    is_presigned: bool = False,
+) -> bytes:
     """The canonical text of a request; its digest is signed."""
-    values: dict[str, list[str]] = {name: [] for name in signed}
-    for name, value in received.headers:
-        held = values.get(_text(name))
-        if held is not None:
-            held.append(_text(b" ".join(value.split())))
-    lines = [f"{name}:{','.join(held)}" for name, held in values.items()]
-    parts = (
-        received.method,
+    query = received.query
+    parts = [
+        received.method.encode(),
         _canonical_path(received.path),
-        _canonical_query(received.query, is_presigned=is_presigned),
-        *lines,
-        "",
-        ";".join(signed),
-        body_digest,
-    )
-    return "\n".join(parts)
+        _canonical_query(query, is_presigned=is_presigned) if query else b"",
+    ]
+    for name in signed:
+        values = [b" ".join(each.split()) for each in received.values(name)]
+        parts.append(b"%b:%b" % (name, values[0] if len(values) == 1 else b",".join(values)))
+    parts += (b"", b";".join(signed), body_digest.encode())
+    return b"\n".join(parts)
 
 
-def signature_of(secret: str, at: datetime, scope: str, request: str) -> str:
-    """The signature of a canonical request, in hexadecimal digits."""
-    digest = hashlib.sha256(_bytes(request)).hexdigest()
-    text = "\n".join((ALGORITHM, at.strftime(_TIME), scope, digest))
+def text_to_sign(time: str, scope: str, request: bytes) -> bytes:
+    """The text under the signature: time and scope, and the digest of a canonical request."""
+    digest = hashlib.sha256(request).hexdigest()
+    return f"{ALGORITHM}\n{time}\n{scope}\n{digest}".encode()
+
+
+def signature_of(secret: str, scope: str, text: bytes) -> str:
+    """The signature of a text in hexadecimal digits; see `text_to_sign`."""
     # Not `hmac.digest`, which lets other threads run, and then waits for its turn.
     signing = _signing_key(secret, scope).copy()
-    signing.update(text.encode())
+    signing.update(text)
     return signing.hexdigest()
 
 
@@ -177,9 +210,9 @@ def _signing_key(secret: str, scope: str) -> hmac.HMAC:
 
 
 def _claim_of_header(received: Received, authorization: str) -> Claim:
-    is_short = len(authorization) <= _LONGEST_FIELD
-    found = _FIELDS.fullmatch(authorization) if is_short else None
-    if found is None:
+    begin, found, signature = authorization.rpartition(_SIGNATURE)
+    signing = _signing_of(begin) if found and len(authorization) <= _LONGEST_FIELD else None
+    if signing is None:
         if not authorization.startswith("AWS4-"):
             # The header is of another scheme, such as the gateway's own.
             raise MissingAuthenticationToken
@@ -187,21 +220,54 @@ def _claim_of_header(received: Received, authorization: str) -> Claim:
             "Authorization header requires 'Credential', 'SignedHeaders' and 'Signature' "
             f"parameters, and the algorithm {ALGORITHM}."
         )
-    at = received.header(b"x-amz-date")
+    at = received.header(_DATE)
     if at is None:
         raise IncompleteSignature("Authorization header requires existence of an 'X-Amz-Date'.")
-    return _claim(received, found.groupdict(), _text(at), is_presigned=False)
+    return _claim(received, signing, _text(at), signature.rstrip(" "), is_presigned=False)
+
+
+@remembered
+def _signing_of(begin: str) -> _Signing | None:
+    """Parse the header up to the signature, once for many requests; None if it is malformed.
+
+    Nothing of a request is cached, and no outcome of a check: each signature is computed anew.
+
+    Raises:
+        IncompleteSignature, InvalidSignature: See `_signing`.
+    """
+    found = _FIELDS.fullmatch(begin)
+    return None if found is None else _signing(*found.groups())
 
 
 def _claim_of_query(received: Received, query: Mapping[str, str]) -> Claim:
     if query.get("X-Amz-Algorithm") != ALGORITHM:
         raise IncompleteSignature(f"X-Amz-Algorithm must be {ALGORITHM}.")
-    fields = {
-        "credential": query.get("X-Amz-Credential", ""),
-        "headers": query.get("X-Amz-SignedHeaders", ""),
-        "signature": query.get("X-Amz-Signature", ""),
-    }
-    return _claim(received, fields, query.get("X-Amz-Date", ""), is_presigned=True)
+    signing = _signing(query.get("X-Amz-Credential", ""), query.get("X-Amz-SignedHeaders", ""))
+    time, signature = query.get("X-Amz-Date", ""), query.get("X-Amz-Signature", "")
+    return _claim(received, signing, time, signature, is_presigned=True)
+
+
+def _signing(credential: str, headers: str) -> _Signing:
+    """Parse a credential, and the names of the headers that are signed.
+
+    Raises:
+        InvalidSignature: The credential is malformed, or its scope is of another service.
+        IncompleteSignature: The names are not sorted, or one is given twice.
+    """
+    found = _CREDENTIAL.fullmatch(credential)
+    if found is None:
+        raise InvalidSignature(
+            "Credential must have the form <access key id>/<date>/<region>/sqs/aws4_request, not "
+            f"'{shown(credential)}'."
+        )
+    if found["service"] != SERVICE:
+        raise InvalidSignature(f"Credential should be scoped to correct service: '{SERVICE}'.")
+    names = headers.split(";")
+    if len(names) > _MOST_HEADERS or names != sorted(set(names)):
+        raise IncompleteSignature("SignedHeaders must be sorted and distinct.")
+    key_id, date, region = found["key"], found["date"], found["region"]
+    scope = f"{date}/{region}/{SERVICE}/{_END}"
+    return _Signing(key_id, date, region, scope, tuple(map(_bytes, names)))
 
 
 @lru_cache(maxsize=1_024)
@@ -215,48 +281,28 @@ def _time_of(text: str) -> datetime:
 
 
 def _claim(
-    received: Received, fields: Mapping[str, str], time: str, *, is_presigned: bool
+    received: Received, signing: _Signing, time: str, signature: str, *, is_presigned: bool
 ) -> Claim:
-    credential = _CREDENTIAL.fullmatch(fields["credential"])
-    if credential is None:
-        raise InvalidSignature(
-            "Credential must have the form <access key id>/<date>/<region>/sqs/aws4_request, not "
-            f"'{shown(fields['credential'])}'."
-        )
-    if credential["service"] != SERVICE:
-        raise InvalidSignature(f"Credential should be scoped to correct service: '{SERVICE}'.")
     try:
         at = _time_of(time)
     except ValueError:
         raise IncompleteSignature("Date must be in ISO-8601 'basic format'.") from None
-    if credential["date"] != time[:8]:
+    if signing.date != time[:8]:
         raise InvalidSignature("Date in Credential scope does not match YYYYMMDD of X-Amz-Date.")
-    if not _HEX.fullmatch(fields["signature"]):
+    if not _HEX.fullmatch(signature):
         raise IncompleteSignature("A signature has 64 hexadecimal digits.")
-    names = tuple(fields["headers"].split(";"))
-    if len(names) > _MOST_HEADERS or list(names) != sorted(set(names)):
-        raise IncompleteSignature("SignedHeaders must be sorted and distinct.")
-    return Claim(
-        credential["key"],
-        credential["region"],
-        at,
-        fields["signature"],
-        names,
-        received,
-        is_presigned,
-    )
+    return Claim(signing, at, time, signature, received, is_presigned)
 
 
 def _check_headers(claim: Claim) -> None:
     """Refuse a request with a header that must be signed and is not."""
-    signed = set(claim.signed_headers)
-    if "host" not in signed:
+    signed = claim.signing.headers
+    if _HOST not in signed:
         raise InvalidSignature("'Host' must be a 'SignedHeader' in the AWS Authorization.")
     for name, _ in claim.received.headers:
-        text = _text(name)
-        if text.startswith(_SIGNED_BEGIN) and text not in signed:
+        if name.startswith(_SIGNED_BEGIN) and name not in signed:
             raise InvalidSignature(
-                f"'{shown(text)}' must be a 'SignedHeader' in the AWS Authorization."
+                f"'{shown(_text(name))}' must be a 'SignedHeader' in the AWS Authorization."
             )
 
 
@@ -305,7 +351,8 @@ def _presigned(query: bytes) -> dict[str, str]:
     return found
 
 
-def _canonical_path(path: bytes) -> str:
+@remembered
+def _canonical_path(path: bytes) -> bytes:
     """The path without dot segments, encoded once more, as for all services but S3."""
     kept: list[str] = []
     for segment in _text(path).split("/"):
@@ -314,17 +361,17 @@ def _canonical_path(path: bytes) -> str:
         elif segment not in {"", "."}:
             kept.append(segment)
     end = "/" if kept and path.endswith(b"/") else ""
-    return quote("/" + "/".join(kept) + end, safe="/~", encoding="latin-1")
+    return quote("/" + "/".join(kept) + end, safe="/~", encoding="latin-1").encode()
 
 
-def _canonical_query(query: bytes, *, is_presigned: bool) -> str:
+def _canonical_query(query: bytes, *, is_presigned: bool) -> bytes:
     pairs: list[tuple[str, str]] = []
     for pair in query.split(b"&"):
         name, _, value = pair.partition(b"=")
         if not pair or (is_presigned and name == _QUERY_SIGNATURE):
             continue
         pairs.append((_canonical(name), _canonical(value)))
-    return "&".join(f"{name}={value}" for name, value in sorted(pairs))
+    return "&".join(f"{name}={value}" for name, value in sorted(pairs)).encode()
 
 
 def _canonical(text: bytes) -> str:

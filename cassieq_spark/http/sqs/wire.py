@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from email.utils import format_datetime
+from functools import lru_cache
 from typing import NamedTuple
 
-from cassieq_spark.http.sqs.addresses import QueueAddress, address_in, address_of_path
+from cassieq_spark.http.sqs.addresses import address_in, address_of_path
 from cassieq_spark.http.sqs.errors import MissingRequiredParameter, SqsError
 from cassieq_spark.http.sqs.inputs import Input, OfQueue
 from cassieq_spark.http.sqs.operations import Call, Operation
@@ -18,7 +19,7 @@ from cassieq_spark.http.sqs.outputs import Output
 MOST_PARAMETERS = 2_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Received:
     """A request without its body, in the form of ASGI.
 
@@ -33,10 +34,22 @@ class Received:
     path: bytes
     query: bytes
     headers: Sequence[tuple[bytes, bytes]]
+    _first: dict[bytes, bytes] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # The last value of a name stays, which is the first one in the reversed headers.
+        self._first = dict(self.headers[::-1])
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header; None if the request has none."""
-        return next((value for each, value in self.headers if each == name), None)
+        return self._first.get(name)
+
+    def values(self, name: bytes) -> list[bytes]:
+        """All values of a header, in order."""
+        if len(self._first) < len(self.headers):
+            return [value for each, value in self.headers if each == name]
+        # No header is repeated.
+        return [self._first[name]] if name in self._first else []
 
 
 class Answer(NamedTuple):
@@ -67,9 +80,15 @@ class Stamp(NamedTuple):
         """
         return {
             "Content-Type": content_type,
-            "Date": format_datetime(self.now, usegmt=True),
+            "Date": _date_of(int(self.now.timestamp())),
             "x-amzn-RequestId": self.request_id,
         }
+
+
+@lru_cache(maxsize=16)
+def _date_of(second: int) -> str:
+    """A second since 1970 as in the header Date; all answers of a second have the same."""
+    return format_datetime(datetime.fromtimestamp(second, UTC), usegmt=True)
 
 
 class Protocol(NamedTuple):
@@ -95,11 +114,8 @@ def call_of(operation: Operation, given: Input, path: bytes) -> Call:
     """
     if not isinstance(given, OfQueue):
         return Call(operation, given, None)
-    queue: QueueAddress | None
-    if given.QueueUrl:
-        queue = address_in(given.QueueUrl)
-    else:
-        queue = address_of_path(path.decode("latin-1"))
+    url = given.QueueUrl
+    queue = address_in(url) if url else address_of_path(path.decode("latin-1"))
     if queue is None:
         raise MissingRequiredParameter.of("QueueUrl")
     return Call(operation, given, queue)

@@ -34,6 +34,13 @@ SQS = (
         _SIGNATURE,
     ),
     Mutant(
+        "a signing key signs for every day and region",
+        "signatures of SQS",
+        "http.sqs.signature:signature_of",
+        replace("scope", "_[:0]"),
+        _SIGNATURE,
+    ),
+    Mutant(
         "the body is not a part of the signature",
         "signatures of SQS",
         "http.sqs.signature:canonical_request",
@@ -51,7 +58,7 @@ SQS = (
         "the host need not be signed",
         "signatures of SQS",
         "http.sqs.signature:_check_headers",
-        never("host"),
+        never("_HOST"),
         _SIGNATURE,
     ),
     Mutant(
@@ -71,7 +78,7 @@ SQS = (
     Mutant(
         "a signature of another service is taken",
         "signatures of SQS",
-        "http.sqs.signature:_claim",
+        "http.sqs.signature:_signing",
         never("service"),
         _SIGNATURE,
     ),

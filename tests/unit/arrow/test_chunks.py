@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark.arrow import chunks, framing
-from cassieq_spark.arrow.chunks import Cutter, cut, decode
+from cassieq_spark.arrow.chunks import PLAIN, Cutter, cut, decode
 from cassieq_spark.errors import MessageError, OptionError, UnreadableError
 from cassieq_spark.model import Chunk, Range
 
@@ -84,6 +84,21 @@ def test_key_and_headers_count_towards_the_bytes_of_a_chunk():
 
     assert borders(chunks_of(two, chunk_bytes=8)) == [(0, 0, 2)]
     assert borders(chunks_of(two, chunk_bytes=7)) == [(0, 0, 1), (0, 1, 2)]
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_a_header_without_a_value_counts_with_its_name_even_if_there_are_bytes_behind_it(start):
+    # "hidden" belongs to a null, as Arrow allows.
+    ends = pa.array([0, 2, 8, 9], pa.int32()).buffers()[1]
+    data, valid = pa.py_buffer(b"okhidden!"), pa.py_buffer(b"\x05")
+    items = pa.Array.from_buffers(pa.string(), 3, [valid, ends, data], null_count=1)
+    headers = pa.MapArray.from_arrays([0, 1, 1, 3], ["name", "empty", "x"], items)
+    messages = batch(b"a", b"bc", b"def", headers=headers).slice(start)
+
+    sizes = PLAIN.check(PLAIN.stored(messages), 1 << 20, first_row=0)
+
+    assert items.to_pylist() == ["ok", None, "!"]
+    assert sizes.to_pylist() == [1 + 6, 2, 3 + 5 + 2][start:]
 
 
 def test_headers_of_a_slice_count_for_themselves():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -16,7 +17,8 @@ from cassieq_spark.http.accounts import full_name
 from cassieq_spark.http.gateway.authorization import Grant
 from cassieq_spark.http.gateway.coalescer import Received as Messages
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue, KnownQueues
+from cassieq_spark.http.gateway.sqs.known_queues import KnownQueues
+from cassieq_spark.http.gateway.sqs.settings import KnownQueue
 from cassieq_spark.http.serving.bodies import Sender
 from cassieq_spark.http.serving.errors import told_of
 from cassieq_spark.http.sqs.addresses import QueueAddress
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 #: Separates the name of a queue from the name of a consumer group.
 _OF_GROUP = "~"
+_HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
 
 
 @dataclass(slots=True)
@@ -55,11 +58,11 @@ class SqsCall:
         key_id: The access key id of the sender.
         input: The input of the operation.
         address: The queue, if the operation is of a queue.
-        base: The base of queue URLs.
+        url: The base of queue URLs that the operator names; None: see `base`.
         region: The region that the sender named.
         now: When the request is served.
         held: The messages that were leased for the request, until its answer leaves.
-        encoded: Exits when the answer is encoded.
+        encoded: Exits when the answer is encoded; None if nothing is to be exited then.
     """
 
     gateway: Gateway
@@ -71,11 +74,11 @@ class SqsCall:
     key_id: str
     input: Any
     address: QueueAddress | None
-    base: str
+    url: str | None
     region: str
     now: datetime
     held: Messages = field(default_factory=Messages)
-    encoded: AsyncExitStack = field(default_factory=AsyncExitStack)
+    encoded: AsyncExitStack | None = None
 
     @property
     def account(self) -> str:
@@ -146,6 +149,15 @@ class SqsCall:
             NotFoundError: The queue does not exist.
         """
         return await self.known.find(self.queue)
+
+    @property
+    def base(self) -> str:
+        """The base of queue URLs."""
+        if self.url is not None:
+            return self.url
+        host = self.request.headers.get("host", "")
+        name = host if _HOST.fullmatch(host) else "localhost"
+        return f"{self.request.scope['scheme']}://{name}"
 
     def url_of(self, queue: str) -> str:
         """The URL of a queue of the account."""

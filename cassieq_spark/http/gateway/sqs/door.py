@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from ipaddress import ip_address
 from urllib.parse import urlsplit
-from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cassieq_spark.client.shares import CALLER
-from cassieq_spark.http.accounts import ALL_RIGHTS, AccountKey, Right
+from cassieq_spark.http.accounts import ALL_RIGHTS, AccountKey
 from cassieq_spark.http.gateway.authorization import KEY, Grant, digest_of_body
 from cassieq_spark.http.gateway.gateway import Gateway
 from cassieq_spark.http.gateway.requests import ABOUT_QUEUES, log_request
 from cassieq_spark.http.gateway.requests import ADMIN as ADMIN_PATH
-from cassieq_spark.http.gateway.responses import LARGE, PRIVATE, answer_of
+from cassieq_spark.http.gateway.responses import LARGE, PRIVATE, response_of
 from cassieq_spark.http.gateway.sqs import (  # noqa: F401 (handlers declare themselves)
     messages,
     moves,
@@ -44,10 +41,10 @@ from cassieq_spark.http.sqs.errors import (
     MissingAuthenticationToken,
     UnsupportedOperation,
 )
-from cassieq_spark.http.sqs.operations import Call, Operation
-from cassieq_spark.http.sqs.outputs import Output
+from cassieq_spark.http.sqs.operations import Call
 from cassieq_spark.http.sqs.query_protocol import protocol_of
 from cassieq_spark.http.sqs.signature import Claim, claim_of
+from cassieq_spark.http.sqs.texts import uuid_of
 from cassieq_spark.http.sqs.wire import Answer, Protocol, Received, Stamp
 
 #: Most bytes of a body: as JSON or a form, each byte of a batch of 1 MiB takes up to six bytes.
@@ -57,7 +54,6 @@ _LARGE_BODY = 1 << 18
 _OURS = ("/api/v1/", f"{ADMIN_PATH}/", "/console/")
 _CONSOLE = "/console"
 _TARGET = b"x-amz-target"
-_HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
 _LOCAL_REGION = "local"
 #: A wrong signature is refused after a multiple of this many seconds: most reads take less.
 _REFUSED_EVERY = 0.1
@@ -118,8 +114,9 @@ def is_of_sqs(scope: Scope) -> bool:
     Such a request names a target, or is a POST to a path that is not the gateway's own, or a GET
     with an action.
     """
-    if any(name == _TARGET for name, _ in scope["headers"]):
-        return True
+    for name, _ in scope["headers"]:
+        if name == _TARGET:
+            return True
     if scope["path"].startswith(_OURS) or scope["path"] == _CONSOLE:
         return False
     return scope["method"] == "POST" or (
@@ -154,9 +151,10 @@ def is_loopback(host: str) -> bool:
 def _request_id() -> str:
     """The id of a request, which is no secret.
 
-    Not `uuid4`, which lets other threads run, and then waits for its turn.
+    Not a count, by which a stranger would learn how many requests others send; and not `uuid4`,
+    which lets other threads run, and then waits for its turn.
     """
-    return str(UUID(int=random.getrandbits(128), version=4))
+    return uuid_of(f"{random.getrandbits(128):032x}", 4)
 
 
 def _since(began: float) -> float:
@@ -173,7 +171,7 @@ class _Served:
         self._now = door.clock()
         scope = request.scope
         self._received = Received(
-            request.method,
+            scope["method"],
             scope.get("raw_path") or scope["path"].encode(),
             scope["query_string"],
             scope["headers"],
@@ -184,7 +182,7 @@ class _Served:
         """Serve the request, and return the answer; every error becomes an answer."""
         began = time.perf_counter()
         protocol, stamp = protocol_of(self._received), Stamp(_request_id(), self._now)
-        more: Mapping[str, str] = {}
+        more: dict[str, str] = {}
         try:
             answer = await self._answer(protocol, stamp)
         except Exception as error:  # noqa: BLE001 (every error is answered)
@@ -200,19 +198,22 @@ class _Served:
         took = _since(began)
         self._gateway.metrics.answered(self._name, answer.status, took)
         log_request(self._request, self._name, answer.status, took)
-        response = answer_of(
-            answer.body, "", admission=self._gateway.admission, account=self._account
+        headers = answer.headers | more if more else answer.headers
+        raw = [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in headers.items()
+        ]
+        body, admission = answer.body, self._gateway.admission
+        return response_of(
+            answer.status, [*raw, *PRIVATE], body, admission=admission, account=self._account
         )
-        response.status_code = answer.status
-        response.headers.update({**answer.headers, **more})
-        response.raw_headers.extend(PRIVATE)
-        return response
 
     async def _answer(self, protocol: Protocol, stamp: Stamp) -> Answer:
         claim = self._claim()
         gateway, request = self._gateway, self._request
         # The signature is checked with the body; until then, the bytes count for the address.
-        address = request.client.host if request.client else ""
+        client = request.scope.get("client")
+        address = client[0] if client else ""
         admission = gateway.admission
         body = Body(
             # A body that has arrived already waits for nobody.
@@ -234,7 +235,10 @@ class _Served:
             body.hand_over(sender, admission.held)
             admission.requests.take(sender)
             try:
-                call = await self._decoded(protocol, data)
+                if len(data) <= _LARGE_BODY:
+                    call = protocol.decode(self._received, data)
+                else:
+                    call = await self._decoded(protocol, data)
                 return await self._carry_out(
                     protocol, stamp, call, claim=claim, sender=sender, grant=Grant.of(key)
                 )
@@ -261,12 +265,9 @@ class _Served:
         raise MissingAuthenticationToken
 
     async def _decoded(self, protocol: Protocol, body: bytes) -> Call:
-        decode = partial(protocol.decode, self._received, body)
-        if len(body) <= _LARGE_BODY:
-            return decode()
-        # Decoded in a thread, and few at a time, because large batches would block the loop.
+        """Decode a large body in a thread, and few at a time: they would block the loop."""
         async with self._gateway.admission.decoders:
-            return await asyncio.to_thread(decode)
+            return await asyncio.to_thread(protocol.decode, self._received, body)
 
     async def _check(self, claim: Claim, body: bytes) -> tuple[str, AccountKey]:
         """The account and the key that have signed the request.
@@ -297,6 +298,9 @@ class _Served:
         self._name = f"sqs{operation.name}"
         if operation.right not in grant.rights:
             raise AccessDenied(f"{operation.right.title} is not a right of this key.")
+        handler = HANDLERS.get(operation.name)
+        if handler is None:
+            raise UnsupportedOperation(f"{operation.name} is not supported by this gateway.")
         sqs_call = SqsCall(
             self._gateway,
             *self._door.parts(self._gateway),
@@ -306,38 +310,28 @@ class _Served:
             sender.account if claim is None else claim.key_id,
             call.input,
             call.queue,
-            self._base(),
+            self._door.url,
             _LOCAL_REGION if claim is None else claim.region,
             self._now,
         )
         may_leave = False
         try:
-            async with sqs_call.encoded:
-                output = await self._output(operation, sqs_call)
-                encode = partial(protocol.encode, operation, output, stamp)
-                is_large = sum(each.size for each in sqs_call.held) > LARGE
-                answer = await asyncio.to_thread(encode) if is_large else encode()
+            try:
+                if operation.right in ABOUT_QUEUES:
+                    async with self._gateway.admission.about_queues(sender.account):
+                        output = await handler(sqs_call)
+                else:
+                    output = await handler(sqs_call)
+                if sqs_call.held and sum(each.size for each in sqs_call.held) > LARGE:
+                    answer = await asyncio.to_thread(protocol.encode, operation, output, stamp)
+                else:
+                    answer = protocol.encode(operation, output, stamp)
+            finally:
+                if sqs_call.encoded is not None:
+                    await sqs_call.encoded.aclose()
             # I8: a delivery counts if the answer may have left, and only then.
             may_leave = not sqs_call.held or not has_left(self._request)
             return answer
         finally:
             if not may_leave:
                 self._gateway.coalescer.give_back(sqs_call.held)
-
-    async def _output(self, operation: Operation, call: SqsCall) -> Output:
-        handler = HANDLERS.get(operation.name)
-        if handler is None:
-            raise UnsupportedOperation(f"{operation.name} is not supported by this gateway.")
-        if operation.right not in ABOUT_QUEUES or operation.right is Right.READ_MESSAGE:
-            return await handler(call)
-        async with self._gateway.admission.about_queues(call.account):
-            return await handler(call)
-
-    def _base(self) -> str:
-        """The base of queue URLs."""
-        if self._door.url is not None:
-            return self._door.url
-        host = self._request.headers.get("host", "")
-        return (
-            f"{self._request.scope['scheme']}://{host if _HOST.fullmatch(host) else 'localhost'}"
-        )

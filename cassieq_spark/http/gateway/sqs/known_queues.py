@@ -5,26 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from typing import NamedTuple
 
 from cassieq_spark.client import AsyncClient
-from cassieq_spark.model import QueueDefinition
+from cassieq_spark.http.gateway.sqs.settings import KnownQueue
 
 #: How long a queue that was read is used. At AWS, changed attributes may take 60 s to take effect.
 _SECONDS = 1.0
 _MOST = 10_000
-
-
-class KnownQueue(NamedTuple):
-    """A queue as it was read.
-
-    Attributes:
-        definition: Its definition.
-        attributes: Its attributes; see `Client.attributes`.
-    """
-
-    definition: QueueDefinition
-    attributes: dict[str, str]
 
 
 class KnownQueues:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Action, DeadLetter, Message, NewMessage
@@ -17,10 +17,9 @@ from cassieq_spark.http.accounts import Right, own_name
 from cassieq_spark.http.gateway.messages import SHORTEST_LEASE, polled
 from cassieq_spark.http.gateway.responses import LARGE, body_of
 from cassieq_spark.http.gateway.sqs.calls import SqsCall, error_of, serves
-from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
 from cassieq_spark.http.gateway.sqs.settings import (
     MILLISECONDS,
-    attributes_held,
+    KnownQueue,
     is_fifo,
     milliseconds,
     visibility_of,
@@ -35,6 +34,7 @@ from cassieq_spark.http.sqs.errors import (
     ReceiptHandleIsInvalid,
 )
 from cassieq_spark.http.sqs.message_attributes import (
+    Extras,
     digest_of,
     from_headers,
     md5_of,
@@ -42,15 +42,15 @@ from cassieq_spark.http.sqs.message_attributes import (
     selected,
 )
 from cassieq_spark.http.sqs.outputs import MessageOutput, Output
-from cassieq_spark.http.sqs.queue_attributes import BY_CONTENT, with_defaults
-from cassieq_spark.http.sqs.texts import text_of
+from cassieq_spark.http.sqs.queue_attributes import BY_CONTENT
+from cassieq_spark.http.sqs.texts import text_of, uuid_of
 from cassieq_spark.model import Position, parts_of_id
 
 _Entry = TypeVar("_Entry", bound=inputs.Entry)
 
 _ALL = "All"
 #: The namespace of message ids: UUIDs, as at AWS, each derived from the position of its message.
-_IDS = UUID("6f1c3c55-31c5-4d0b-8d3a-9a5d2f0c7e11")
+_IDS = UUID("6f1c3c55-31c5-4d0b-8d3a-9a5d2f0c7e11").bytes
 _NOT_AT_ALL = timedelta(0)
 #: In a receipt handle, before the milliseconds of the receive.
 _RECEIVED_AT = "."
@@ -78,19 +78,19 @@ async def send_message_batch(call: SqsCall) -> Output:
 
 
 def _is_by_content(known: KnownQueue) -> bool:
-    return attributes_held(known).get(BY_CONTENT) == "true"
+    return known.in_effect.get(BY_CONTENT) == "true"
 
 
 async def _send(call: SqsCall, known: KnownQueue, contents: Contents) -> Output:
-    queue, gateway, name = known.definition, call.gateway, call.queue
-    settings = with_defaults(attributes_held(known))
+    queue, gateway = known.definition, call.gateway
+    name = queue.name
     is_ordered = is_fifo(queue)
-    contents.check_for(is_fifo=is_ordered, by_content=settings.get(BY_CONTENT) == "true")
-    most = min(int(settings["MaximumMessageSize"]), gateway.limits.body_bytes)
+    contents.check_for(is_fifo=is_ordered, by_content=_is_by_content(known))
+    most = min(int(known.in_effect["MaximumMessageSize"]), gateway.limits.body_bytes)
     contents.check_size(most)
     if is_ordered and contents.deduplication_id is None:
         digest = hashlib.sha256(contents.body).hexdigest()
-        contents = replace(contents, deduplication_id=digest)
+        contents = contents._replace(deduplication_id=digest)
     unique_id = contents.deduplication_id
     gateway.storage.check_messages(call.account)
     delay = None if contents.delay is None else timedelta(seconds=contents.delay)
@@ -120,7 +120,7 @@ async def receive_message(call: SqsCall) -> Output:
     gateway.admission.check_answers(call.account)
     wait, visibility = given.WaitTimeSeconds, given.VisibilityTimeout
     if wait is None:
-        wait = int(with_defaults(attributes_held(known))["ReceiveMessageWaitTimeSeconds"])
+        wait = int(known.in_effect["ReceiveMessageWaitTimeSeconds"])
     lease = visibility_of(known) if visibility is None else timedelta(seconds=visibility)
     lease = min(lease, _longest_lease(call)) if visibility is None else _held(call, lease)
     is_ordered = is_fifo(known.definition)
@@ -144,6 +144,7 @@ async def receive_message(call: SqsCall) -> Output:
     size = sum(each.size for each in call.held)
     if size > _HUGE:
         # Answers of several times as many bytes are made one by one, as those to peeks are.
+        call.encoded = AsyncExitStack()
         await call.encoded.enter_async_context(gateway.admission.peek(call.account))
     outputs = partial(_outputs, call, is_ordered=is_ordered)
     return {"Messages": await asyncio.to_thread(outputs) if size > LARGE else outputs()}
@@ -158,19 +159,49 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
     given: inputs.ReceiveMessage = call.input
     body = text_of(body_of(message))
     attributes, extras = from_headers(message.headers)
-    _, version, _ = parts_of_id(Receipt.parse(message.receipt).queue_id)
-    number = _sequence_number(version, message.monoton) if is_ordered else None
+    # A receipt begins with the id of its queue.
+    _, version, _ = parts_of_id(message.receipt.partition("/")[0])
     # A dead letter continues the life of the message that died; no sender can set its headers.
     letter = DeadLetter.of(message)
-    origin = letter.origin_queue
-    message_id = _id_of(message, letter, version)
+    output: MessageOutput = {
+        "MessageId": _id_of(message, letter, version),
+        "ReceiptHandle": _handle_of(call, message),
+        "MD5OfBody": md5_of(body.encode()),
+        "Body": body,
+    }
+    if names := given.system_names:
+        number = _sequence_number(version, message.monoton) if is_ordered else None
+        system = _system(call, message, letter, extras, output["MessageId"], number)
+        told = {
+            name: text
+            for name, text in system.items()
+            if text is not None and (_ALL in names or name in names)
+        }
+        if told:
+            output["Attributes"] = told
+    if chosen := selected(attributes, given.MessageAttributeNames or ()):
+        output["MessageAttributes"] = outputs_of(chosen)
+        output["MD5OfMessageAttributes"] = str(digest_of(chosen))
+    return output
+
+
+def _system(  # noqa: PLR0913, PLR0917 (what is known of the message by now)
+    call: SqsCall,
+    message: Message,
+    letter: DeadLetter,
+    extras: Extras,
+    message_id: str,
+    number: str | None,
+) -> dict[str, str | None]:
+    """The system attributes of a message; ``number`` is its place in a FIFO queue, else None."""
+    is_ordered, origin = number is not None, letter.origin_queue
     # As the ids that were given may be equal, AWS puts the message's id in their place.
     is_renamed = is_ordered and origin is not None
     deduplication_id = message_id if is_renamed else extras.deduplication_id
     first_at = letter.first_delivered_at or message.first_delivered_at
     # In a FIFO queue the retention begins anew, and so does the time of sending.
     sent_at = None if is_ordered else letter.published_at
-    system: dict[str, str | None] = {
+    return {
         "SentTimestamp": milliseconds(sent_at or message.published_at),
         "ApproximateReceiveCount": str(message.delivery_count + letter.deliveries),
         "ApproximateFirstReceiveTimestamp": None if first_at is None else milliseconds(first_at),
@@ -181,24 +212,6 @@ def _output(call: SqsCall, message: Message, *, is_ordered: bool) -> MessageOutp
         "SequenceNumber": number,
         "DeadLetterQueueSourceArn": None if origin is None else call.arn_of(own_name(origin)),
     }
-    names = given.system_names
-    told = {
-        name: text
-        for name, text in system.items()
-        if text is not None and (_ALL in names or name in names)
-    }
-    output: MessageOutput = {
-        "MessageId": message_id,
-        "ReceiptHandle": _handle_of(call, message),
-        "MD5OfBody": md5_of(body.encode()),
-        "Body": body,
-    }
-    if told:
-        output["Attributes"] = told
-    if chosen := selected(attributes, given.MessageAttributeNames or ()):
-        output["MessageAttributes"] = outputs_of(chosen)
-        output["MD5OfMessageAttributes"] = str(digest_of(chosen))
-    return output
 
 
 def _handle_of(call: SqsCall, message: Message) -> str:
@@ -221,7 +234,9 @@ def _id_of(message: Message, letter: DeadLetter, version: int) -> str:
 def _id_at(queue: str, position: Position) -> str:
     """The id of the message at a position; every send, repeat and receive has the same id."""
     place = f"{queue}@{position.version}/{position.partition}/{int(position)}"
-    return str(uuid5(_IDS, place))
+    # As `uuid.uuid5` makes it.
+    digest = hashlib.sha1(_IDS + place.encode(), usedforsecurity=False)
+    return uuid_of(digest.hexdigest(), 5)
 
 
 def _sequence_number(version: int, monoton: int) -> str:

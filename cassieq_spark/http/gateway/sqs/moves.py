@@ -10,10 +10,15 @@ from uuid import uuid4
 
 from cassieq_spark.errors import NotFoundError
 from cassieq_spark.http.gateway.sqs.calls import SqsCall, serves
-from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
 from cassieq_spark.http.gateway.sqs.movers import tasks_in
 from cassieq_spark.http.gateway.sqs.queues import VISIBLE, counts
-from cassieq_spark.http.gateway.sqs.settings import TASK, TO_END, is_fifo, milliseconds
+from cassieq_spark.http.gateway.sqs.settings import (
+    TASK,
+    TO_END,
+    KnownQueue,
+    is_fifo,
+    milliseconds,
+)
 from cassieq_spark.http.sqs import inputs
 from cassieq_spark.http.sqs.addresses import QueueAddress, address_in_arn
 from cassieq_spark.http.sqs.errors import (

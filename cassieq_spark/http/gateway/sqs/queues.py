@@ -13,11 +13,11 @@ from cassieq_spark.errors import ExistsError, NotFoundError
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.http.accounts import Right, own_name
 from cassieq_spark.http.gateway.sqs.calls import SqsCall, group_in, serves
-from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
 from cassieq_spark.http.gateway.sqs.settings import (
     PREFIX,
     PURGED,
     TAG,
+    KnownQueue,
     attributes_held,
     attributes_of,
     check_target,

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from cassieq_spark.http.accounts import full_name, own_name
-from cassieq_spark.http.gateway.sqs.known_queues import KnownQueue
 from cassieq_spark.http.sqs.addresses import QueueAddress
 from cassieq_spark.http.sqs.errors import InvalidParameterValue
 from cassieq_spark.http.sqs.queue_attributes import (
@@ -54,6 +56,27 @@ _DURATIONS = {
     "DelaySeconds": "delay",
     _RETENTION: "expire_after",
 }
+
+
+@dataclass(frozen=True)
+class KnownQueue:
+    """A queue as it was read.
+
+    Attributes:
+        definition: Its definition.
+        attributes: Its attributes; see `Client.attributes`.
+    """
+
+    definition: QueueDefinition
+    attributes: dict[str, str]
+
+    @cached_property
+    def in_effect(self) -> Mapping[str, str]:
+        """The attributes of SQS by which messages are sent and received, with defaults.
+
+        Computed once for all requests that use what was read.
+        """
+        return MappingProxyType(with_defaults(attributes_held(self)))
 
 
 def settings_of(attributes: Mapping[str, str | None]) -> dict[str, Any]:

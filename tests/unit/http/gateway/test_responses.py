@@ -88,7 +88,7 @@ def test_a_large_answer_counts_until_it_is_sent(room: Admission):
         counted.append(room.answers["a"])
 
     body = encoded([message(b"a" * MIB)])
-    asyncio.run(LargeResponse(body, "application/json", room, "a")({}, _nothing, send))
+    asyncio.run(LargeResponse(200, [], body, room, "a")({}, _nothing, send))
 
     assert b"".join(part.get("body", b"") for part in sent) == body
     assert [part["more_body"] for part in sent[1:]] == [*[True] * (len(sent) - 2), False]
@@ -106,7 +106,7 @@ def test_who_does_not_read_an_answer_is_cut_off(room: Admission, monkeypatch: py
         if len(sent) > 2:
             await asyncio.Event().wait()
 
-    asyncio.run(LargeResponse(b"a" * 4 * MIB, "application/json", room, "a")({}, _nothing, send))
+    asyncio.run(LargeResponse(200, [], b"a" * 4 * MIB, room, "a")({}, _nothing, send))
 
     assert len(sent) == 3
     assert not room.answers

@@ -22,14 +22,21 @@ from cassieq_spark.http.sqs.errors import (
     RequestTooLarge,
     SqsError,
 )
-from cassieq_spark.http.sqs.signature import canonical_request, claim_of, signature_of
+from cassieq_spark.http.sqs.signature import (
+    canonical_request,
+    claim_of,
+    signature_of,
+    text_to_sign,
+)
 from cassieq_spark.http.sqs.wire import Received
+from tests.support.raw_sqs import Signer, raw_json
 from tests.support.sqs import ENDPOINT, KEY_ID, SECRET, URL, Door, digest, received
 
 #: The test suite of Signature V4 that AWS publishes.
 VECTORS = json.loads(Path(__file__).with_name("signature_vectors.json").read_text())
-AT = datetime(2015, 8, 30, 12, 36, tzinfo=UTC)
+AT = "20150830T123600Z"
 SCOPE = "20150830/us-east-1/service/aws4_request"
+MIDNIGHT = datetime(2026, 11, 29, tzinfo=UTC)
 PUBLISHED = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 
 
@@ -39,11 +46,12 @@ def test_the_signatures_that_aws_publishes_are_found(vector):
     request = Received(
         vector["method"], vector["path"].encode(), vector["query"].encode(), headers
     )
-    signed = tuple(vector["signed"].split(";"))
+    signed = tuple(vector["signed"].encode().split(b";"))
 
-    text = canonical_request(request, signed, digest(vector["body"].encode()))
+    canonical = canonical_request(request, signed, digest(vector["body"].encode()))
+    text = text_to_sign(AT, SCOPE, canonical)
 
-    assert signature_of(PUBLISHED, AT, SCOPE, text) == vector["signature"]
+    assert signature_of(PUBLISHED, SCOPE, text) == vector["signature"]
 
 
 def signed(  # noqa: PLR0913 (what a request may have)
@@ -197,6 +205,69 @@ def test_an_unknown_key_is_as_much_work_as_a_known_one(monkeypatch):
             check(request, body, secret=secret)
 
     assert work == [SECRET, signature._NO_SECRET]
+
+
+def at_midnight(seconds: int, **given: Any) -> Received:
+    """A request that was signed so many seconds after a midnight."""
+    signer = Signer(KEY_ID, SECRET, MIDNIGHT + timedelta(seconds=seconds), **given)
+    return signer.signed(raw_json("ListQueues", {}), "gateway").received("gateway")
+
+
+def test_before_and_after_midnight_requests_are_signed_for_their_day():
+    now = MIDNIGHT + timedelta(seconds=2)
+
+    for seconds in (-1, 1, -1):
+        claim = check(at_midnight(seconds), b"{}", now)
+        assert claim.at == MIDNIGHT + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("scope", "other"),
+    [
+        ("20261129/eu-central-1/sqs/aws4_request", "20261128/eu-central-1/sqs/aws4_request"),
+        ("20261129/eu-central-1/sqs/aws4_request", "20261129/us-east-1/sqs/aws4_request"),
+    ],
+    ids=["day", "region"],
+)
+def test_the_signing_key_of_another_scope_signs_nothing(scope, other):
+    request = at_midnight(1)
+    # Both signing keys are remembered by now.
+    check(request, b"{}", MIDNIGHT)
+    signature_of(SECRET, other, b"")
+    names = claim_of(request, MIDNIGHT).signing.headers
+    canonical = canonical_request(request, names, digest(b"{}"))
+    text = text_to_sign("20261129T000001Z", scope, canonical)
+    right, wrong = (signature_of(SECRET, each, text).encode() for each in (scope, other))
+
+    with pytest.raises(InvalidSignature):
+        check(changed(request, right, wrong), b"{}", MIDNIGHT)
+
+
+def test_a_secret_that_was_good_a_moment_ago_signs_nothing_when_it_is_replaced():
+    request, body = signed()
+    check(request, body)
+
+    for secret in ("another", None):
+        with pytest.raises(InvalidSignature):
+            check(request, body, secret=secret)
+
+
+def test_each_signature_is_computed_anew_although_its_parts_are_remembered():
+    request, body = signed()
+    check(request, body)
+    text = request.header(b"authorization") or b""
+    last = b"0" if text[-1:] != b"0" else b"1"
+
+    with pytest.raises(InvalidSignature):
+        check(with_header(request, b"authorization", text[:-1] + last), body)
+
+
+def test_the_values_of_a_header_that_is_repeated_are_signed_in_order():
+    names = (b"a", b"b")
+    headers = [(b"a", b" 1  2"), (b"b", b""), (b"a", b"3"), (b"c", b"4")]
+    request = Received("GET", b"/", b"", headers)
+
+    assert canonical_request(request, names, "d") == b"GET\n/\n\na:1 2,3\nb:\n\na;b\nd"
 
 
 def test_an_empty_secret_is_a_secret():
