@@ -267,7 +267,7 @@ def read_names(store: Store, prefix: str = "") -> QueueNames:
             is_gone = row["status"] in _GONE
             names[is_gone].add(name)
             with suppress(ValueError, RecursionError, TypeError):
-                schedules += 0 if is_gone else len(json.loads(row["schedules"] or "{}"))
+                schedules += 0 if is_gone else len(json.loads(str(row["schedules"] or "{}")))
     return QueueNames(frozenset(names[False]), frozenset(names[True]), schedules)
 
 
