@@ -152,14 +152,17 @@ def up(  # noqa: PLR0913 (one per option)
         tls=tls,
     )
     background = Background()
-    if not detach:
-        _tell_begin(asked)
-        _run(asked, background if kept else None, as_json=as_json)
+    if kept:
+        _run(asked, background, as_json=as_json)
         return
-    background.refuse_second()
+    if detach:
+        background.refuse_second()
     # In this process, so that the user sees the progress of the download.
     Cluster(nodes=nodes, release=cassandra_version, data_dir=data_dir).prepare()
     _tell_begin(asked)
+    if not detach:
+        _run(asked, None, as_json=as_json)
+        return
     words = ["-m", "cassieq_spark.cli", "node", "up", "--kept", *asked.words()]
     running = background.launch(words, timeout=_START_TIMEOUT)
     _show(running, "To stop it: cassieq node down", as_json=as_json)

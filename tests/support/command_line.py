@@ -125,6 +125,7 @@ def likely_words(name: str, command: Any) -> list[str]:
         for word in _REQUIRED[each.name].split()
     ]
     needed += ["--lease", "60s"] * (name == "queue alter")
+    needed += ["--every", "5m"] * (name == "schedule alter")
     return [*name.split(), *given, *needed]
 
 
