@@ -267,10 +267,10 @@ class ScheduleSetting:
         return least, most
 
     def _check_duration(self, given: object, least: timedelta, most: timedelta) -> timedelta:
-        found = check_duration(self.name, given)
-        if not least <= found <= most:
+        if isinstance(given, timedelta) and not least <= given <= most:
             longest = f"{most.days} days" if most >= timedelta(days=1) else most
-            raise OptionError(f"{self.name} must be from {least} to {longest}, not {found}")
+            raise OptionError(f"{self.name} must be from {least} to {longest}, not {given}")
+        found = check_duration(self.name, given)
         if found % _MILLISECOND:
             raise OptionError(f"{self.name} must be whole milliseconds, not {found}")
         return found

@@ -362,10 +362,12 @@ class ChangedSchedule(GivenSchedule):
         return self
 
 
+#: More seconds than any setting takes, and fewer than a `timedelta` does.
+_FAR = 1e9
 #: The types of settings of a schedule in JSON.
 _IN_JSON: dict[Of, Any] = {
     Of.TEXT: str,
-    Of.DURATION: Annotated[float, Field(allow_inf_nan=False)],
+    Of.DURATION: Annotated[float, Field(ge=-_FAR, le=_FAR, allow_inf_nan=False)],
     Of.INSTANT: AwareDatetime,
     Of.NUMBER: int,
     Of.HEADERS: dict[str, str | None],

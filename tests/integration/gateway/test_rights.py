@@ -238,6 +238,8 @@ def test_who_may_not_put_puts_nothing_by_a_schedule(gateway: RunningGateway, ord
     "body",
     [
         {"everySeconds": 9, "message": "x"},
+        {"everySeconds": 1e300, "message": "x"},
+        {"everySeconds": 10, "message": "x", "start": "9999-12-31T23:59:59-14:00"},
         {"everySeconds": 10, "message": "x" * 16_385},
         {"everySeconds": 10, "message": "x", "count": 10_001},
         {"everySeconds": 10, "message": "{{secret}}"},
@@ -245,7 +247,7 @@ def test_who_may_not_put_puts_nothing_by_a_schedule(gateway: RunningGateway, ord
         {"cron": "* " * 600, "message": "x"},
         {"every": "5m", "message": "x"},
     ],
-    ids=["often", "long", "many", "field", "both", "long cron", "unknown"],
+    ids=["often", "never", "far", "long", "many", "field", "both", "long cron", "unknown"],
 )
 def test_a_schedule_that_asks_too_much_is_refused(orders: Account, body: dict[str, object]):
     answer = orders.ask("PUT", "/orders/schedules/s", json=body)

@@ -199,10 +199,10 @@ SCHEDULES = (
         _ALTERS,
     ),
     Mutant(
-        "an alter of the message loses ticks",
+        "another end loses ticks that have come",
         "alters of schedules",
         "schedules.schedule:altered_schedule",
-        always("_TIMES"),
+        always("_has_other_ticks"),
         _ALTERS,
     ),
     Mutant(
