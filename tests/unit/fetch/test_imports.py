@@ -45,6 +45,22 @@ def test_a_query_begins_without_what_only_tasks_need():
     assert found.isdisjoint({*late, "cassieq_spark.arrow.rows", "cassieq_spark.queues.clocks"})
 
 
+def test_the_driver_of_cassandra_comes_without_asyncio_which_only_its_reactor_for_twisted_needs():
+    found = imported("import cassieq_spark.store.cassandra.store")
+
+    assert "cassandra.cluster" in found
+    assert found.isdisjoint({"asyncio", "deprecated", "wrapt"})
+
+
+def test_a_program_may_import_the_drivers_reactor_for_twisted_itself():
+    program = (
+        "import sys, cassieq_spark.store.cassandra\n"
+        "assert 'cassandra.io.twistedreactor' not in sys.modules"
+    )
+
+    assert "cassandra.cluster" in imported(program)
+
+
 def test_a_query_is_planned_without_what_leases_or_reads():
     found = imported("import cassieq_spark.spark.source.stream, cassieq_spark.spark.datasource")
 
