@@ -69,6 +69,19 @@ def test_a_query_is_planned_without_what_leases_or_reads():
     assert found.isdisjoint({*late, "cassandra", "cassieq_spark.groups"})
 
 
+def test_spark_is_told_the_columns_of_messages_without_what_makes_rows():
+    found = imported("""
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.spark.datasource import CassieqDataSource
+source = CassieqDataSource({"queue": "q", "group": "g"})
+source._definition = QueueDefinition("q", 2)
+source.streamReader(source.schema())
+""")
+
+    assert "cassieq_spark.spark.source.stream" in found
+    assert found.isdisjoint({"cassieq_spark.arrow.framing", "cassieq_spark.arrow.rows"})
+
+
 def test_a_task_that_reads_imports_nothing_that_leases():
     found = imported("import cassieq_spark.spark.source.stream, cassieq_spark.fetch.read")
 
