@@ -12,25 +12,23 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from cassieq_spark.arrow.framing import HEADERS, STORED
+from cassieq_spark.arrow.row_columns import COLUMNS, row_columns
 from cassieq_spark.arrow.typed_framing import EXTRA, HEADERS_COLUMN, KEY_COLUMN
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.schemas.ddl import schema_of
 
-_ROW = [
-    ("queue", pa.string(), "STRING"),
-    ("partition", pa.int32(), "INT"),
-    ("monoton", pa.int64(), "BIGINT"),
-    ("key", pa.binary(), "BINARY"),
-    ("value", pa.binary(), "BINARY"),
-    ("headers", HEADERS, "MAP<STRING, STRING>"),
-    ("published_at", pa.timestamp("us", tz="UTC"), "TIMESTAMP"),
-    ("delivery_count", pa.int32(), "INT"),
-    ("receipt", pa.string(), "STRING"),
-]
+_ARROW_TYPES = {
+    "BIGINT": pa.int64(),
+    "BINARY": pa.binary(),
+    "INT": pa.int32(),
+    "MAP<STRING, STRING>": HEADERS,
+    "STRING": pa.string(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+}
+_TYPES = {name: _ARROW_TYPES[ddl] for name, ddl in COLUMNS.items()}
 
 #: The column that a row of a queue with a schema has in addition to those of the queue.
 METADATA = "_metadata"
-_TYPES = {name: type_ for name, type_, _ in _ROW}
 #: How many constant columns are cached for further chunks; each takes some kilobytes.
 _KEPT = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -254,23 +252,12 @@ def _of_numbers(type_: pa.DataType, numbers: array[int]) -> pa.Array:
 @cache
 def row_schema(*, include_headers: bool, include_receipts: bool = False) -> pa.Schema:
     """The Arrow schema of the source, exactly as Spark derives it from `row_ddl`."""
-    columns = _row(include_headers=include_headers, include_receipts=include_receipts)
-    return pa.schema([(name, type_) for name, type_, _ in columns])
+    names = row_columns(include_headers=include_headers, include_receipts=include_receipts)
+    return pa.schema([(name, _TYPES[name]) for name in names])
 
 
 @cache
 def metadata_type(*, include_receipts: bool) -> pa.DataType:
     """The type of the column ``_metadata`` of a queue with a schema."""
-    columns = _row(include_headers=True, include_receipts=include_receipts)
-    return pa.struct([(name, type_) for name, type_, _ in columns if name != "value"])
-
-
-def row_ddl(*, include_headers: bool, include_receipts: bool = False) -> str:
-    """The schema of the source for Spark: ``queue STRING, monoton BIGINT, ...``; all nullable."""
-    columns = _row(include_headers=include_headers, include_receipts=include_receipts)
-    return ", ".join(f"{name} {ddl}" for name, _, ddl in columns)
-
-
-def _row(*, include_headers: bool, include_receipts: bool) -> list[tuple[str, Any, str]]:
-    included = {"headers": include_headers, "receipt": include_receipts}
-    return [column for column in _ROW if included.get(column[0], True)]
+    names = row_columns(include_headers=True, include_receipts=include_receipts)
+    return pa.struct([(name, _TYPES[name]) for name in names if name != "value"])

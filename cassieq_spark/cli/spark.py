@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ import typer
 from cassieq_spark.cli.options import AsJson, command, make_app
 from cassieq_spark.cli.output import tell
 from cassieq_spark.errors import SetupError
-from cassieq_spark.spark.bytecode import archives_of, compile_archive
+from cassieq_spark.spark.bytecode import archives_of, compile_archive, compile_imports
 
 app = make_app("Prepare an installation of Spark.")
 
@@ -39,13 +40,24 @@ def compile_(
     before Spark starts. Spark's sources stay as they are, for other versions of Python; only
     Spark's own tests can no longer be imported from there.
 
+    Modules of this package, of its dependencies and of Python itself are compiled, too, if they
+    lack bytecode: images of containers often do not store it (PYTHONDONTWRITEBYTECODE, or uv).
+
     Examples:
         cassieq spark compile
     """
-    compiled = {each: compile_archive(each) for each in archives_of(spark_home or _pyspark())}
-    names = [str(each) for each, is_new in compiled.items() if is_new]
-    done = f"Compiled {' and '.join(names)}." if names else "Spark's modules are compiled already."
-    tell(done, {"compiled": names}, as_json=as_json)
+    archives = archives_of(spark_home or _pyspark())
+    names = [str(each) for each in archives if compile_archive(each)]
+    others = compile_imports(archives)
+    parts = [*names, *([f"{len(others.modules)} modules"] if others.modules else [])]
+    done = f"Compiled {' and '.join(parts)}." if parts else "All modules are compiled already."
+    if others.refused:
+        done += (
+            f" The bytecode of {len(others.refused)} modules cannot be stored in "
+            f"{os.path.commonpath(others.refused)}: run the command as a user who may write there."
+        )
+    about = {"modules": len(others.modules), "refused": [str(each) for each in others.refused]}
+    tell(done, {"compiled": names, **about}, as_json=as_json)
 
 
 def _pyspark() -> Path:

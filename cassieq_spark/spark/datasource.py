@@ -73,7 +73,7 @@ class CassieqDataSource(Shipped, DataSource):
             from cassieq_spark.schemas.files import to_spark_json
 
             return StructType.fromJson(json.loads(to_spark_json(columns.whole)))
-        from cassieq_spark.arrow.rows import row_ddl
+        from cassieq_spark.arrow.row_columns import row_ddl
 
         headers, receipts = options.include_headers, options.include_receipts
         return _struct_type(row_ddl(include_headers=headers, include_receipts=receipts))

@@ -22,6 +22,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 @contextmanager
@@ -39,5 +44,23 @@ def _archives_last() -> Iterator[None]:
         sys.path[:] = before
 
 
-with _archives_last():
-    import cassandra  # noqa: F401
+@contextmanager
+def _without_twisted() -> Iterator[None]:
+    """Let the driver's import of its reactor for Twisted fail at once, if there is no Twisted.
+
+    It fails anyway, but imports asyncio before that: 17 ms in each process.
+    """
+    reactor = "cassandra.io.twistedreactor"
+    if reactor in sys.modules or find_spec("twisted") is not None:
+        yield
+        return
+    # Python's own mark of a module that cannot be imported.
+    sys.modules[reactor] = cast("ModuleType", None)
+    try:
+        yield
+    finally:
+        del sys.modules[reactor]
+
+
+with _archives_last(), _without_twisted():
+    import cassandra.cluster  # noqa: F401

@@ -8,7 +8,8 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cassieq_spark.arrow.chunks import STORED
-from cassieq_spark.arrow.rows import PlainRows, row_ddl, row_schema
+from cassieq_spark.arrow.row_columns import row_ddl
+from cassieq_spark.arrow.rows import PlainRows, row_schema
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, 123000, tzinfo=UTC)
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from importlib.util import cache_from_source
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+from cassieq_spark.spark import bytecode
 from tests.support.command_line import cassieq
 
 
@@ -18,20 +20,21 @@ def spark_home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_tells_what_it_has_compiled_and_that_nothing_was_left_to_do(spark_home: Path):
-    first = cassieq("spark", "compile", "--spark-home", str(spark_home))
-    again = cassieq("spark", "compile", "--spark-home", str(spark_home))
-
-    assert (first.code, first.out) == (0, f"Compiled {spark_home}/python/lib/pyspark.zip.\n")
-    assert (again.code, again.out) == (0, "Spark's modules are compiled already.\n")
-
-
-def test_the_environment_names_the_installation(spark_home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_it_tells_what_it_has_compiled_and_that_nothing_was_left_to_do(
+    spark_home: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("SPARK_HOME", str(spark_home))
 
-    ended = cassieq("spark", "compile", "--json")
+    first = cassieq("spark", "compile", "--json")
+    again = cassieq("spark", "compile", "--spark-home", str(spark_home))
 
-    assert json.loads(ended.out) == {"compiled": [f"{spark_home}/python/lib/pyspark.zip"]}
+    told = json.loads(first.out)
+    assert told.pop("compiled") == [f"{spark_home}/python/lib/pyspark.zip"]
+    assert told.pop("modules") >= 0
+    assert told == {"refused": []}
+    assert (again.code, again.out) == (0, "All modules are compiled already.\n")
+    # This package, too, whether or not Python stores bytecode here.
+    assert Path(cache_from_source(bytecode.__file__)).exists()
 
 
 def test_a_folder_without_spark_is_an_error_in_a_line(tmp_path: Path):

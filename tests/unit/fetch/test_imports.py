@@ -45,12 +45,41 @@ def test_a_query_begins_without_what_only_tasks_need():
     assert found.isdisjoint({*late, "cassieq_spark.arrow.rows", "cassieq_spark.queues.clocks"})
 
 
+def test_the_driver_of_cassandra_comes_without_asyncio_which_only_its_reactor_for_twisted_needs():
+    found = imported("import cassieq_spark.store.cassandra.store")
+
+    assert "cassandra.cluster" in found
+    assert found.isdisjoint({"asyncio", "deprecated", "wrapt"})
+
+
+def test_a_program_may_import_the_drivers_reactor_for_twisted_itself():
+    program = (
+        "import sys, cassieq_spark.store.cassandra\n"
+        "assert 'cassandra.io.twistedreactor' not in sys.modules"
+    )
+
+    assert "cassandra.cluster" in imported(program)
+
+
 def test_a_query_is_planned_without_what_leases_or_reads():
     found = imported("import cassieq_spark.spark.source.stream, cassieq_spark.spark.datasource")
 
     assert "cassieq_spark.spark.source.columns" in found
     late = {"cassieq_spark.arrow.rows", "cassieq_spark.consumer", "cassieq_spark.fetch.read"}
     assert found.isdisjoint({*late, "cassandra", "cassieq_spark.groups"})
+
+
+def test_spark_is_told_the_columns_of_messages_without_what_makes_rows():
+    found = imported("""
+from cassieq_spark.model import QueueDefinition
+from cassieq_spark.spark.datasource import CassieqDataSource
+source = CassieqDataSource({"queue": "q", "group": "g"})
+source._definition = QueueDefinition("q", 2)
+source.streamReader(source.schema())
+""")
+
+    assert "cassieq_spark.spark.source.stream" in found
+    assert found.isdisjoint({"cassieq_spark.arrow.framing", "cassieq_spark.arrow.rows"})
 
 
 def test_a_task_that_reads_imports_nothing_that_leases():

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import marshal
+import os
+import py_compile
 import subprocess
 import sys
-from importlib.util import MAGIC_NUMBER
+from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import ZIP_STORED, ZipFile
 
 import pytest
 
 from cassieq_spark.errors import SetupError
-from cassieq_spark.spark.bytecode import archives_of, compile_archive
+from cassieq_spark.spark.bytecode import Compiled, archives_of, compile_archive, compile_modules
 
 OTHER_PYTHON = bytes(4)
 
@@ -75,6 +77,14 @@ def test_tests_leave_the_list_of_what_was_compiled_with_them(archive: Path):
     assert _import(archive) == "42 __init__.pyc inner.pyc"
 
 
+def test_no_process_has_to_decompress_bytecode(archive: Path):
+    compile_archive(archive)
+
+    with ZipFile(archive) as made:
+        kinds = {each.compress_type for each in made.infolist() if each.filename.endswith(".pyc")}
+    assert kinds == {ZIP_STORED}
+
+
 def test_a_second_time_there_is_nothing_to_do(archive: Path):
     compile_archive(archive)
     before = archive.read_bytes()
@@ -129,6 +139,80 @@ def test_a_broken_archive_is_named_and_left_alone(tmp_path: Path):
 def test_a_folder_that_is_no_spark_is_refused(tmp_path: Path):
     with pytest.raises(SetupError, match="is not an installation of Spark with Python"):
         archives_of(tmp_path)
+
+
+# -- modules in folders ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    path = tmp_path / "lonely.py"
+    path.write_text("answer = 42\n")
+    return path
+
+
+def test_a_module_without_bytecode_gets_it(module: Path):
+    assert compile_modules([module]) == Compiled(modules=(module,))
+
+    _change_unseen(module, "answer = 43\n")
+    assert _answer(module) == "42"
+
+
+def test_a_module_with_bytecode_is_left_alone(module: Path):
+    compile_modules([module])
+
+    assert compile_modules([module]) == Compiled()
+
+
+def test_a_module_that_has_changed_is_compiled_again(module: Path):
+    compile_modules([module])
+    module.write_text("answer = 1234\n")
+
+    assert compile_modules([module]) == Compiled(modules=(module,))
+
+    assert _answer(module) == "1234"
+
+
+def test_a_module_with_bytecode_of_another_python_is_compiled(module: Path):
+    compile_modules([module])
+    stored = Path(cache_from_source(str(module)))
+    stored.write_bytes(OTHER_PYTHON + stored.read_bytes()[4:])
+
+    assert compile_modules([module]) == Compiled(modules=(module,))
+
+
+def test_bytecode_by_the_hash_of_its_source_is_left_to_whoever_built_it(module: Path):
+    by_hash = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(module), invalidation_mode=by_hash)
+
+    assert compile_modules([module]) == Compiled()
+
+
+def test_a_module_for_another_python_is_passed_over(module: Path):
+    module.write_text("{{ not python }")
+
+    assert compile_modules([module]) == Compiled()
+
+
+def test_modules_whose_bytecode_cannot_be_written_are_told(module: Path):
+    (module.parent / "__pycache__").write_text("no folder")
+
+    assert compile_modules([module]) == Compiled(refused=(module,))
+
+
+def _change_unseen(module: Path, source: str) -> None:
+    """Change a source such that Python takes it for the one that was compiled."""
+    before = module.stat()
+    module.write_text(source)
+    os.utime(module, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _answer(module: Path) -> str:
+    program = f"import {module.stem}; print({module.stem}.answer)"
+    command = [sys.executable, "-S", "-c", program]
+    environment = {"PYTHONPATH": str(module.parent)}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return ran.stdout.strip()
 
 
 def _import(archive: Path) -> str:

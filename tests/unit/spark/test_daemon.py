@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import psutil
 import pytest
@@ -89,6 +90,41 @@ def test_what_is_imported_before_a_failure_stays(capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().err
     assert "ModuleNotFoundError: No module named 'there_is_no_such_module'" in said
     assert "neither" not in said
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "sparky.zip"
+    with ZipFile(path, "w") as made:
+        made.writestr("sparky/__init__.py", "")
+        made.writestr("sparky/inner.py", "answer = 42\n")
+    return path
+
+
+def test_a_worker_that_gets_another_folder_reads_no_list_of_an_archive_again(archive: Path):
+    told = output_of(f"""
+        import importlib, os, sys
+        from cassieq_spark.spark import daemon
+
+        def stand_in(*_, **__):
+            if os.fork() == 0:
+                opened = []
+                sys.addaudithook(lambda name, about: name == "open" and opened.append(about[0]))
+                importlib.invalidate_caches()
+                print({str(archive)!r} in opened)
+                import sparky.inner
+                print(sparky.inner.answer, flush=True)
+                os._exit(0)
+            os.wait()
+
+        sys.path.insert(0, {str(archive)!r})
+        import sparky
+        daemon.MODULES = ()
+        daemon.run_module = stand_in
+        daemon.main()
+        """)
+
+    assert told == "False\n42\n"
 
 
 def test_workers_draw_different_random_numbers():

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from cassieq_spark.arrow.rows import row_ddl
+from cassieq_spark.arrow.row_columns import row_ddl
 from cassieq_spark.client import Client, NewMessage
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.history import (
