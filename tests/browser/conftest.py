@@ -27,6 +27,7 @@ def browser() -> Iterator[Browser]:
 def operated() -> Iterator[tuple[str, Filled]]:
     """The address of a console that may change queues, and what is behind it."""
     it = filled(10, allow_changes=True)
+    it.client.create_schedule("orders", "weekly", cron="0 3 * * 1", message="{{date}}")
     with serving(it.console) as url:
         yield url, it
 

@@ -31,6 +31,7 @@ PAGES = {
     "dead letters": "/queues/orders/dead",
     "no dead letters": "/queues/audit-log/dead",
     "schedules": "/queues/orders/schedules",
+    "schedule": "/queues/orders/schedules/weekly",
     "settings": "/queues/trips/settings",
     "create": "/create",
     "repair": "/repair",
@@ -51,6 +52,11 @@ CONFIRMATIONS = {
         "/queues/orders/schedules",
         "Show when it comes…",
         {"name": "nightly", "message": "{{date}}", "cron": "0 3 * * *"},
+    ),
+    "confirm an altered schedule": (
+        "/queues/orders/schedules/weekly",
+        "Show when it comes…",
+        {"cron": "0 4 * * 1"},
     ),
     "confirm a purge of dead letters": ("/queues/trips/dead", "Purge…", {}),
 }
