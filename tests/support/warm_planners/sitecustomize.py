@@ -1,9 +1,9 @@
 """Run by each Python that has this folder in ``PYTHONPATH``, before its program.
 
-Spark starts two or three processes to plan and commit each read, each write and each query of a
-source in Python. Its daemon forks them without having imported anything of ours, so each process
-would import Arrow, the driver and this package anew: half a second of processor time, which is
-more than most tests need for all the rest. Here the daemon imports them once.
+Spark plans and commits in Python processes on the driver's machine: a new one for each query, and
+some that it uses again. Its daemon forks them without having imported anything of ours, so each of
+them would import Arrow, the driver and this package anew: half a second of processor time, a third
+of what a small query takes. Here the daemon imports them once.
 """
 
 from __future__ import annotations
