@@ -16,6 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cassieq_spark.settings import SinkOptions, SourceOptions, options_from_session
 
+#: Not where it is used, because a traceback shows lines of this program.
+WRONG = "hunter2-wrong"
+
 
 def main(forms: dict[str, dict[str, str]], folder: str) -> None:
     logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
@@ -62,7 +65,7 @@ def use(options: dict[str, str], folder: str) -> None:
     fails(lambda: write(messages, options | {"consistency": "ONE"}))
     fails(lambda: write(messages, options | {"spark.cassandra.auth.username": "nobody"}))
     fails(lambda: read(spark, options | {"spark.cassandra.auth.username": "nobody"}).collect())
-    fails(lambda: write(messages, options | {"spark.cassandra.auth.password": "hunter2-wrong"}))
+    fails(lambda: write(messages, options | {"spark.cassandra.auth.password": WRONG}))
     fails(lambda: read(spark, options | {"spark.cassandra.auth.passwords": "x"}).collect())
     assert read(spark, options).count() == 20
 
