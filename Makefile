@@ -20,6 +20,9 @@ PYTEST_ARGS ?=
 # Each of them starts nodes and a Spark of its own, some 3 GB; they wait a lot, so more than cores.
 TEST_JOBS ?= 4
 
+# Tests start hundreds of processes, each of which would compile the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -104,9 +107,8 @@ test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark 
 	$(BIN)/cassieq node download
 	$(BIN)/cassieq node download --cassandra-version 4.1
 	$(BIN)/cassieq spark compile
-	$(BIN)/pytest -q -n $(TEST_JOBS) --doctest-modules --ignore=tests/browser \
-	  --ignore=tests/sqs \
-	  cassieq_spark tests $(PYTEST_ARGS)
+	$(BIN)/pytest -q -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --doctest-modules \
+	  --ignore=tests/browser --ignore=tests/sqs cassieq_spark tests $(PYTEST_ARGS)
 
 .PHONY: test-spark-42
 test-spark-42: need-python need-java ## Tests of the source and the sink with Spark 4.2, in a venv of its own

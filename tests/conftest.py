@@ -17,6 +17,7 @@ from hypothesis import Phase, settings
 from tests.support.cassandra_node import cassandra_node
 from tests.support.cassandra_store import cassandra_store, connection
 from tests.support.minutes import Minutes
+from tests.support.order import Order
 
 __all__ = ["cassandra_node", "cassandra_store", "connection"]
 
@@ -46,6 +47,7 @@ _MARKS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Order())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Minutes())
 

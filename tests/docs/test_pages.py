@@ -14,6 +14,7 @@ from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.schema import apply_schema
 from tests.docs.pages import ROOT, pages
 from tests.support.cassandra_node import CassandraNode
+from tests.support.spark_session import WARM_PLANNERS
 
 KEYSPACE = "cassieq_pages"
 PAGES = (
@@ -84,7 +85,11 @@ def test_pages_and_examples_run_as_they_stand(cassandra_node: CassandraNode, tmp
     done = subprocess.run(
         [sys.executable, str(program), host, KEYSPACE, *PAGES, *EXAMPLES],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": SPARK},
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join(map(str, (WARM_PLANNERS, ROOT))),
+            "PYSPARK_SUBMIT_ARGS": SPARK,
+        },
         capture_output=True,
         text=True,
         check=False,

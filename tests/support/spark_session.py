@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.protocol import Store
 
 _RECOMMENDED = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
+#: In the ``PYTHONPATH`` of Spark, it makes the processes that plan on the driver start at once.
+WARM_PLANNERS = Path(__file__).parent / "warm_planners"
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -35,7 +38,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     for key, value in (_SETTINGS | recommended_settings()).items():
         builder = builder.config(key, value)
     warehouse = tmp_path_factory.mktemp("warehouse")
-    session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
+    builder = builder.config("spark.sql.warehouse.dir", str(warehouse))
+    with pytest.MonkeyPatch.context() as environment:
+        # Spark's own JVM keeps it; programs that tests start do without.
+        environment.setenv("PYTHONPATH", str(WARM_PLANNERS), prepend=os.pathsep)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

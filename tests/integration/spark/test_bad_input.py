@@ -11,7 +11,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from cassieq_spark.node import Cluster
 from cassieq_spark.queues import create_queue
 from tests.support.spark_session import QueueOnSpark
 
@@ -154,21 +153,6 @@ def test_a_missing_keyspace_is_named_with_the_remedy(queue: QueueOnSpark, fails)
 
     assert "not_there" in text
     assert "cassieq schema apply" in text
-
-
-def test_a_wrong_password_is_told_without_showing_it(queue: QueueOnSpark, fails):
-    with Cluster(nodes=1, authentication=True) as cluster:
-        login = {
-            "spark.cassandra.connection.host": ",".join(cluster.contact_points),
-            "spark.cassandra.connection.port": str(cluster.port),
-            "spark.cassandra.auth.username": "cassandra",
-            "spark.cassandra.auth.password": "hunter2",
-        }
-        text = fails(lambda: queue.publish(queue.numbers(1), **login))
-
-    assert "'cassandra'" in text
-    assert "ConnectError" in text
-    assert "hunter2" not in text
 
 
 def test_the_checkpoint_of_another_queue_is_refused(queue: QueueOnSpark):

@@ -138,32 +138,24 @@ def test_the_repair_deletes_exactly_what_is_settled(queue: RepairedQueue):
     assert report["whole"] is True
 
 
-def test_blocks_that_nobody_published_are_deleted_behind_the_fence(queue: RepairedQueue):
-    (published,) = queue.publish(95)
+def test_unpublished_blocks_are_deleted_behind_the_fence_and_a_removed_bucket_is_noticed(
+    queue: RepairedQueue,
+):
+    first, block = queue.publish(50, 95)
     unpublished = queue.write(95)
 
     status, early, said = queue.repair("--scan", "driver", "--write-timeout", "1h", by_spark=False)
     assert status == 0, said
     assert early["totals"]["unpublished_blocks"] == 0
-    status, report, said = queue.repair("--write-timeout", "0s")
-
-    assert status == 0, said
-    assert unpublished not in {block for block, _ in queue.buckets()}
-    assert queue.buckets() == {(published, bucket) for bucket in (0, 1, 2)}
-    assert (report["totals"]["unpublished_blocks"], report["totals"]["unpublished_buckets"]) == (
-        1,
-        3,
-    )
-
-
-def test_a_bucket_removed_by_hand_is_noticed(queue: RepairedQueue):
-    _, block = queue.publish(50, 95)
     queue.store.delete_buckets(queue.definition.queue_id, [(block, 1)])
-
-    status, report, said = queue.repair("--steps", "audit", "--repair-report")
+    status, report, said = queue.repair("--write-timeout", "0s", "--repair-report")
 
     assert status == 1, said
     assert report["whole"] is False
+    assert unpublished not in {block for block, _ in queue.buckets()}
+    assert queue.buckets() == {(first, 0), (first, 1), (block, 0), (block, 2)}
+    totals = report["totals"]
+    assert (totals["unpublished_blocks"], totals["unpublished_buckets"]) == (1, 3)
     assert report["queues"][queue.definition.name]["findings"] == [
         {"problem": "missing", "start": 90, "stop": 130, "block": str(block)}
     ]

@@ -24,6 +24,7 @@ from tests.support.spark_session import recommended_settings
 #: Spark's own debug log shows the session's configuration as it is; no option is in it.
 OF_THE_SESSION = b" DEBUG org.apache.spark.sql.internal.SharedState Applying other initial session"
 PROGRAM = Path(__file__).parent / "programs" / "use_a_password.py"
+FORMS = ("literal", "environment")
 LOG_EVERYTHING = """\
 rootLogger.level = debug
 rootLogger.appenderRef.file.ref = file
@@ -41,18 +42,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]
         yield cluster
 
 
-@pytest.mark.parametrize("form", ["literal", "environment"])
-def test_a_password_is_nowhere(cluster: SecureCluster, tmp_path: Path, form: str):
-    role, secret = f"role-{form}", f"hunter2-{uuid4()}"
-    connection = cluster.login(role, secret)
-    cluster.execute(*grant_statements(User.CONSUMER, role, "queues"))
-    store = open_store(cluster.superuser)
-    queue = create_queue(store, f"q-{uuid4().hex[:12]}")
-    store.close()
-    password = {"literal": secret, "environment": "env:CASSANDRA_PASSWORD"}[form]
-    options = options_of(connection, queue.name) | {"spark.cassandra.auth.password": password}
+def test_a_password_is_nowhere(cluster: SecureCluster, tmp_path: Path):
+    """One program uses both forms, and a wrong one, so that all that is left is searched once."""
+    secrets = {form: f"hunter2-{form}-{uuid4()}" for form in FORMS}
+    options = {
+        form: of_a_consumer(cluster, f"role-{form}", each) for form, each in secrets.items()
+    }
+    options["literal"]["spark.cassandra.auth.password"] = secrets["literal"]
+    options["environment"]["spark.cassandra.auth.password"] = "env:CASSANDRA_PASSWORD"
 
-    done = run(options, tmp_path, {"CASSANDRA_PASSWORD": secret} if form == "environment" else {})
+    done = run(options, tmp_path, {"CASSANDRA_PASSWORD": secrets["environment"]})
 
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (tmp_path / "stdout").write_text(done.stdout)
@@ -61,18 +60,30 @@ def test_a_password_is_nowhere(cluster: SecureCluster, tmp_path: Path, form: str
     # All the places where it might be are there, and are not empty.
     assert b" DEBUG org.apache.spark.sql." in (tmp_path / "log").read_bytes()
     assert any("events" in path.parts and path.stat().st_size for path in files)
-    assert any("offsets" in path.parts for path in files)
+    for form in FORMS:
+        assert any({form, "offsets"} <= {*path.parts} for path in files)
     assert "cassieq" in done.stdout
-    assert "the cluster refuses user 'nobody'" in done.stdout
+    for user in ("nobody", *(f"role-{form}" for form in FORMS)):
+        assert f"ConnectError: the cluster refuses user '{user}'" in done.stdout
     found = [
         (str(path), line)
         for path in files
         for line in path.read_bytes().splitlines()
-        if secret.encode() in line
+        if b"hunter2" in line
     ]
-    if form == "literal":
-        found = [each for each in found if OF_THE_SESSION not in each[1]]
-    assert found == []
+    environment = [each for each in found if secrets["environment"].encode() in each[1]]
+    assert environment == []
+    assert [each for each in found if OF_THE_SESSION not in each[1]] == []
+
+
+def of_a_consumer(cluster: SecureCluster, role: str, password: str) -> dict[str, str]:
+    """The options of a role that may read and write, for a queue of its own; no password."""
+    connection = cluster.login(role, password)
+    cluster.execute(*grant_statements(User.CONSUMER, role, "queues"))
+    store = open_store(cluster.superuser)
+    queue = create_queue(store, f"q-{uuid4().hex[:12]}")
+    store.close()
+    return options_of(connection, queue.name)
 
 
 def options_of(connection: ConnectionOptions, queue: str) -> dict[str, str]:
@@ -89,7 +100,7 @@ def options_of(connection: ConnectionOptions, queue: str) -> dict[str, str]:
 
 
 def run(
-    options: dict[str, str], left: Path, environment: dict[str, str]
+    options: dict[str, dict[str, str]], left: Path, environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Run the program with logs at their most talkative; all it leaves goes into the folder."""
     (left / "events").mkdir()

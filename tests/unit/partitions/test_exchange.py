@@ -16,6 +16,7 @@ from cassieq_spark.client import LeaseRequest, Message
 from cassieq_spark.client import exchange as exchange_module
 from cassieq_spark.client.exchange import Exchange, RoundResult
 from cassieq_spark.client.receiver import READ_AGAIN_AFTER
+from cassieq_spark.consumer import consumer as consumer_module
 from cassieq_spark.errors import NotAppliedError, NotFoundError
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.presence import Presence
@@ -162,7 +163,9 @@ def scene(queue: PartitionedQueue) -> Scene:
 @pytest.fixture
 def age(monkeypatch: pytest.MonkeyPatch) -> Age:
     age = Age()
-    monkeypatch.setattr(exchange_module, "monotonic", age)
+    # Of the definition, and of the states of the group: what is known of both stays known.
+    for module in (exchange_module, consumer_module):
+        monkeypatch.setattr(module, "monotonic", age)
     return age
 
 

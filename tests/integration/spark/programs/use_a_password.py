@@ -1,6 +1,7 @@
 """Uses a queue in every way, and shows all that Spark and Python tell of how.
 
-Arguments: options as JSON, a folder for checkpoints. The options also come from the session.
+Arguments: options by the form of their password, as JSON; a folder for checkpoints. The options
+also come from the session.
 """
 
 from __future__ import annotations
@@ -15,11 +16,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cassieq_spark.settings import SinkOptions, SourceOptions, options_from_session
 
+#: Not where it is used, because a traceback shows lines of this program.
+WRONG = "hunter2-wrong"
 
-def main(options: dict[str, str], folder: str) -> None:
+
+def main(forms: dict[str, dict[str, str]], folder: str) -> None:
     logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
     # It logs every word that goes to the JVM; docs/security.md says so.
     logging.getLogger("py4j").setLevel(logging.INFO)
+    for form, options in forms.items():
+        use(options, f"{folder}/{form}")
+    SparkSession.builder.getOrCreate().stop()
+    tell("done")
+
+
+def use(options: dict[str, str], folder: str) -> None:
     builder = SparkSession.builder.appName("passwords")
     for key, value in options.items():
         if key.startswith("spark."):
@@ -54,9 +65,9 @@ def main(options: dict[str, str], folder: str) -> None:
     fails(lambda: write(messages, options | {"consistency": "ONE"}))
     fails(lambda: write(messages, options | {"spark.cassandra.auth.username": "nobody"}))
     fails(lambda: read(spark, options | {"spark.cassandra.auth.username": "nobody"}).collect())
+    fails(lambda: write(messages, options | {"spark.cassandra.auth.password": WRONG}))
     fails(lambda: read(spark, options | {"spark.cassandra.auth.passwords": "x"}).collect())
-    spark.stop()
-    tell("done")
+    assert read(spark, options).count() == 20
 
 
 def read(spark: SparkSession, options: dict[str, str]) -> DataFrame:
