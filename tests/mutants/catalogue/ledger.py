@@ -193,8 +193,15 @@ LEDGER = (
     Mutant(
         "a row of unique ids is learned before the head is read, over a gap",
         "I12",
-        "ledger.window:UniqueIds.look_ahead",
+        "ledger.window:UniqueIds.learn",
         always("before"),
+        _UNIQUE,
+    ),
+    Mutant(
+        "the row that another process has published meanwhile is read and not learned",
+        "I12",
+        "ledger.publish:_Publishing._decide",
+        never("unique"),
         _UNIQUE,
     ),
     Mutant(
