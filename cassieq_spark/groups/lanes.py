@@ -64,7 +64,9 @@ class Window:
         known = monotons & Ranges.of(Range(self.start, self.stop))
         found: defaultdict[int, list[Range]] = defaultdict(list)
         for part in known:
-            _add_runs(found, part.start, self.lanes[part.start - self.start : part.stop - self.start])
+            _add_runs(
+                found, part.start, self.lanes[part.start - self.start : part.stop - self.start]
+            )
         return _ranges_by_lane(found)
 
 

@@ -232,7 +232,9 @@ def _lease_taken(  # noqa: PLR0913 (as `lease_singly`)
         values = leased_values(request, monotons, before + 1, first_at)
         if window is not None:
             known = [
-                window.by_lane(taken[it]) if it is None else restrict(rules.lanes_of(it), taken[it])
+                window.by_lane(taken[it])
+                if it is None
+                else restrict(rules.lanes_of(it), taken[it])
                 for it in sources
             ]
             values |= slot_values(lanes=encode_lanes(join_lanes(known)))

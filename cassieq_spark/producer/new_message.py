@@ -27,7 +27,7 @@ from cassieq_spark.arrow.typed_framing import EXTRA
 from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import CassieqError, MessageError, OptionError
 from cassieq_spark.model import QueueDefinition
-from cassieq_spark.producer.unique_ids import check_deduplicates, check_id
+from cassieq_spark.producer.unique_ids import LONGEST_ID, check_deduplicates, check_id
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.from_rows import from_dicts, from_json, parse_json
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
@@ -151,7 +151,9 @@ def check_message(
     if new.unique_id is not None:
         if queue.deduplicate is None:
             check_deduplicates(queue)
-        unique_id = check_id(_bytes_of(new.unique_id, "the unique id", "a message"), what)
+        unique_id = _bytes_of(new.unique_id, "the unique id", "a message")
+        if not 0 < len(unique_id) <= LONGEST_ID:
+            check_id(unique_id, what)
     value: bytes | pa.RecordBatch
     if queue.schema is None:
         value = _bytes_of(new.value, "the value", what)
