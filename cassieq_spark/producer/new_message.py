@@ -208,7 +208,7 @@ def _checked_one_by_one(
 
 
 def _bytes_of(given: object, part: str, what: str) -> bytes:
-    """As `bytes_of`, in half the time: the words for an error are joined only for an error."""
+    """The bytes of a value; see `bytes_of`. The words for an error are joined only for one."""
     if type(given) is bytes:
         return given
     try:
