@@ -160,6 +160,11 @@ class Ranges:
         low = Ranges.of(*taken)
         return low, self - low
 
+    def __hash__(self) -> int:
+        # Rows are keys by what was read of them, and may have hundreds of ranges.
+        ends = (self.parts[0].start, self.parts[-1].stop) if self.parts else ()
+        return hash((len(self.parts), *ends))
+
     def __iter__(self) -> Iterator[Range]:
         return iter(self.parts)
 

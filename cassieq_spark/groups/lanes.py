@@ -10,6 +10,7 @@ these messages to know what they hold up.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -50,16 +51,23 @@ class Window:
         """The end of the messages that the window knows."""
         return self.start + len(self.lanes)
 
-    @property
-    def by_lane(self) -> ByLane:
-        """The messages of the window by lane."""
-        return by_lane(self.start, self.lanes)
-
-    def beyond(self, pointer: int, *, stop: int, most: int) -> ByLane:
+    def beyond(self, pointer: int, *, stop: int, most: int) -> Range:
         """The known messages of ``[pointer, stop)``, at most ``most`` of them."""
-        first = max(0, pointer - self.start)
-        end = max(first, min(len(self.lanes), stop - self.start, first + most))
-        return by_lane(self.start + first, self.lanes[first:end])
+        first = max(self.start, pointer)
+        return Range(first, max(first, min(self.stop, stop, first + most)))
+
+    def by_lane(self, monotons: Ranges) -> dict[int, Ranges]:
+        """The lanes of those of these messages that the window knows.
+
+        Takes time for these messages only.
+        """
+        known = monotons & Ranges.of(Range(self.start, self.stop))
+        found: defaultdict[int, list[Range]] = defaultdict(list)
+        for part in known:
+            _add_runs(
+                found, part.start, self.lanes[part.start - self.start : part.stop - self.start]
+            )
+        return _ranges_by_lane(found)
 
 
 def by_lane(start: int, lanes: Sequence[int]) -> dict[int, Ranges]:
@@ -68,12 +76,24 @@ def by_lane(start: int, lanes: Sequence[int]) -> dict[int, Ranges]:
     >>> {lane: str(monotons) for lane, monotons in by_lane(10, [7, 7, 3, 7]).items()}
     {7: '10-12,13-14', 3: '12-13'}
     """
-    found: dict[int, list[Range]] = {}
-    at = start
-    for lane, run in groupby(lanes):
-        stop = at + len(list(run))
-        found.setdefault(lane, []).append(Range(at, stop))
-        at = stop
+    found: defaultdict[int, list[Range]] = defaultdict(list)
+    _add_runs(found, start, lanes)
+    return _ranges_by_lane(found)
+
+
+def _add_runs(found: defaultdict[int, list[Range]], start: int, lanes: Sequence[int]) -> None:
+    """Add a range for each run of one lane, given the lane of each message from ``start`` on."""
+    begun, before = start, None
+    for at, lane in enumerate(lanes, start):
+        if lane != before:
+            if before is not None:
+                found[before].append(Range(begun, at))
+            begun, before = at, lane
+    if before is not None:
+        found[before].append(Range(begun, start + len(lanes)))
+
+
+def _ranges_by_lane(found: Mapping[int, Sequence[Range]]) -> dict[int, Ranges]:
     return {lane: Ranges(tuple(parts)) for lane, parts in found.items()}
 
 

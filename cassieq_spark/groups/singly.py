@@ -113,10 +113,9 @@ def lease_singly(  # noqa: PLR0913 (each is a part of the state or of the reques
         takers = handed_out_with({_only_lane(request): look(limit=limit).leased})
         lookahead = look(limit=_taken_from(None, takers).count)
     else:
-        takers, fresh, pointer = _step(changes.state, request, window, handed_out_with)
+        takers, passed, pointer = _step(changes.state, request, window, handed_out_with)
         lookahead = Lookahead(Ranges(), (), 0, pointer)
-        taken = Ranges.union(taker.monotons for taker in takers)
-        _park(changes, request, takers, restrict(fresh, Ranges.of(Range(0, pointer)) - taken))
+        _park(changes, request, takers, passed)
     leased = _lease_taken(changes, request, takers, rules, window=window, empty=rows.empty)
     return Chosen(leased, lookahead, tuple(taker.monotons for taker in takers))
 
@@ -150,22 +149,21 @@ def _step(
     """Hand out messages, of as many fresh ones as the group may step over.
 
     Returns:
-        The receivers, the fresh messages that were offered, and the pointer after them.
+        The receivers, the fresh messages that are stepped over, and the pointer after them.
     """
     pointer = state.head.pointer
     most = len(window.lanes)
     while True:
         fresh = window.beyond(pointer, stop=request.stop, most=most)
-        takers = handed_out_with(fresh)
+        takers = handed_out_with(window.by_lane(Ranges.of(fresh)))
         taken = Ranges.union(taker.monotons for taker in takers)
-        known = Ranges.union(fresh.values())
         end = max(pointer, taken.hull.stop) if taken else pointer
-        if not taken and known and known.hull.stop < request.stop and takers[0].room:
+        if not taken and fresh and fresh.stop < request.stop and takers[0].room:
             # All of it is held up; what lies beyond may not be.
-            end = known.hull.stop
-        passed = restrict(fresh, Ranges.of(Range(pointer, end)) - taken)
+            end = fresh.stop
+        passed = window.by_lane(Ranges.of(Range(pointer, end)) - taken)
         if not most or _may_park(state, passed):
-            return takers, fresh, end
+            return takers, passed, end
         most //= 2
 
 
@@ -233,9 +231,13 @@ def _lease_taken(  # noqa: PLR0913 (as `lease_singly`)
         monotons = Ranges.union(taken[each] for each in sources)
         values = leased_values(request, monotons, before + 1, first_at)
         if window is not None:
-            known = [window.by_lane if it is None else rules.lanes_of(it) for it in sources]
-            lanes = join_lanes(restrict(each, monotons) for each in known)
-            values |= slot_values(lanes=encode_lanes(lanes))
+            known = [
+                window.by_lane(taken[it])
+                if it is None
+                else restrict(rules.lanes_of(it), taken[it])
+                for it in sources
+            ]
+            values |= slot_values(lanes=encode_lanes(join_lanes(known)))
         number = changes.fill_slot(values, reuse=(reuse.pop(0),) if reuse else ())
         leased.append(LeasedSlot(number, monotons, before + 1, first_at))
     return tuple(sorted(leased, key=lambda each: each.monotons.start))

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import chain, pairwise
 from typing import Any, TypeVar
@@ -36,6 +37,8 @@ _MICROSECOND = timedelta(microseconds=1)
 _Key = TypeVar("_Key", str, timedelta)
 
 HEAD: RowKey = ("head", 0, 0)
+#: Characters of the longest text of ranges that is remembered: about 80 ranges.
+_REMEMBERED_LENGTH = 1000
 #: The columns that are written to a row.
 Written = dict[str, Value | ServerNow]
 #: The due time of a free slot: earlier than any clock.
@@ -365,7 +368,7 @@ def _slot_of(row: Row) -> Slot:
     values: Any = row
     demand(row, "lease", "due_at")
     demand_counts(row, "deliveries")
-    where = (values["ordinal"], Ranges.parse(values["ranges"]), values["lease"], values["due_at"])
+    where = (values["ordinal"], _ranges_in(values["ranges"]), values["lease"], values["due_at"])
     handed_out = (values["deliveries"], values["first_at"], values["last_at"])
     by_receipts = bool(values["by_receipts"])
     rest = (by_receipts, values["taken_up_by"], values["lanes"] or None)
@@ -379,7 +382,17 @@ def _waiting_of(row: Row) -> Waiting:
     demand_counts(row, "deliveries")
     handed_out = (values["deliveries"], values["first_at"], values["last_at"])
     rest = (values["reason"], bool(values["by_receipts"]), values["lanes"] or None)
-    return Waiting(values["ordinal"], Ranges.parse(values["ranges"]), *handed_out, *rest)
+    return Waiting(values["ordinal"], _ranges_in(values["ranges"]), *handed_out, *rest)
+
+
+def _ranges_in(text: str) -> Ranges:
+    """Read ranges; most rows are as they were when the group was read last."""
+    return _remembered(text) if len(text) <= _REMEMBERED_LENGTH else Ranges.parse(text)
+
+
+@lru_cache(maxsize=1024)
+def _remembered(text: str) -> Ranges:
+    return Ranges.parse(text)
 
 
 def move_head(head: Head, pointer: int, *, waiting_from: int | None = None) -> Update:

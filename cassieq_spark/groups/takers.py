@@ -111,10 +111,13 @@ def hand_out(
     """
     rows: set[Source] = set()
     for line in _in_turn(_lines(due, held, fresh, rules), rules):
+        hungry = [taker for taker in takers if taker.room > 0]
+        if not hungry or len(rows) >= MOST_ROWS:
+            return
         suspect = rules.suspect(line.foremost)
         most = rules.most_of(suspect) if suspect is not None else 0
         offered = line.offered(rules, most_rows=MOST_ROWS - len(rows))
-        for taker in takers:
+        for taker in hungry:
             room = taker.takes(suspect, most)
             if room <= 0 or not offered:
                 continue
@@ -122,8 +125,6 @@ def hand_out(
             taker.take(_within(offered, got), suspect)
             rows.update(taker.taken)
             offered = [] if line.is_lane else _within(offered, rest)
-        if len(rows) >= MOST_ROWS:
-            return
 
 
 def _in_turn(lines: Iterable[_Line], rules: Rules) -> list[_Line]:
@@ -139,7 +140,7 @@ class _Line:
     """The messages of a lane, which go out in order; or some messages in no lane.
 
     Attributes:
-        parts: The messages, by where they are; at least one.
+        parts: The messages, by where they are, the lowest ones first; at least one.
         is_lane: True if the messages are of a lane, so that one receiver gets them.
         below: Only messages below this may be handed out.
     """
@@ -151,19 +152,19 @@ class _Line:
     @property
     def start(self) -> int:
         """The lowest message."""
-        return min(part.start for _, part in self.parts)
+        return self.parts[0][1].start
 
     @property
     def foremost(self) -> Source:
         """Where the lowest message is."""
-        return min(self.parts, key=lambda each: each[1].start)[0]
+        return self.parts[0][0]
 
     def offered(self, rules: Rules, most_rows: int) -> Parts:
         """The messages that may be handed out together, from the lowest one on."""
         suspect = rules.suspect(self.foremost)
         mine: Parts = []
         others = [self.below]
-        for where, part in sorted(self.parts, key=lambda each: each[1].start):
+        for where, part in self.parts:
             if rules.suspect(where) is suspect and len(mine) < most_rows:
                 mine.append((where, part))
             else:
@@ -184,6 +185,8 @@ def _lines(
         for lane, monotons in by_lane.items():
             if monotons:
                 parts.setdefault(lane, []).append((source, monotons))
+    for those in parts.values():
+        those.sort(key=_start_of)
     yield from (_Line([each]) for each in parts.pop(NO_LANE, []))
     starts.pop(NO_LANE, None)
     # Messages of which the lane is not known may be of any.
@@ -195,6 +198,10 @@ def _lines(
     if unknown:
         others = [part.start for those in parts.values() for _, part in those]
         yield _Line(unknown, is_lane=True, below=min([*others, *starts.values(), _NO_END]))
+
+
+def _start_of(part: tuple[Source, Ranges]) -> int:
+    return part[1].start
 
 
 def _within(parts: Parts, monotons: Ranges) -> Parts:

@@ -210,21 +210,22 @@ class _Publishing:
         return decision if self.doubtful else self._decide()
 
     def _decide(self) -> _Decision:
-        batch = self.batch
-        keys: tuple[RowKey, ...] = ()
+        batch, ids = self.batch, None if self.window is None else self.window.ids
+        keys: list[RowKey] = []
         if isinstance(batch, SinkBatch):
-            keys = (sink_key(batch.sink),)
+            keys.append(sink_key(batch.sink))
         elif batch is not None:
-            keys = (once_key(batch.name),)
-        if self.window is not None:
-            self.window.ids.look_ahead(self.ledger)
+            keys.append(once_key(batch.name))
+        if ids is not None:
+            ids.look_ahead(self.ledger)
+            if (expected := ids.expected) is not None:
+                keys.append(expected)
         # I4: at one moment, so a publish after this read moves `next`, and refuses ours.
-        begun = 0.0 if self.window is None else self.window.ids.clock()
+        begun = 0.0 if ids is None else ids.clock()
         head, rows, now, sure_now = self.ledger.read_head_with(*keys)
-        row = rows[0] if rows else None
-        ids = None
-        if self.window is not None:
-            ids = self.window.ids
+        row = next((row for row in rows if row["kind"] != "unique"), None)
+        if ids is not None and self.window is not None:
+            ids.learn([each for each in rows if each["kind"] == "unique"])
             ids.catch_up(self.ledger, head, sure_now, self.window.lasts)
             self._began = (sure_now, begun)
         if not isinstance(batch, Once):
@@ -276,7 +277,8 @@ class _Publishing:
             begun_at = block_time(decision.sifted.parts[0].block.block)
             start, before = decision.monotons.start, decision.ids_before
             row = UniqueRow(start, ids, at, begun_at, before)
-        self.window.ids.add(row, has_deleted=decision.has_deleted)
+        monotons = decision.sifted.monotons
+        self.window.ids.add(row, monotons, has_deleted=decision.has_deleted)
 
     def _find_doubtful(self) -> Publication | None:
         """Find an attempt that was applied although its answer was lost, by serial reads.

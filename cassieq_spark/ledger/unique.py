@@ -15,7 +15,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import repeat
+from itertools import chain, repeat
 
 from cassieq_spark.model import Kept, PendingBlock, Range, Ranges, UniquePer
 
@@ -29,10 +29,13 @@ MOST_IDS = 1_000_000
 #: The longest window.
 LONGEST_WINDOW = timedelta(days=1)
 _DIGEST = struct.Struct(f"{ID_BYTES}s")
+# Many digests at a time are split in a third of the time.
+_DIGESTS = struct.Struct(f"{ID_BYTES}s" * 64)
 _LENGTH_BYTES = 4
 _NO_KEY = b"\xff" * _LENGTH_BYTES
 # Copied for each id, which takes two thirds of the time of a new one.
 _NOTHING = hashlib.blake2b(digest_size=ID_BYTES)
+_WITHOUT_KEY = hashlib.blake2b(_NO_KEY, digest_size=ID_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +65,13 @@ class Sifted:
         repeats: The messages that are left out, by their number in the write, each with the
             monoton of the message that has its id.
         ids: The digests of the published messages, `NO_ID` without an id; empty if none has an id.
+        monotons: The monoton of each published message with an id, by its digest.
     """
 
     parts: tuple[Part, ...]
     repeats: Mapping[int, int]
     ids: bytes
+    monotons: Mapping[bytes, int]
 
     @property
     def count(self) -> int:
@@ -79,7 +84,7 @@ def digests_of(
 ) -> bytes:
     """The concatenated digests of unique ids, with the keys of their messages if unique per key.
 
-    Takes 0.5 us per id.
+    Takes 0.3 us per id, and 0.4 us with a key.
 
     Args:
         unique_ids: The ids; a message that has none has the digest `NO_ID`.
@@ -94,22 +99,27 @@ def digests_of(
     True
     """
     found = []
-    copy = _NOTHING.copy
+    with_key, without_key = _NOTHING.copy, _WITHOUT_KEY.copy
     within = keys if per is UniquePer.KEY and keys is not None else repeat(None)
     for unique_id, key in zip(unique_ids, within, strict=False):
         if unique_id is None:
             found.append(NO_ID)
             continue
-        digest = copy()
-        digest.update(_NO_KEY if key is None else len(key).to_bytes(_LENGTH_BYTES, "big") + key)
+        if key is None:
+            digest = without_key()
+        else:
+            digest = with_key()
+            digest.update(len(key).to_bytes(_LENGTH_BYTES, "big") + key)
         digest.update(unique_id)
         found.append(digest.digest())
     return b"".join(found)
 
 
 def split_ids(ids: bytes) -> list[bytes]:
-    """Split the concatenated digests of messages."""
-    return [digest for (digest,) in _DIGEST.iter_unpack(ids)]
+    """Split the concatenated digests of messages. Takes 0.03 us per digest."""
+    whole = len(ids) - len(ids) % _DIGESTS.size
+    many, rest = _DIGESTS.iter_unpack(ids[:whole]), _DIGEST.iter_unpack(ids[whole:])
+    return [*chain.from_iterable(many), *chain.from_iterable(rest)]
 
 
 def sift(pending: Sequence[PendingBlock], first: int, known: Mapping[bytes, int]) -> Sifted:
@@ -121,13 +131,13 @@ def sift(pending: Sequence[PendingBlock], first: int, known: Mapping[bytes, int]
         known: The monoton of the published message that has an id.
     """
     if not any(block.ids for block in pending):
-        return Sifted(tuple(map(Part, pending)), {}, b"")
+        return Sifted(tuple(map(Part, pending)), {}, b"", {})
     ids = b"".join(block.ids or NO_ID * block.count for block in pending)
     every = split_ids(ids)
-    different = set(every)
-    different.discard(NO_ID)
-    if len(different) == len(every) - every.count(NO_ID) and known.keys().isdisjoint(different):
-        return Sifted(tuple(map(Part, pending)), {}, ids)
+    monotons = dict(zip(every, range(first, first + len(every)), strict=True))
+    without_id = every.count(NO_ID) if monotons.pop(NO_ID, None) is not None else 0
+    if len(monotons) == len(every) - without_id and known.keys().isdisjoint(monotons):
+        return Sifted(tuple(map(Part, pending)), {}, ids, monotons)
     return _sift_one_by_one(pending, first, known)
 
 
@@ -162,4 +172,4 @@ def _sift_one_by_one(
         if offsets:
             parts.append(Part(block, Kept(offsets, block.count) if left_out else None))
     has_ids = any(part.block.ids for part in parts)
-    return Sifted(tuple(parts), repeats, b"".join(kept_ids) if has_ids else b"")
+    return Sifted(tuple(parts), repeats, b"".join(kept_ids) if has_ids else b"", seen)

@@ -27,13 +27,13 @@ from cassieq_spark.arrow.typed_framing import EXTRA
 from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import CassieqError, MessageError, OptionError
 from cassieq_spark.model import QueueDefinition
-from cassieq_spark.producer.unique_ids import check_deduplicates, check_id
+from cassieq_spark.producer.unique_ids import LONGEST_ID, check_deduplicates, check_id
 from cassieq_spark.schemas.ddl import schema_of
 from cassieq_spark.schemas.from_rows import from_dicts, from_json, parse_json
 from cassieq_spark.settings.writing import LARGEST_MESSAGE
 
 #: Messages and bytes of one Arrow batch, which is then cut into chunks.
-_BATCH_COUNT = 512
+_BATCH_COUNT = 2048
 _BATCH_BYTES = 1 << 20
 
 Headers = Mapping[str, str | None]
@@ -142,18 +142,22 @@ def check_message(
             deduplicate.
     """
     new = message if isinstance(message, NewMessage) else NewMessage(message)
-    visible = visible_from(new.delay, new.visible_at)
-    key = None if new.key is None else bytes_of(new.key, f"the key of {what}")
+    visible: Visible = None
+    if new.delay is not None or new.visible_at is not None:
+        visible = visible_from(new.delay, new.visible_at)
+    key = None if new.key is None else _bytes_of(new.key, "the key", what)
     headers = None if new.headers is None else header_pairs(new.headers, what) or None
     unique_id: bytes | None = None
     if new.unique_id is not None:
         if queue.deduplicate is None:
             check_deduplicates(queue)
-        unique_id = check_id(bytes_of(new.unique_id, "the unique id of a message"), what)
+        unique_id = _bytes_of(new.unique_id, "the unique id", "a message")
+        if not 0 < len(unique_id) <= LONGEST_ID:
+            check_id(unique_id, what)
     value: bytes | pa.RecordBatch
     if queue.schema is None:
-        value = bytes_of(new.value, f"the value of {what}")
-        size = len(value) + len(key or b"")
+        value = _bytes_of(new.value, "the value", what)
+        size = len(value) + (0 if key is None else len(key))
         if headers is not None:
             size += sum(len(text.encode()) for pair in headers for text in pair if text)
     else:
@@ -201,6 +205,16 @@ def _checked_one_by_one(
                 "of a call at the same time: give put_many the delay, or use a producer"
             )
         yield checked
+
+
+def _bytes_of(given: object, part: str, what: str) -> bytes:
+    """The bytes of a value; see `bytes_of`. The words for an error are joined only for one."""
+    if type(given) is bytes:
+        return given
+    try:
+        return given.encode() if type(given) is str else bytes_of(given, f"{part} of {what}")
+    except UnicodeEncodeError:
+        return bytes_of(given, f"{part} of {what}")
 
 
 def _number_of(number: int) -> str:
@@ -256,7 +270,7 @@ def batches_of(
         batch, name = _typed_batch, NAMES.unique_id
 
     def with_ids(held: Sequence[CheckedMessage]) -> pa.RecordBatch:
-        rows, ids = batch(held), [message.unique_id for message in held]
+        rows, ids = batch(held), list(map(attrgetter("unique_id"), held))
         return rows.append_column(name, pa.array(ids, pa.binary())) if any(ids) else rows
 
     held: list[CheckedMessage] = []

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -360,9 +361,18 @@ def record_of(row: Row) -> QueueRecord:
     Raises:
         InvariantError: Another program wrote the row, or somebody changed it by hand.
     """
-    values: Any = row
+    return _record_of(tuple(row.items()))
+
+
+@lru_cache(maxsize=128)
+def _record_of(columns: tuple[tuple[str, Any], ...]) -> QueueRecord:
+    """Decode the columns of a row.
+
+    Cached: each put and each receive reads the row of its queue, which seldom changes.
+    """
+    values = dict(columns)
     if values["on_dead"]:
-        values = {**values, "on_dead": values["on_dead"].removesuffix(_NOT_FOR_EARLIER)}
+        values["on_dead"] = values["on_dead"].removesuffix(_NOT_FOR_EARLIER)
     definition = QueueDefinition(
         name=values["name"],
         version=values["version"],

@@ -205,8 +205,15 @@ LEDGER = (
     Mutant(
         "a row of unique ids is learned before the head is read, over a gap",
         "I12",
-        "ledger.window:UniqueIds.look_ahead",
+        "ledger.window:UniqueIds.learn",
         always("before"),
+        _UNIQUE,
+    ),
+    Mutant(
+        "the row that another process has published meanwhile is read with the head, and again",
+        "cost",
+        "ledger.publish:_Publishing._decide",
+        never("unique", nth=2),
         _UNIQUE,
     ),
     Mutant(
@@ -214,6 +221,20 @@ LEDGER = (
         "I12",
         "ledger.window:_is_whole",
         value("True", of="follow", nth=2),
+        _UNIQUE,
+    ),
+    Mutant(
+        "a write that repeats none of its ids is not compared with what was published",
+        "I12",
+        "ledger.unique:sift",
+        drop_condition("isdisjoint"),
+        _UNIQUE,
+    ),
+    Mutant(
+        "a write of which no id is known is not compared with itself",
+        "I12",
+        "ledger.unique:sift",
+        drop_condition("without_id"),
         _UNIQUE,
     ),
     Mutant(

@@ -76,6 +76,13 @@ ORDER = (
         set_argument("_Line", "below", "every", nth=1),
     ),
     Mutant(
+        "the messages of a lane go out in the order of their rows",
+        "I11",
+        "groups.takers:_lines",
+        drop_statement("sort"),
+        ("unit/groups/test_takers.py",),
+    ),
+    Mutant(
         "what is given back has no lane any more",
         "lanes",
         "groups.state:Slot.to_waiting",

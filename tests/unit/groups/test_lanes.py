@@ -60,6 +60,19 @@ def test_the_text_of_a_part_says_the_same_of_it(lanes: list[int], data: st.DataO
     assert decode_lanes(text) == restrict(every, part)
 
 
+@given(
+    lanes=st.lists(st.sampled_from([3, 7, NO_LANE]), max_size=40),
+    start=st.integers(0, 20),
+    some=st.sets(st.integers(0, 60)),
+)
+def test_a_window_knows_the_lanes_of_a_part_as_of_all(
+    lanes: list[int], start: int, some: set[int]
+):
+    part = Ranges.union(ranges(f"{at}-{at + 1}") for at in some)
+
+    assert Window(start, lanes).by_lane(part) == restrict(by_lane(start, lanes), part)
+
+
 def test_no_text_says_nothing_and_has_no_part():
     assert decode_lanes(None) == decode_lanes("") == {}
     assert lanes_within(None, ranges("0-9")) is None

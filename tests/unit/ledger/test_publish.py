@@ -299,7 +299,7 @@ def test_as_many_blocks_as_one_publish_takes_fill_one_compare_and_set():
     ids = UniqueIds()
     for at in range(1000):
         before = at - 1 if at else None
-        ids.add(UniqueRow(at, b"", BEGUN_AT, BEGUN_AT, before), has_deleted=False)
+        ids.add(UniqueRow(at, b"", BEGUN_AT, BEGUN_AT, before), {}, has_deleted=False)
     ids.catch_up(Ledger(MemoryStore(), QueueId("q@1")), head, BEGUN_AT, timedelta(seconds=0))
     batch = SinkBatch("s", 0)
 

@@ -180,11 +180,28 @@ def test_a_list_decodes_no_schema_of_others(
     decoded: list[str] = []
     parse = record.parse_stored
     monkeypatch.setattr(record, "parse_stored", lambda text: decoded.append(text) or parse(text))
+    record._record_of.cache_clear()
 
     with Client.from_store(store) as client:
         assert [each.name for each in client.queues("acme:")] == ["acme:orders"]
 
     assert decoded == [to_stored(("a_acme_orders int",))]
+
+
+def test_a_row_is_decoded_once_until_it_changes(monkeypatch: pytest.MonkeyPatch):
+    store = MemoryStore()
+    create_queue(store, "q", schema="a int")
+    decoded: list[str] = []
+    parse = record.parse_stored
+    monkeypatch.setattr(record, "parse_stored", lambda text: decoded.append(text) or parse(text))
+    record._record_of.cache_clear()
+
+    found = [read_queue(store, "q") for _ in range(3)]
+    alter_queue(store, "q", max_deliveries=7)
+
+    assert found[0] is found[2]
+    assert read_queue(store, "q").max_deliveries == 7
+    assert len(decoded) == 2
 
 
 def test_a_queue_that_is_gone_keeps_no_schema_in_its_row():
