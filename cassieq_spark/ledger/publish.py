@@ -211,21 +211,18 @@ class _Publishing:
 
     def _decide(self) -> _Decision:
         batch, ids = self.batch, None if self.window is None else self.window.ids
-        keys: list[RowKey] = []
+        keys: tuple[RowKey, ...] = ()
         if isinstance(batch, SinkBatch):
-            keys.append(sink_key(batch.sink))
+            keys = (sink_key(batch.sink),)
         elif batch is not None:
-            keys.append(once_key(batch.name))
+            keys = (once_key(batch.name),)
         if ids is not None:
             ids.look_ahead(self.ledger)
-            if (expected := ids.expected) is not None:
-                keys.append(expected)
         # I4: at one moment, so a publish after this read moves `next`, and refuses ours.
         begun = 0.0 if ids is None else ids.clock()
         head, rows, now, sure_now = self.ledger.read_head_with(*keys)
-        row = next((row for row in rows if row["kind"] != "unique"), None)
+        row = rows[0] if rows else None
         if ids is not None and self.window is not None:
-            ids.learn([each for each in rows if each["kind"] == "unique"])
             ids.catch_up(self.ledger, head, sure_now, self.window.lasts)
             self._began = (sure_now, begun)
         if not isinstance(batch, Once):

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from cassieq_spark.errors import InvariantError
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.ledger.state import LedgerHead, UniqueRow, unique_key, unique_row_of
-from cassieq_spark.ledger.unique import ID_BYTES, split_ids
+from cassieq_spark.ledger.state import LedgerHead, UniqueRow, unique_row_of
+from cassieq_spark.ledger.unique import split_ids
 from cassieq_spark.model import QueueId
 from cassieq_spark.processes import lock_across_forks
-from cassieq_spark.store.protocol import Row, RowKey, Slice
+from cassieq_spark.store.protocol import Slice
 
 #: Once this many rows are older than the window, the next publish deletes them.
 _EXPIRED_ROWS = 128
@@ -24,8 +24,7 @@ _COMPETE_SECONDS = 1.0
 #: How many ids a process remembers, of all windows, unless one window has more; how many windows.
 _MOST_REMEMBERED, _MOST_WINDOWS = 2_000_000, 1_000
 
-
-Monotons = Mapping[bytes, int] | Iterable[tuple[bytes, int]]
+_Monotons = Mapping[bytes, int] | Iterable[tuple[bytes, int]]
 
 
 class UniqueIds:
@@ -46,12 +45,8 @@ class UniqueIds:
         # The position of the last row that is known; and how many are over that are not deleted.
         self._last: int | None = None
         self._expired = 0
-        # Where the next publish has its row, if no message without an id comes before it.
-        self._next = 0
-        # By the clock: until when other processes are taken to publish at the same time; and
-        # whether they have published once, and no more, between two of our publishes.
+        # By the clock: until when other processes are taken to publish at the same time.
         self._competes_until = 0.0
-        self._takes_turns = False
 
     def __len__(self) -> int:
         return len(self._monotons)
@@ -64,40 +59,21 @@ class UniqueIds:
         """
         return self._monotons
 
-    @property
-    def expected(self) -> RowKey | None:
-        """The key of the row of another publish, if others publish right now, in turns with us.
-
-        It is read with the head, so that two processes that publish in turns take no further read.
-        """
-        if self._takes_turns and self.clock() < self._competes_until:
-            return unique_key(self._next)
-        return None
-
     def look_ahead(self, ledger: Ledger) -> None:
         """Learn what others have published, before the head is read, if they do so right now.
 
-        One read then, unless their row is `expected`; and none otherwise. `catch_up` would find
-        the same, but its read comes between that of the head and the LWT: while it runs, another
-        one publishes, and the race is lost.
-        """
-        if self._takes_turns or self._last is None or self.clock() >= self._competes_until:
-            return
-        self.learn(ledger.read(Slice(kinds=("unique",), start=self._last + 1)).rows)
-
-    def learn(self, found: Sequence[Row]) -> None:
-        """Learn rows of others up to a gap, before the head is known, or with it.
-
-        A plain read may see a row before the head is seen that belongs to it. Its publish is
+        One read then, and none otherwise. `catch_up` would find the same, but its read comes
+        between that of the head and the LWT: while it runs, another one publishes, and the race is
+        lost. A plain read may see a row before the head is seen that belongs to it. Its publish is
         decided, so the row is true, and an LWT that is conditioned on the earlier head is refused.
         """
+        if self._last is None or self.clock() >= self._competes_until:
+            return
+        found = ledger.read(Slice(kinds=("unique",), start=self._last + 1)).rows
         with self._lock:
-            last, rows = self._last, []
             for row in map(unique_row_of, found):
-                if row.before == last:
-                    rows.append(row)
-                    last = row.position
-            self._learn_of_others(rows)
+                if row.before == self._last:
+                    self._learn_of_others(row)
 
     def catch_up(self, ledger: Ledger, head: LedgerHead, now: datetime, lasts: timedelta) -> None:
         """Learn what was published up to ``head``, and forget what is older than the window.
@@ -114,14 +90,11 @@ class UniqueIds:
         """
         start = head.ids_from if self._last is None else max(head.ids_from, self._last + 1)
         if head.last_ids is not None and start <= head.last_ids:
-            was_expected = self.expected is not None
             rows = _read(ledger, start, head)
             with self._lock:
-                self._learn_of_others(
-                    [row for row in rows if self._last is None or row.position > self._last]
-                )
-                if was_expected:
-                    self._takes_turns = False
+                for row in rows:
+                    if self._last is None or row.position > self._last:
+                        self._learn_of_others(row)
         with self._lock:
             self._forget(now, lasts)
 
@@ -149,16 +122,13 @@ class UniqueIds:
             if row is not None and self._last == row.before:
                 self._learn(row, monotons)
 
-    def _learn_of_others(self, rows: Sequence[UniqueRow]) -> None:
-        if rows:
-            self._competes_until = self.clock() + _COMPETE_SECONDS
-            self._takes_turns = [row.position for row in rows] == [self._next]
-        for row in rows:
-            self._learn(row, _ids_of(row))
+    def _learn_of_others(self, row: UniqueRow) -> None:
+        self._competes_until = self.clock() + _COMPETE_SECONDS
+        self._learn(row, _ids_of(row))
 
-    def _learn(self, row: UniqueRow, monotons: Monotons) -> None:
+    def _learn(self, row: UniqueRow, monotons: _Monotons) -> None:
         self._rows.append(row)
-        self._last, self._next = row.position, row.position + len(row.ids) // ID_BYTES
+        self._last = row.position
         self._monotons.update(monotons)
 
     def _forget(self, now: datetime, lasts: timedelta) -> None:

@@ -205,15 +205,8 @@ LEDGER = (
     Mutant(
         "a row of unique ids is learned before the head is read, over a gap",
         "I12",
-        "ledger.window:UniqueIds.learn",
+        "ledger.window:UniqueIds.look_ahead",
         always("before"),
-        _UNIQUE,
-    ),
-    Mutant(
-        "the row that another process has published meanwhile is read with the head, and again",
-        "cost",
-        "ledger.publish:_Publishing._decide",
-        never("unique", nth=2),
         _UNIQUE,
     ),
     Mutant(
