@@ -11,6 +11,8 @@ All times are seconds by the clock of the machine that nobody sets. An event is 
 - it is before the lease began under which it was done;
 - it is an ack, and the message was acked before.
 
+A receive that cannot read what it has leased releases it, and hands over what it can read.
+
 What is not certain, as an answer was lost or a client was killed, counts in favour of the queue.
 """
 
@@ -28,8 +30,10 @@ from trials.chaos.client_checker import Event, Place, message_of
 CLOCKS_SECONDS = 2.0
 
 _DONE_BY = {"ack": "acked", "release": "released", "extend": "extended"}
-#: What a receive does with messages, besides handing them over.
+#: What a receive does with messages, besides handing them over; those that it cannot read are
+#: released.
 _BESIDE = ("returned", "dead")
+_UNREADABLE = "released"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,7 @@ class _Explained:
             if each.did == "leased":
                 key = (each.lease, each.place)
                 self._began[key] = min(each.at, self._began.get(key, math.inf))
-            elif each.did in _BESIDE:
+            elif each.did in _BESIDE or (each.did == _UNREADABLE and self._is_of_receive(each)):
                 self._unread.add((each.lease, each.place))
 
     def may_be(self, entry: Entry) -> bool:
@@ -173,8 +177,17 @@ class _Explained:
         was_unread = entry.did == "leased" and (entry.lease, entry.place) in self._unread
         if is_beside or was_unread:
             return any(deed.covers(entry.at) for deed in self._receives[entry.by])
+        if entry.did == _UNREADABLE and self._is_of_receive(entry):
+            return True
         candidates = (*self._by_place[entry.by, entry.place], *self._of_any[entry.by])
         return any(deed.fits(entry) for deed in candidates)
+
+    def _is_of_receive(self, entry: Entry) -> bool:
+        """True if a receive that has not handed the message over may have done it."""
+        receives = self._receives.get(entry.by or "", ())
+        return any(
+            deed.covers(entry.at) and entry.place not in (deed.places or ()) for deed in receives
+        )
 
 
 def _deeds_of(events: Iterable[Event]) -> list[_Deed]:

@@ -99,7 +99,10 @@ def test_what_is_missing_is_counted_and_not_wrong(gone: int):
         entry("leased", 2, 100.6, 2),
         # A message that there is not.
         entry("leased", 10, 100.5, 1),
+        # It was handed over, so the receive has not released it.
+        entry("released", 0, 100.5),
         # Messages died, or were given back, although nobody received.
+        entry("released", 5, LATE),
         entry("dead", 5, LATE, 5),
         entry("returned", 5, LATE),
     ],
@@ -107,6 +110,14 @@ def test_what_is_missing_is_counted_and_not_wrong(gone: int):
 )
 def test_each_event_that_contradicts_the_clerk_is_counted(wrong: Entry):
     assert figures(verdict_of([*HISTORY, wrong])) == (1, 0)
+
+
+def test_a_receive_releases_what_it_cannot_read():
+    unread = [entry("leased", 3, 100.5, 2), entry("released", 3, 100.5)]
+
+    # It has handed over the messages of other partitions, or failed.
+    assert figures(verdict_of([*HISTORY, *unread])) == (0, 0)
+    assert figures(verdict_of(unread, {"c": [receiving("1", 100), failed()]})) == (0, 0)
 
 
 def test_an_event_before_its_message_was_put_is_wrong():
