@@ -12,7 +12,7 @@ import json
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -22,6 +22,7 @@ from cassieq_spark.http.accounts import Right
 from cassieq_spark.http.gateway import app  # noqa: F401 (it declares all endpoints)
 from cassieq_spark.http.gateway.formats import LINES
 from cassieq_spark.http.gateway.requests import ENDPOINTS, QUEUES, Endpoint
+from cassieq_spark.http.gateway.schemas import ScheduleChanges, ScheduleOptions
 from cassieq_spark.settings.gateway import Limits
 from tests.support.gateway import Account, key_with
 from trials.attack.target import Target, attack, many
@@ -65,7 +66,7 @@ def _flooded(
     target.stranger.ask("POST", f"/{queue}/messages", content=b"x")
     # That makes the group, too.
     target.stranger.ask("GET", f"/{queue}/messages/next")
-    key = key_with(target.gateway, target.stranger, f"only-{queue}", endpoint.right)
+    key = key_with(target.gateway, target.stranger, f"only-{queue}", *_rights(endpoint))
     path = _path(endpoint, key.name, queue).removeprefix(QUEUES.format(account=key.name))
     answers: Counter[int] = Counter()
     ask = partial(_ask, key, endpoint, path, body(endpoint), answers)
@@ -76,10 +77,17 @@ def _flooded(
     return served_within(slowest, dict(answers))
 
 
+def _rights(endpoint: Endpoint) -> Iterator[Right]:
+    if endpoint.right is not None:
+        yield endpoint.right
+    if endpoint.body in {ScheduleOptions, ScheduleChanges}:
+        # A schedule puts messages.
+        yield Right.PUT_MESSAGE
+
+
 def _path(endpoint: Endpoint, account: str, queue: str) -> str:
-    return endpoint.path.format(
-        account=account, queue=queue, group="default", monoton="0", key="default"
-    )
+    names = {"group": "default", "monoton": "0", "key": "default", "schedule": "default"}
+    return endpoint.path.format(account=account, queue=queue, **names)
 
 
 def _shut_out(target: Target, endpoint: Endpoint) -> Seen:

@@ -277,7 +277,9 @@ def sqs_handles_of_others(target: Target) -> Seen:
         given = {"QueueUrl": url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 5}
         answer = ask("ReceiveMessage", given).json
         handles += [each["ReceiptHandle"] for each in answer.get("Messages", ())]
-    first, second = (urlsafe_b64decode(each + "=" * (-len(each) % 4)) for each in handles)
+    # After the receipt comes the time of the receive.
+    (one, _, received), (two, _, _) = (each.rpartition(".") for each in handles)
+    first, second = (urlsafe_b64decode(each + "=" * (-len(each) % 4)) for each in (one, two))
     forged = [
         first.replace(b"/0", b"/1"),
         first[:-1],
@@ -287,7 +289,8 @@ def sqs_handles_of_others(target: Target) -> Seen:
         first[:-16],
         b"",
     ]
-    texts = [urlsafe_b64encode(each).decode().rstrip("=") for each in forged]
+    receipts = (urlsafe_b64encode(each).decode().rstrip("=") for each in forged)
+    texts = [f"{receipt}.{received}" for receipt in receipts]
     stranger = partial(_ask, target, target.stranger)
     theirs, away = _url(target, queue, target.stranger), _url(target, other)
     change: dict[str, Any] = {"VisibilityTimeout": 0}
