@@ -74,5 +74,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What a REPL completes: also the names that are imported on first use."""
+    """The names that a REPL completes, with those that are imported on first use."""
     return sorted({*globals(), *__all__})

@@ -161,7 +161,7 @@ class Ranges:
         return low, self - low
 
     def __hash__(self) -> int:
-        # Rows are keys by what was read of them, and may have hundreds of ranges.
+        # A row that was read is the key of a dictionary, and may have hundreds of ranges.
         ends = (self.parts[0].start, self.parts[-1].stop) if self.parts else ()
         return hash((len(self.parts), *ends))
 

@@ -440,7 +440,7 @@ def _check_same(queue: QueueDefinition, settings: dict[str, Any], context: typer
         if (source := context.get_parameter_source(it.name)) and source.name != "DEFAULT"
     }
     if "schema" in settings:
-        # Of a file, perhaps.
+        # The line may name a file with the schema.
         wanted["schema"] = settings["schema"]
     if "drop_dead" in settings:
         wanted["dead_letter_queue"] = ""

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cassieq_spark.cli.options import WHEN, Value
-from cassieq_spark.errors import OptionError
+from cassieq_spark.cli.options import WHEN, Value, name_and_value
 from cassieq_spark.settings.kinds import Kind
 from cassieq_spark.settings.schedule import (
     NONE,
@@ -104,10 +103,4 @@ def _headers(lines: list[str]) -> Any:
     """The headers that options give; `NONE` alone takes all of them away."""
     if [line.strip().lower() for line in lines] == [NONE]:
         return _TAKEN_AWAY
-    found: dict[str, str] = {}
-    for line in lines:
-        name, equals, value = line.partition("=")
-        if not name or not equals:
-            raise OptionError(f"--header must be NAME=VALUE, not {line!r}")
-        found[name] = value
-    return found
+    return dict(name_and_value("--header", line) for line in lines)

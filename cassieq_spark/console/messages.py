@@ -18,10 +18,10 @@ from cassieq_spark.console.pages import PageCall, page
 from cassieq_spark.console.queue import about_queue
 from cassieq_spark.console.watcher import Looked
 from cassieq_spark.consumer.message import StoredMessage
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import LeaseLostError, NotFoundError, OptionError
 from cassieq_spark.fetch.read import Unreadable
 from cassieq_spark.groups.history import read_history
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.state import LedgerHead

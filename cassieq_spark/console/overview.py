@@ -12,8 +12,8 @@ from cassieq_spark.console import charts
 from cassieq_spark.console.history import QueueHistory, edges_until
 from cassieq_spark.console.pages import PageCall, page
 from cassieq_spark.console.watcher import Fleet, Known
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import CassieqError
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.queues import QueueRecord, Status
 from cassieq_spark.queues.stats import GroupStats

@@ -16,8 +16,8 @@ from cassieq_spark.console.overview import QueueRow, rows_of
 from cassieq_spark.console.pages import PageCall, page
 from cassieq_spark.console.settings_plans import fields_of, settings_to_alter
 from cassieq_spark.console.watcher import Looked
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import NotFoundError
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.presence import read_presences
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger

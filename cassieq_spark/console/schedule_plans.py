@@ -61,7 +61,7 @@ def _field(it: ScheduleSetting, text: str) -> FormField:
 
 
 def _text_of(schedule: Schedule, it: ScheduleSetting) -> str:
-    """What the form that alters a schedule has in a field."""
+    """The text of a field in the form that alters a schedule."""
     return it.show(getattr(schedule, it.name)) if it.kept else ""
 
 
@@ -116,7 +116,7 @@ def _words(values: Mapping[str, Any], *, alters: bool) -> Iterator[str]:
 
 
 def _figures(schedule: Schedule, ticks: Iterable[Any]) -> dict[str, int | str]:
-    """What a plan shows of a schedule, with its next ticks."""
+    """The figures of a plan: the settings of a schedule, and its next ticks."""
     shown = list(ticks)
     figures: dict[str, int | str] = {"when": schedule.when}
     figures |= {f"tick {n}": _shown(schedule, tick) for n, tick in enumerate(shown, 1)}

@@ -30,7 +30,7 @@ from cassieq_spark.errors import ContentionError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeaseRequest
-from cassieq_spark.groups.partitions import RESERVED_GROUP
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.groups.state import (
     GroupState,
@@ -55,9 +55,6 @@ logger = logging.getLogger(__name__)
 CLAIM_RESOLVED = "dead.claim_resolved"
 #: An open claim was left alone, because its target may be a queue whose row can't be read.
 CLAIM_UNKNOWN = "dead.claim_unknown"
-
-#: The consumer group in which dead letters are redriven and purged; no reader may have it.
-ADMIN_GROUP = RESERVED_GROUP
 
 #: A claim lies between two multiples of this number, so that the waiting row of the messages that
 #: remain between them stays small, however scattered they are.

@@ -249,7 +249,7 @@ def _log_done(queue: QueueDefinition, group: ConsumerGroup, dead: Waiting) -> No
     else:
         level, action, where = logging.WARNING, DEAD_LETTERED, f"moved to queue {target!r}"
     extra = _extra(action, group, dead)
-    # Whoever may reject a message chooses the reason.
+    # The reader that rejects a message chooses the reason, which may have line breaks.
     why = on_one_line(reason_of(dead))
     logger.log(level, text, group, dead.monotons.short, why, where, extra=extra)
 

@@ -15,7 +15,6 @@ from functools import partial
 from cassieq_spark.arguments import check_rate
 from cassieq_spark.arrow.rows import metadata_of, stored_of
 from cassieq_spark.dead_letters.claims import (
-    ADMIN_GROUP,
     Claim,
     ack_claim,
     batches_of,
@@ -38,6 +37,7 @@ from cassieq_spark.dead_letters.survey import (
 )
 from cassieq_spark.errors import CassieqError, OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import PendingBlock, QueueDefinition, Range, Ranges, account_of

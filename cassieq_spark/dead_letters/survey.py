@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cassieq_spark.arguments import check_count
 from cassieq_spark.arrow.rows import Rows, metadata_of, metadata_rows, values_of
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP, read_claims
+from cassieq_spark.dead_letters.claims import read_claims
 from cassieq_spark.dead_letters.letters import (
     DeadLetter,
     DeadLetterGroup,
@@ -26,6 +26,7 @@ from cassieq_spark.display import Displayed, ObjectView
 from cassieq_spark.errors import NotFoundError, QueueStateError, UnreadableError
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import Destination, OnUnreadable, Unreadable, fetch
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, Range, Ranges

@@ -21,9 +21,10 @@ from cassieq_spark.model import name_of, validate_name
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.settings.position import StartingPosition
 
-#: The group in which dead letters are redriven and purged: what it has settled is redriven or
-#: purged, so whoever could read in it could discard dead letters without the right to.
-RESERVED_GROUP = "cassieq-dead"
+#: The consumer group in which dead letters are redriven and purged. No reader may have it: what it
+#: has settled counts as redriven or purged, so its reader could discard dead letters without the
+#: right to.
+ADMIN_GROUP = "cassieq-dead"
 
 
 def create_groups(ledgers: Sequence[Ledger], name: str, position: StartingPosition) -> None:
@@ -169,7 +170,7 @@ def check_for_all(ledgers: Sequence[Ledger], position: StartingPosition) -> None
 
 def _check_free(name: str) -> None:
     """Refuse the group that `redrive` and `purge` read in, and no other reader may."""
-    if name == RESERVED_GROUP:
+    if name == ADMIN_GROUP:
         raise OptionError(
             f"group {name!r} is reserved: it says which dead letters were redriven or purged; "
             "choose another name"

@@ -1,4 +1,4 @@
-"""What moving a group to another position would do, computed by reads only."""
+"""Counts the messages that a move of a group to another position would affect. Reads only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cassieq_spark.store.protocol import Store
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What moving a group would do, in one queue partition or in several; numbers of messages.
+    """The effect of moving a group, in one queue partition or in several, in numbers of messages.
 
     Attributes:
         position: The monoton from which the group would continue; the sum over several partitions.
@@ -98,5 +98,5 @@ def plan_move(
 
 
 def sum_of_moves(parts: Iterable[Move]) -> Move:
-    """What the moves of several partitions do together."""
+    """The effect of the moves of several partitions together."""
     return Move(*map(sum, zip(astuple(Move()), *map(astuple, parts), strict=True)))

@@ -11,12 +11,12 @@ from itertools import takewhile
 from uuid import UUID, uuid4
 
 from cassieq_spark.backoff import attempts
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import ContentionError, InvariantError, QueueStateError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.deliveries import row_is_dead
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lookahead import look_ahead
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.state import (
     RAN_OUT,
     GroupState,

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import uuid4
 
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.errors import QueueStateError
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.deliveries import LONGEST_BACKOFF, row_is_dead
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.plan import mark_dead
 from cassieq_spark.groups.state import RAN_OUT, GroupState, Slot, Waiting
 from cassieq_spark.ledger.ledger import Ledger

@@ -45,46 +45,41 @@ _FEW = {"none": 0, "last": 1}
 ScheduledValue = str | Mapping[str, Any]
 
 
-class ScheduleSettings(TypedDict, total=False):
+class _Alterable(TypedDict, total=False):
+    """Settings, besides the message, of a new schedule that can be altered later."""
+
+    cron: str | None
+    every: timedelta | None
+    zone: str | None
+    headers: Mapping[str, str | None] | None
+    start: datetime | None
+    end: datetime | None
+    count: int | None
+    catch_up: int | None
+    jitter: timedelta | None
+    ahead: timedelta | None
+
+
+class ScheduleSettings(_Alterable, total=False):
     """Settings of a new schedule; docs/options.md has their meaning and defaults.
 
     None stands for a setting that is not given.
     """
 
-    cron: str | None
-    every: timedelta | None
-    zone: str | None
     key: str | None
-    headers: Mapping[str, str | None] | None
-    start: datetime | None
-    end: datetime | None
-    count: int | None
-    catch_up: int | None
-    jitter: timedelta | None
-    ahead: timedelta | None
 
 
-class ScheduleChanges(TypedDict, total=False):
+class ScheduleChanges(_Alterable, total=False):
     """Settings of a schedule that can be altered; docs/options.md has their meaning.
 
     None gives a setting back the default that it has in a new schedule.
     """
 
-    cron: str | None
-    every: timedelta | None
-    zone: str | None
     message: ScheduledValue
-    headers: Mapping[str, str | None] | None
-    start: datetime | None
-    end: datetime | None
-    count: int | None
-    catch_up: int | None
-    jitter: timedelta | None
-    ahead: timedelta | None
 
 
 class Of(Enum):
-    """What the values of a setting are."""
+    """The sort of values that a setting takes."""
 
     TEXT = auto()
     #: A `timedelta`; in JSON, seconds.

@@ -44,7 +44,7 @@ _OURS = ("cassieq_spark", "pyspark_cassieq")
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What was done to modules in folders.
+    """The modules in folders that `compile_modules` looked at and that had no bytecode.
 
     Attributes:
         modules: The sources that got bytecode.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.monitoring.metrics import EXPORTED, OF_QUERIES, Family
 from cassieq_spark.repair.steps import Step
 

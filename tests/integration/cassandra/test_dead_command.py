@@ -9,11 +9,12 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP, CLAIM_RESOLVED
+from cassieq_spark.dead_letters.claims import CLAIM_RESOLVED
 from cassieq_spark.dead_letters.redrive import redrive
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.registration import ensure_group, read_group_states
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish

@@ -17,10 +17,10 @@ from cassieq_spark.cli import app, dead, output
 from cassieq_spark.cli.dead import RATE
 from cassieq_spark.cli.options import PLACE, WHEN, parse_instant
 from cassieq_spark.dead_letters import redrive as redrive_module
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.display import visible
 from cassieq_spark.errors import OptionError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.settings.declaration import parse_value

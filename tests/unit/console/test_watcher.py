@@ -10,9 +10,10 @@ import pytest
 from cassieq_spark.client import Client
 from cassieq_spark.console.looking import LookingStore, Pace
 from cassieq_spark.console.watcher import Watcher
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP, claim, once_of, token_for
+from cassieq_spark.dead_letters.claims import claim, once_of, token_for
 from cassieq_spark.errors import ConnectError, NotAppliedError, OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.survey import read_dead
 from cassieq_spark.fetch.find import find_pieces
 from cassieq_spark.fetch.read import fetch
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.registration import ensure_group, read_group_states
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish

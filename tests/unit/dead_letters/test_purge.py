@@ -7,11 +7,11 @@ import pytest
 from cassieq_spark import Client
 from cassieq_spark.dead_letters import claims as claims_module
 from cassieq_spark.dead_letters import purge as purge_module
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import PURGED, PurgeReport, purge
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.errors import OptionError
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.registration import read_group_states
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.testing.faults import Fault

@@ -8,12 +8,7 @@ import pytest
 
 from cassieq_spark.dead_letters import claims as claims_module
 from cassieq_spark.dead_letters import redrive as redrive_module
-from cassieq_spark.dead_letters.claims import (
-    ADMIN_GROUP,
-    CLAIM_RESOLVED,
-    is_token_for,
-    token_for,
-)
+from cassieq_spark.dead_letters.claims import CLAIM_RESOLVED, is_token_for, token_for
 from cassieq_spark.dead_letters.dead_letter import dead_letter_messages
 from cassieq_spark.dead_letters.letters import Filter
 from cassieq_spark.dead_letters.purge import purge
@@ -27,6 +22,7 @@ from cassieq_spark.dead_letters.redrive import (
 from cassieq_spark.dead_letters.survey import survey
 from cassieq_spark.errors import ContentionError, MessageError, OptionError, QueueStateError
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.registration import create_group, ensure_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueId, Ranges

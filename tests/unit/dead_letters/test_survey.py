@@ -5,13 +5,13 @@ from functools import partial
 
 import pytest
 
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.letters import DeadLetterGroup, Filter
 from cassieq_spark.dead_letters.purge import purge
 from cassieq_spark.dead_letters.survey import read_message, survey
 from cassieq_spark.errors import OptionError, QueueStateError
 from cassieq_spark.fetch.read import SMALL_COUNT
 from cassieq_spark.groups.group import ConsumerGroup
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.registration import create_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import Ranges

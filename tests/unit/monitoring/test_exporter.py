@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cassieq_spark.client import Client
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.errors import (
     CassieqError,
     ConnectError,
@@ -20,6 +19,7 @@ from cassieq_spark.errors import (
     OptionError,
     QueueStateError,
 )
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.lock.bakery import Bakery

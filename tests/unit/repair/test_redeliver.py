@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cassieq_spark.dead_letters.claims import ADMIN_GROUP
 from cassieq_spark.dead_letters.dead_letter import RETRY_AFTER, dead_letter_messages
 from cassieq_spark.groups.deliveries import LONGEST_BACKOFF
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import Lease, LeasedSlot
+from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.registration import delete_group, ensure_group
 from cassieq_spark.groups.seek import seek_group
 from cassieq_spark.groups.state import Settlement
