@@ -73,7 +73,7 @@ def create(
         made = client.create_schedule(queue, name, **settings)
     first = next(made.ticks_after(made.since))
     tell(
-        f"Schedule {name} of queue {queue} is created; it begins at {_shown(made, first)}.",
+        f"Schedule {name} of queue {queue} is created; it begins at {made.show(first)}.",
         _json(made),
         as_json=as_json,
     )
@@ -102,7 +102,7 @@ def alter(
     with _client(connection) as client:
         altered = client.alter_schedule(queue, name, **changes)
         found = client.schedule(queue, name, ticks=1)
-    comes = f"; it comes next at {_shown(altered, found.next[0])}" if found.next else ""
+    comes = f"; it comes next at {altered.show(found.next[0])}" if found.next else ""
     tell(f"Schedule {name} of queue {queue} is altered{comes}.", _json(altered), as_json=as_json)
 
 
@@ -171,9 +171,9 @@ def show(
             ("when", it.when),
             *(line for each in _SHOWN for line in _lines(each, getattr(it, each.name))),
             ("paused", it.paused),
-            ("last", None if found.last is None else _shown(it, found.last)),
+            ("last", None if found.last is None else it.show(found.last)),
             ("late by", _late_by(found)),
-            *(("next", _shown(it, at)) for at in found.next),
+            *(("next", it.show(at)) for at in found.next),
         ]
     )
 
@@ -348,12 +348,6 @@ def _next(progress: ScheduleProgress) -> datetime | None:
 
 def _late_by(progress: ScheduleProgress) -> str | None:
     return None if progress.lag is None else shown_age(progress.lag)
-
-
-def _shown(schedule: Schedule, at: datetime) -> str:
-    """An instant in UTC, and in the time zone of the schedule unless the zone is UTC."""
-    local = f" ({schedule.local(at).isoformat()})" if schedule.zone != "UTC" else ""
-    return f"{show_instant(at)}{local}"
 
 
 @contextmanager

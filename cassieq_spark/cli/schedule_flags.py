@@ -62,8 +62,8 @@ def _parameters(*, alters: bool) -> Iterator[inspect.Parameter]:
 
 
 def _annotation(it: ScheduleSetting, default: Any, *, is_needed: bool, alters: bool) -> Any:
-    without = False if alters or default is not None else _by_flags(it.without) or False
-    meaning = _by_flags(it.meaning)
+    without = False if alters or default is not None else it.without or False
+    meaning = it.meaning_by(lambda other: other.flag)
     if alters and it.can_be_taken_away:
         meaning = f"{meaning.removesuffix('.')}; {NONE}: {it.without}."
     if it.of is Of.HEADERS:
@@ -80,11 +80,6 @@ def _annotation(it: ScheduleSetting, default: Any, *, is_needed: bool, alters: b
         return Annotated[str if is_needed or default is not None else str | None, info]
     value = Value(_kind_of(it, alters=alters), meaning, without=without)
     return Annotated[timedelta | None, value]
-
-
-def _by_flags(text: str) -> str:
-    """A text that names other settings, with the names that commands have."""
-    return text.replace("give every", "give --every").replace("give cron", "give --cron")
 
 
 def _kind_of(it: ScheduleSetting, *, alters: bool) -> Kind[Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, Self, Unpack, overload
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -42,7 +44,6 @@ from cassieq_spark.client.settling import (
     settle_each,
     settling,
 )
-from cassieq_spark.client.together import Together
 from cassieq_spark.consumer.consumer import Consumer, Replacements
 from cassieq_spark.consumer.lane_reader import LaneReaders
 from cassieq_spark.consumer.message import Message, StoredMessage
@@ -57,6 +58,7 @@ from cassieq_spark.errors import CassieqError, OptionError, SchemaError
 from cassieq_spark.groups.history import HistoryEvent, flush_history, read_history
 from cassieq_spark.groups.partitions import create_groups, delete_groups, seek_groups
 from cassieq_spark.groups.presence import Presences
+from cassieq_spark.groups.rounds import Rounds
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.once import Once, once_of_key
@@ -73,7 +75,7 @@ from cassieq_spark.model import (
 )
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.processes import process_name
-from cassieq_spark.producer.group_commit import GroupCommit
+from cassieq_spark.producer.group_commit import Commits, GroupCommit
 from cassieq_spark.producer.new_message import (
     CheckedMessage,
     Headers,
@@ -157,6 +159,27 @@ from cassieq_spark.store.protocol import Store
 
 #: How long the end of a client waits for the history of messages to be written.
 _FLUSH = timedelta(seconds=1)
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Together:
+    """What clients of one process share, so that threads share LWTs and do not compete.
+
+    Attributes:
+        commits: The threads that publish to queues.
+        rounds: The threads that lease from groups, and that settle.
+    """
+
+    commits: Commits = field(default_factory=Commits)
+    rounds: Rounds = field(default_factory=Rounds)
+
+    @classmethod
+    def of(cls, options: ConnectionOptions) -> Together:
+        """The shared state of all clients that connect in the same way, as the same user."""
+        return _KNOWN.setdefault(options, cls())
+
+
+_KNOWN: WeakValueDictionary[ConnectionOptions, Together] = WeakValueDictionary()
 
 
 class Client(MessageVerbs):

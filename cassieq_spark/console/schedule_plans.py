@@ -10,7 +10,6 @@ from cassieq_spark.client import Client
 from cassieq_spark.console.pages import PageCall
 from cassieq_spark.console.plans import Change, ChangePlan, command_of
 from cassieq_spark.console.settings_plans import FormField
-from cassieq_spark.console.show import exact
 from cassieq_spark.errors import OptionError
 from cassieq_spark.model import validate_name
 from cassieq_spark.schedules import Schedule, plan_alter, plan_schedule, read_schedule
@@ -43,9 +42,9 @@ def _in_form(settings: Iterable[ScheduleSetting]) -> Iterable[ScheduleSetting]:
 
 
 def _field(it: ScheduleSetting, text: str) -> FormField:
-    hint = it.sentence.replace("give every", "fill in “Every”").replace(
-        "give cron", "fill in “Cron”"
-    )
+    hint = it.meaning_by(lambda other: f"“{other.label.capitalize()}”")
+    if it.without:
+        hint += f" If empty: {it.without}."
     if it.of is Of.HEADERS:
         hint += " One per line, as NAME=VALUE."
     if it.own_kind is not None:
@@ -119,7 +118,7 @@ def _figures(schedule: Schedule, ticks: Iterable[Any]) -> dict[str, int | str]:
     """The figures of a plan: the settings of a schedule, and its next ticks."""
     shown = list(ticks)
     figures: dict[str, int | str] = {"when": schedule.when}
-    figures |= {f"tick {n}": _shown(schedule, tick) for n, tick in enumerate(shown, 1)}
+    figures |= {f"tick {n}": schedule.show(tick) for n, tick in enumerate(shown, 1)}
     if shown:
         figures["message of tick 1"] = schedule.value_of(shown[0])
     figures["key"] = schedule.key
@@ -172,12 +171,6 @@ def _warnings(before: Schedule, after: Schedule) -> tuple[str, ...]:
     if after.paused:
         found.append("The schedule stays paused.")
     return tuple(found)
-
-
-def _shown(schedule: Schedule, tick: Any) -> str:
-    """An instant, with the local time of the schedule if that is another one."""
-    local = f" ({schedule.local(tick).isoformat()})" if schedule.zone != "UTC" else ""
-    return f"{exact(tick)}{local}"
 
 
 def _create(call: PageCall, client: Client) -> str:

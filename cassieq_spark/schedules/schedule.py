@@ -93,6 +93,11 @@ class Schedule(Displayed):
         """An instant, in the zone of the schedule."""
         return at.astimezone(self._zone)
 
+    def show(self, at: datetime) -> str:
+        """An instant for people: in UTC, and in the zone of the schedule if that is not UTC."""
+        local = f" ({self.local(at).isoformat()})" if self.zone != "UTC" else ""
+        return f"{show_instant(at)}{local}"
+
     @property
     def sink(self) -> str:
         """The name of the sink that publishes the ticks, each once: it never has another one."""

@@ -68,7 +68,7 @@ def documentation() -> str:
 
 
 def _schedule_row(it: ScheduleSetting) -> str:
-    default = it.without or "required"
+    default = it.without or ("none" if it.instead else "required")
     if it.default or it.default == AT_ONCE:
         default = f"`{it.show(it.default)}`"
     alterable = "no" if it.fixed else "yes"
@@ -79,7 +79,7 @@ def _schedule_row(it: ScheduleSetting) -> str:
         )
         if value or other
     )
-    meaning = f"{it.meaning}{bounds}"
+    meaning = it.meaning_by(lambda other: f"`{other.name}`") + bounds
     return f"| `{it.name}` | `{it.http_name}` | {default} | {alterable} | {meaning} |"
 
 

@@ -159,7 +159,9 @@ class ScheduleSetting:
         of: What its values are.
         meaning: One or two sentences of explanation.
         default: The value in a new schedule; None: no value, or what ``without`` describes.
-        without: What holds for a schedule without a value; empty: every schedule has one.
+        without: What holds for a schedule without a value; empty: every schedule has a value, or
+            has ``instead``.
+        instead: The name of the setting that a schedule without a value has instead.
         least: The smallest number or the shortest time.
         most: The largest number, the longest time, or the most characters.
         least_by_http: The shortest time for accounts of a gateway; None: ``least``.
@@ -178,6 +180,7 @@ class ScheduleSetting:
     meaning: str
     default: Any = None
     without: str = ""
+    instead: str = ""
     least: Any = None
     most: Any = None
     least_by_http: Any = None
@@ -221,11 +224,15 @@ class ScheduleSetting:
         """The name in HTTP: ``everySeconds``."""
         return camel_case(self.plain_name)
 
-    @property
-    def sentence(self) -> str:
-        """The meaning, and what holds without a value."""
-        rest = f" If empty: {self.without}." if self.without else ""
-        return self.meaning + rest
+    def meaning_by(self, name_of: Callable[[ScheduleSetting], str]) -> str:
+        """The meaning, and the setting that can be given instead, by its name on a surface.
+
+        Args:
+            name_of: The name of a setting on that surface.
+        """
+        if not self.instead:
+            return self.meaning
+        return f"{self.meaning} Give this or {name_of(_BY_NAME[self.instead])}."
 
     def check(self, given: Any, *, by_http: bool = False) -> Any:
         """Check a value that a program gives, and convert it to the type that `Schedule` has.
@@ -337,8 +344,8 @@ SCHEDULE_SETTINGS = (
     ScheduleSetting(
         "cron",
         Of.TEXT,
-        "When it comes: minute, hour, day of the month, month, day of the week; or give every.",
-        without="give every",
+        "When it comes: minute, hour, day of the month, month, day of the week.",
+        instead="every",
         most=1_000,
         timing=True,
         example="0 3 * * mon-fri",
@@ -346,8 +353,8 @@ SCHEDULE_SETTINGS = (
     ScheduleSetting(
         "every",
         Of.DURATION,
-        "The time from one message to the next, counted from start, or from 1970; or give cron.",
-        without="give cron",
+        "The time from one message to the next, counted from start, or from 1970.",
+        instead="cron",
         # Each tick takes an LWT.
         least=timedelta(seconds=1),
         least_by_http=timedelta(seconds=10),

@@ -388,8 +388,8 @@ def _field_of_schedule(it: ScheduleSetting, *, alters: bool) -> tuple[Any, Any]:
     kind: Any = Annotated[_IN_JSON[it.of], AfterValidator(check), Field(json_schema_extra=shown)]
     is_needed = it.name == "message"
     default = ... if is_needed and not alters else None if alters else it.plain_of(it.default)
-    meaning = it.meaning.replace("give every", "give everySeconds")
-    meaning += f" By default: {it.without}." if it.without and "give" not in it.without else ""
+    meaning = it.meaning_by(lambda other: other.http_name)
+    meaning += f" By default: {it.without}." if it.without else ""
     field = Field(default, alias=it.http_name, title=it.label.capitalize(), description=meaning)
     return (kind if is_needed or default is not None else kind | None, field)
 

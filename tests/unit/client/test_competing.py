@@ -17,7 +17,7 @@ import pytest
 
 from cassieq_spark import Client, Message, backoff, combining
 from cassieq_spark.client import client as client_module
-from cassieq_spark.client.together import Together
+from cassieq_spark.client.client import Together
 from cassieq_spark.errors import NotAppliedError, TooLargeError
 from cassieq_spark.groups import group as group_module
 from cassieq_spark.groups import rounds as rounds_module
