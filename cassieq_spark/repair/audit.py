@@ -214,16 +214,17 @@ class _Audit:
                 offsets = Range(each.start, each.stop) & Range(
                     bucket, bucket + self.queue.bucket_size
                 )
-                monotons = blocks[each.block].monotons_at(offsets)
-                bad.setdefault(each.block, []).append(monotons)
+                # A chunk that says that it is longer than its block has none of the next block.
+                block = blocks[each.block]
+                bad.setdefault(each.block, []).append(block.monotons_at(offsets) & block.monotons)
         if not bad:
             return []
         # I7: read after the chunks, as no group is owed what is below.
         finalised = self.ledger.read_head(serial=True).finalised
         owed = self.alive & Range(finalised, max(finalised, self.alive.stop))
         return [
-            Finding(Problem.UNREADABLE, monotons & owed, block)
-            for block, ranges in bad.items()
+            Finding(Problem.UNREADABLE, monotons & owed, block_id)
+            for block_id, ranges in bad.items()
             for monotons in Ranges.of(*ranges)
             if monotons & owed
         ]

@@ -121,6 +121,12 @@ def is_truncated(chunk: Chunk) -> bool:
 )
 # One that reaches beyond the next multiple of the chunk size, where readers begin anew.
 @example(counts=[3], settled=0, damages=[("one too many", 0, 0, 3), ("truncate a chunk", 0)])
+# One that reaches beyond its block, which is followed by another block.
+@example(
+    counts=[3, 1],
+    settled=0,
+    damages=[("lose a chunk", 0), ("one too many", 0, 2, 2), ("truncate a chunk", 0)],
+)
 def test_what_is_damaged_is_found_and_nothing_else(
     counts: list[int], settled: int, damages: list[tuple[object, ...]]
 ):
