@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
@@ -76,8 +76,12 @@ def expected(queue: RepairedQueue) -> set[tuple[Problem, int]]:
             for chunk in bucket.values()
             if owner == block.block
         ]
-        for monoton in range(max(queue.finalised, block.monotons.start), block.monotons.stop):
-            offset = monoton - block.monotons.start
+        offsets = [*range(block.count)]
+        if block.kept is not None:
+            offsets = [offset for part in block.kept.offsets for offset in numbers(part)]
+        for monoton, offset in enumerate(offsets, block.monotons.start):
+            if monoton < queue.finalised:
+                continue
             copies = [each for each in chunks if each.start <= offset < each.stop]
             at_home = [each for each in copies if each.bucket == offset // BUCKET_SIZE]
             problems = {
@@ -110,28 +114,38 @@ def is_truncated(chunk: Chunk) -> bool:
     counts=st.lists(COUNTS, min_size=1, max_size=4),
     settled=st.integers(0, 30),
     damages=st.lists(DAMAGES, min_size=1, max_size=5),
+    repeats=st.sets(st.integers(0, 40), max_size=12),
 )
 # Two findings apart: what is read again has to be looked at for each.
-@example(counts=[3], settled=0, damages=[("lose a chunk", 0), ("one too many", 0, 1, 2)])
+@example(
+    counts=[3], settled=0, repeats=(), damages=[("lose a chunk", 0), ("one too many", 0, 1, 2)]
+)
 # A chunk that reaches beyond its bucket, and can't be read.
 @example(
     counts=[9, 13],
     settled=0,
+    repeats=(),
     damages=[("lose a bucket", 2), ("one too many", 0, 3, 2), ("truncate a chunk", 35)],
 )
 # One that reaches beyond the next multiple of the chunk size, where readers begin anew.
-@example(counts=[3], settled=0, damages=[("one too many", 0, 0, 3), ("truncate a chunk", 0)])
+@example(
+    counts=[3], settled=0, repeats=(), damages=[("one too many", 0, 0, 3), ("truncate a chunk", 0)]
+)
 # One that reaches beyond its block, which is followed by another block.
 @example(
     counts=[3, 1],
     settled=0,
+    repeats=(),
     damages=[("lose a chunk", 0), ("one too many", 0, 2, 2), ("truncate a chunk", 0)],
 )
 def test_what_is_damaged_is_found_and_nothing_else(
-    counts: list[int], settled: int, damages: list[tuple[object, ...]]
+    counts: list[int],
+    settled: int,
+    damages: list[tuple[object, ...]],
+    repeats: Collection[int],
 ):
     queue = RepairedQueue()
-    queue.publish(*counts)
+    queue.publish(*counts, repeats=repeats)
     queue.settle("billing", min(settled, sum(counts)))
     queue.repair(Step.FINALISE)
     for what in damages:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
@@ -18,7 +18,9 @@ from cassieq_spark.groups.lease import Lease, LeaseRequest
 from cassieq_spark.groups.registration import ensure_group
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
-from cassieq_spark.model import Chunk, PendingBlock
+from cassieq_spark.ledger.unique import digests_of
+from cassieq_spark.ledger.window import UniqueIds, UniqueWindow
+from cassieq_spark.model import Chunk, PendingBlock, UniquePer
 from cassieq_spark.queues import create_queue, purge_queue
 from cassieq_spark.repair.read import Seen, see, see_all
 from cassieq_spark.repair.report import Report
@@ -33,6 +35,7 @@ BUCKET_SIZE = 4
 CHUNK_SIZE = 2
 WRITE_TIMEOUT = timedelta(hours=1)
 LEASE = timedelta(seconds=60)
+WINDOW = timedelta(minutes=5)
 
 
 class RepairedQueue:
@@ -61,11 +64,29 @@ class RepairedQueue:
         self.store.write_chunks(self.queue_id, block, chunks_of(count))
         return block
 
-    def publish(self, *counts: int) -> list[UUID]:
-        """Publish blocks with so many messages, all at once."""
+    def publish(self, *counts: int, repeats: Collection[int] = ()) -> list[UUID]:
+        """Publish blocks with so many messages, all at once.
+
+        Args:
+            repeats: The messages, counted over all blocks, that have the unique id of the first
+                one, so that they are left out; if there are any, each message has an id.
+        """
         blocks = [self.write(count) for count in counts]
-        pending = [PendingBlock(*each) for each in zip(blocks, counts, strict=True)]
-        publish(Ledger(self.store, self.queue_id), pending)
+        given = iter(range(sum(counts)))
+        names = [
+            [b"0" if (each := next(given)) in repeats else b"%d" % each for _ in range(count)]
+            for count in counts
+        ]
+        pending = [
+            PendingBlock(
+                block,
+                len(each),
+                ids=digests_of(each, None, UniquePer.QUEUE) if repeats else b"",
+            )
+            for block, each in zip(blocks, names, strict=True)
+        ]
+        window = UniqueWindow(WINDOW, UniqueIds(self.clock.seconds)) if repeats else None
+        publish(Ledger(self.store, self.queue_id), pending, window=window)
         return blocks
 
     def register(self, group: str) -> None:
