@@ -54,7 +54,7 @@ from trials.environment import Report, arguments, carry_out, tell
 from trials.processes import supervise, wait_until
 
 _TELL_SECONDS = 60.0
-_START_SECONDS = 300.0
+_START_SECONDS = 600.0
 #: Without any progress.
 _DRAIN_SECONDS = 600.0
 _MOST_MESSAGES = 1_000_000

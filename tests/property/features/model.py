@@ -225,6 +225,8 @@ class Model:
         """
         queue, now = self.queue, self.clock.now
         here: set[At] = set()
+        # What has died or expired by this call is in nobody's way; `look` asks why it is gone.
+        stored = None if queue.order is Order.NONE else self.stored()
         for message, receipt in zip(found, receipts, strict=True):
             at = (message.partition, message.monoton)
             assert at in self.owed, (at, "is settled, dead, or of nobody")
@@ -235,9 +237,10 @@ class Model:
             assert until < now, (at, "somebody holds it")
             if isinstance(message, Message):
                 assert message.delivery_count == self.deliveries.get(at, 0) + 1, (at, "I8")
-            if queue.order is not Order.NONE:
-                standing = self.marked if queue.on_dead is OnDead.STOP else set[At]()
-                earlier = {each for each in self.owed | standing if each[0] == at[0] and each < at}
+            if stored is not None:
+                standing = stored.marked if queue.on_dead is OnDead.STOP else set[At]()
+                owed = stored.alive | standing
+                earlier = {each for each in owed if each[0] == at[0] and each < at}
                 if queue.has_lanes and by != "streams":
                     # A stream has all keys of a partition; others have keys, if there are any.
                     key = put.content.key
