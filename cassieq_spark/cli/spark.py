@@ -12,13 +12,23 @@ import typer
 from cassieq_spark.cli.options import AsJson, command, make_app
 from cassieq_spark.cli.output import tell
 from cassieq_spark.errors import SetupError
-from cassieq_spark.spark.bytecode import archives_of, compile_archive, compile_imports
+from cassieq_spark.spark.bytecode import Compiled, archives_of, compile_archive, compile_imports
 
 app = make_app("Prepare an installation of Spark.")
 
 
 @command(app, "compile")
 def compile_(
+    archives: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Only these zip files: packages that --py-files sends to executors.",
+            metavar="ARCHIVE",
+            dir_okay=False,
+            exists=True,
+            show_default=False,
+        ),
+    ] = None,
     *,
     spark_home: Annotated[
         Path | None,
@@ -43,12 +53,20 @@ def compile_(
     Modules of this package, of its dependencies and of Python itself are compiled, too, if they
     lack bytecode: images of containers often do not store it (PYTHONDONTWRITEBYTECODE, or uv).
 
+    An ARCHIVE gets bytecode for this Python, which should be that of the executors. It keeps its
+    sources, for any other.
+
     Examples:
         cassieq spark compile
+        cassieq spark compile cassieq_spark.zip
     """
-    archives = archives_of(spark_home or _pyspark())
-    names = [str(each) for each in archives if compile_archive(each)]
-    others = compile_imports(archives)
+    if archives:
+        names = [str(each) for each in archives if compile_archive(each, keep_tests=True)]
+        others = Compiled()
+    else:
+        installed = archives_of(spark_home or _pyspark())
+        names = [str(each) for each in installed if compile_archive(each)]
+        others = compile_imports(installed)
     parts = [*names, *([f"{len(others.modules)} modules"] if others.modules else [])]
     done = f"Compiled {' and '.join(parts)}." if parts else "All modules are compiled already."
     if others.refused:

@@ -6,6 +6,9 @@ compiles Spark's modules again: about 0.4 s of CPU time. Most files in the archi
 tests. Before Python 3.13, each of these processes reads the archive's whole list once per package
 that it imports from the archive: another 0.05 s.
 
+The archive of this package that ``--py-files`` sends to executors has no bytecode, either. So each
+new worker there takes a second of CPU time more to import this package.
+
 Modules in folders can lack bytecode, too: Python stores none if PYTHONDONTWRITEBYTECODE is set, as
 in many images of containers, or if the user may not write to the folder; uv stores none, and some
 images of Python come without any. Then each process compiles these modules, this package among
@@ -71,11 +74,15 @@ def archives_of(spark_home: Path) -> list[Path]:
     return found
 
 
-def compile_archive(archive: Path) -> bool:
+def compile_archive(archive: Path, *, keep_tests: bool = False) -> bool:
     """Add the bytecode of this version of Python to a zip file, and remove tests from its list.
 
     The sources stay in place, for processes that are importing from the file and for other
     versions of Python. One rename replaces the file.
+
+    Args:
+        archive: The file.
+        keep_tests: Whether tests stay on the list.
 
     Returns:
         True if the file has changed.
@@ -85,7 +92,9 @@ def compile_archive(archive: Path) -> bool:
         OSError: The file cannot be written.
     """
     if not is_zipfile(archive):
-        raise SetupError(f"{archive} is not a zip file: reinstall this Spark")
+        raise SetupError(
+            f"{archive} is not a zip file: reinstall this Spark, or name an archive of --py-files"
+        )
     handle, name = tempfile.mkstemp(dir=archive.parent, prefix=f".{archive.name}.")
     os.close(handle)
     copy = Path(name)
@@ -94,10 +103,11 @@ def compile_archive(archive: Path) -> bool:
         with ZipFile(copy, "a", ZIP_DEFLATED) as modules, warnings.catch_warnings():
             # The modules' code warns, and so does adding a name that is there already.
             warnings.simplefilter("ignore")
-            if _is_compiled(modules):
+            tests = set() if keep_tests else set(filter(_is_test, modules.namelist()))
+            if _is_compiled(modules) and not tests:
                 return False
             for each in list(modules.infolist()):
-                if _is_test(each.filename) or each.filename.endswith(".pyc"):
+                if each.filename in tests or each.filename.endswith(".pyc"):
                     modules.filelist.remove(each)
                     modules.NameToInfo.pop(each.filename, None)
             for module in [each for each in modules.namelist() if each.endswith(".py")]:
@@ -198,10 +208,8 @@ def _is_test(name: str) -> bool:
 
 
 def _is_compiled(modules: ZipFile) -> bool:
-    names = modules.namelist()
-    first = next((name for name in names if name.endswith(".pyc")), None)
-    is_there = first is not None and modules.read(first).startswith(MAGIC_NUMBER)
-    return is_there and not any(map(_is_test, names))
+    first = next((name for name in modules.namelist() if name.endswith(".pyc")), None)
+    return first is not None and modules.read(first).startswith(MAGIC_NUMBER)
 
 
 def _add_bytecode(modules: ZipFile, module: str, shown: str) -> None:

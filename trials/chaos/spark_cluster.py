@@ -16,6 +16,7 @@ from typing import Self
 import pyspark
 
 from cassieq_spark.errors import SetupError
+from cassieq_spark.spark.bytecode import compile_archive
 from trials.processes import Program, wait_until
 from trials.spark import QUICK_JAVA, spark_settings
 
@@ -76,14 +77,15 @@ class SparkCluster:
 def ship(folder: Path) -> Path:
     """Make the archive of this package for executors, and return its path.
 
-    It is the wheel with another suffix: Spark puts .zip, .egg and .jar files on the Python path of
-    executors, and ignores .whl.
+    It is the wheel with bytecode and another suffix: Spark puts .zip, .egg and .jar files on the
+    Python path of executors, and ignores .whl.
     """
     wheels = folder / "wheels"
     command = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)]
     subprocess.run([sys.executable, *command], check=True)
     archive = folder / ARCHIVE
     shutil.copy(next(wheels.glob("*.whl")), archive)
+    compile_archive(archive)
     return archive
 
 

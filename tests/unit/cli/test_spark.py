@@ -42,3 +42,33 @@ def test_a_folder_without_spark_is_an_error_in_a_line(tmp_path: Path):
 
     assert ended.code == 1
     assert ended.err.startswith(f"cassieq: {tmp_path}/python/lib has no zip file")
+
+
+def test_an_archive_for_executors_gets_bytecode_and_loses_nothing(tmp_path: Path):
+    archive = tmp_path / "package.zip"
+    with ZipFile(archive, "w") as made:
+        made.writestr("package/__init__.py", "")
+        made.writestr("package/tests/test_it.py", "")
+
+    first = cassieq("spark", "compile", str(archive), "--json")
+    again = cassieq("spark", "compile", str(archive))
+
+    assert json.loads(first.out) == {"compiled": [str(archive)], "modules": 0, "refused": []}
+    assert (again.code, again.out) == (0, "All modules are compiled already.\n")
+    with ZipFile(archive) as made:
+        assert sorted(made.namelist()) == [
+            "package/__init__.py",
+            "package/__init__.pyc",
+            "package/tests/test_it.py",
+            "package/tests/test_it.pyc",
+        ]
+
+
+def test_what_is_no_archive_is_refused_by_name(tmp_path: Path):
+    wrong = tmp_path / "package.zip"
+    wrong.write_text("no zip file")
+
+    ended = cassieq("spark", "compile", str(wrong))
+
+    assert ended.code == 1
+    assert ended.err.startswith(f"cassieq: {wrong} is not a zip file")
