@@ -24,8 +24,6 @@ def compile_(
         typer.Argument(
             help="Only these zip files: packages that --py-files sends to executors.",
             metavar="ARCHIVE",
-            dir_okay=False,
-            exists=True,
             show_default=False,
         ),
     ] = None,

@@ -88,9 +88,11 @@ def compile_archive(archive: Path, *, keep_tests: bool = False) -> bool:
         True if the file has changed.
 
     Raises:
-        SetupError: The file is not a zip file.
+        SetupError: There is no such file, or it is not a zip file.
         OSError: The file cannot be written.
     """
+    if not archive.exists():
+        raise SetupError(f"there is no file {archive}")
     if not is_zipfile(archive):
         raise SetupError(
             f"{archive} is not a zip file: reinstall this Spark, or name an archive of --py-files"

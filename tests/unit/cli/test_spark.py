@@ -69,6 +69,11 @@ def test_what_is_no_archive_is_refused_by_name(tmp_path: Path):
     wrong.write_text("no zip file")
 
     ended = cassieq("spark", "compile", str(wrong))
+    missing = cassieq("spark", "compile", str(tmp_path / "missing.zip"))
 
     assert ended.code == 1
     assert ended.err.startswith(f"cassieq: {wrong} is not a zip file")
+    assert (missing.code, missing.err) == (
+        1,
+        f"cassieq: there is no file {tmp_path}/missing.zip\n",
+    )
