@@ -663,8 +663,8 @@ class Client(MessageVerbs):
         Best effort: only what programs did while the queue kept the history (setting ``history``),
         and of that not what was lost with a program that died, or that came too fast. Spark's
         heartbeats, and outcomes before the ack of their batch, are no events. Three reads, and one
-        for each group and 2,000 events of the 65,536 messages around it, of which the newest
-        200,000 are looked through.
+        for each group and 2,000 events of the 65,536 messages around it. The newest 200,000 are
+        looked through, of each group an equal part.
 
         Args:
             queue: Name of the queue.

@@ -57,7 +57,8 @@ SPAN = 1 << 16
 LONGEST_HISTORY = timedelta(days=365)
 #: Rows that wait to be written; further events are lost.
 MOST_WAITING = 10_000
-#: Events of a group that are looked through for a message: the newest.
+#: Events that are looked through for a message: the newest of each group, which gets an equal part
+#: of them, but not fewer than a read. They take some seconds of processor time.
 MOST_READ = 200_000
 
 _KIND = "event"
@@ -366,8 +367,8 @@ def _partition_of(queue_id: QueueId, group: str, span: int) -> Partition:
 def read_history(store: Store, queue: QueueDefinition, monoton: int) -> list[HistoryEvent]:
     """The events of a message in all groups that exist, the earliest first.
 
-    A read, and one for each group and 2,000 events of the 65,536 messages around it; at most
-    `MOST_READ` events of each group are looked through.
+    A read, and one for each group and 2,000 events of the 65,536 messages around it; see
+    `MOST_READ`.
 
     Args:
         store: Where the queue is kept.
@@ -375,11 +376,13 @@ def read_history(store: Store, queue: QueueDefinition, monoton: int) -> list[His
         monoton: The message.
     """
     found: list[tuple[Any, HistoryEvent]] = []
-    for group in Ledger(store, queue.queue_id).read_groups():
+    groups = list(Ledger(store, queue.queue_id).read_groups())
+    most = max(MOST_READ // max(len(groups), 1), _AT_ONCE)
+    for group in groups:
         rows = _newest_first(store, queue, group.name, monoton // SPAN)
-        for row in islice(rows, MOST_READ):
-            event = replace(_event_of(row), group=group.name)
-            if monoton in event.monotons:
+        for row in islice(rows, most):
+            if monoton in _monotons_of(row):
+                event = replace(_event_of(row), group=group.name)
                 found.append(((row["ordinal"], row["position"]), event))
     return [event for _, event in sorted(found, key=itemgetter(0))]
 
@@ -418,12 +421,19 @@ def _newest_first(store: Store, queue: QueueDefinition, group: str, span: int) -
 
 
 @decoded
+def _monotons_of(row: Row) -> Ranges:
+    values: Any = row
+    demand(row, "ranges")
+    return Ranges.parse(values["ranges"])
+
+
+@decoded
 def _event_of(row: Row) -> HistoryEvent:
     values: Any = row
-    demand(row, "lease", "last_at", "ranges")
+    demand(row, "lease", "last_at")
     return HistoryEvent(
         did=Did(values["reason"]),
-        monotons=Ranges.parse(values["ranges"]),
+        monotons=_monotons_of(row),
         at=values["last_at"],
         by=values["holder"],
         lease=values["lease"],

@@ -261,17 +261,28 @@ def test_events_are_read_in_pages_and_none_is_left_out_or_repeated(
     assert [each.deliveries for each in read_history(gate, queue, 0)] == newest_first[::-1]
 
 
-def test_of_too_many_events_the_newest_are_looked_through(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("others", "found"), [([], [1, 2, 3, 4]), (["h"], [3, 4]), (["h", "i", "j", "k"], [4])]
+)
+def test_of_too_many_events_the_newest_of_each_group_are_looked_through(
+    gate: Gate, others: list[str], found: list[int], monkeypatch: pytest.MonkeyPatch
 ):
+    """Of each group an equal part, so that one request reads no more where there are many."""
     gate.is_open.set()
-    monkeypatch.setattr(history, "MOST_READ", 3)
+    monkeypatch.setattr(history, "MOST_READ", 4)
+    monkeypatch.setattr(history, "_AT_ONCE", 1)
     writer, queue = HistoryWriter(gate), read_queue(gate, "q")
+    for group in others:
+        Client.from_store(gate).create_group("q", group)
     for at in range(5):
-        writer.record(queue, "g", [replace(event("0-1"), deliveries=at)])
+        for group in ["g", *others]:
+            writer.record(queue, group, [replace(event("0-1"), deliveries=at)])
     assert writer.flush(PATIENCE)
 
-    assert [each.deliveries for each in read_history(gate, queue, 0)] == [2, 3, 4]
+    events = read_history(gate, queue, 0)
+
+    for group in ["g", *others]:
+        assert [each.deliveries for each in events if each.group == group] == found
 
 
 def test_an_event_is_read_from_its_plain_values_as_it_was_written():
