@@ -49,7 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     # All of them from one copy: files may be edited meanwhile.
     with TemporaryDirectory(prefix="original-") as folder:
         original = copy(ROOT, Path(folder))
-        if complaint := _check(original, chosen, seed=given.seed, by_units=not given.machine):
+        console.print(f"First the tests without any bug; then {len(chosen)} mutants.")
+        check = partial(_check, original, chosen, seed=given.seed, jobs=given.jobs)
+        if complaint := check(by_units=not given.machine):
             console.print(complaint, markup=False)
             return 1
         seek = partial(
@@ -83,7 +85,9 @@ def _order(promise: str) -> tuple[int, str]:
     return (int(number), "") if number.isdecimal() else (99, promise)
 
 
-def _check(original: Path, chosen: Sequence[Mutant], *, seed: int, by_units: bool) -> str | None:
+def _check(
+    original: Path, chosen: Sequence[Mutant], *, seed: int, jobs: int, by_units: bool
+) -> str | None:
     """What is wrong with the tests themselves: they must pass, on the copy."""
     found = package_of(original)
     if found != original / PACKAGE:
@@ -91,8 +95,10 @@ def _check(original: Path, chosen: Sequence[Mutant], *, seed: int, by_units: boo
     folders = ("unit", "property") if by_units else ("property",)
     named = {name for each in chosen for folder in folders for name in each.tests_in(folder)}
     tests = [*(UNIT_TESTS if by_units else ()), *sorted(named)]
-    done = run(original, tests, "dev", seed=seed, within=_OF_ALL)
-    return done.stdout if done.returncode else None
+    parts = [part for at in range(jobs) if (part := tests[at::jobs])]
+    with ThreadPoolExecutor(jobs) as pool:
+        done = pool.map(lambda part: run(original, part, "dev", seed=seed, within=_OF_ALL), parts)
+        return next((each.stdout for each in done if each.returncode), None)
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:
