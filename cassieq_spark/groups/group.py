@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -206,7 +206,12 @@ class ConsumerGroup:
         return self.rounds.share(where, change, self._carry_out_round, self._was_carried_out)
 
     def _carry_out_round(self, changes: Sequence[Change], backoff: Backoff) -> Round:
+        doubtful: list[Round] = []
         for attempt, state in enumerate(self._states(changes, backoff)):
+            if late := _applied_late(doubtful, state):
+                for each in changes:
+                    each.round = late
+                return late
             for each in changes if attempt else ():
                 each.renew()
             window = self._window_for(changes, state)
@@ -224,11 +229,20 @@ class ConsumerGroup:
                 planned = plan_round(whole, changes, blocks, window)
             for each in changes:
                 each.round = planned
-            if not planned.ops or self.carry_out(planned.ops, planned.was_applied):
+            if not planned.ops or self._carry_out_or_doubt(planned, doubtful):
                 return planned
         names = sorted({slot.by for slot in state.slots if slot.by and slot.monotons})
         others = f". Messages are held by: {abridged(names)}" if names else ""
         raise ContentionError(f"{self}: {changes[0].lost}{others}")
+
+    def _carry_out_or_doubt(self, planned: Round, doubtful: list[Round]) -> bool:
+        """Carry out a round, and add it to the doubtful ones if its answer was lost."""
+
+        def was_applied(slots: Sequence[Slot], now: datetime | None) -> bool:
+            doubtful.append(planned)
+            return planned.was_applied(slots, now)
+
+        return self.carry_out(planned.ops, was_applied)
 
     def _was_carried_out(self, planned: Round) -> bool:
         """True if a round was carried out by a thread that was interrupted. One serial read."""
@@ -389,10 +403,16 @@ class ConsumerGroup:
         Raises:
             ContentionError: Competing changes won every attempt.
         """
+        tried: list[Lease] = []
         for _ in attempts():
-            plan = plan_replay(self.read(), replace(request, token=uuid4()))
+            state = self.read()
+            # I8: an attempt may be applied after a read has shown that it was not.
+            if late := next((it for it in tried if was_taken_up(it.token, state.slots)), None):
+                return late.leased
+            plan = plan_replay(state, replace(request, token=uuid4()))
             if not plan.ops or self.carry_out(plan.ops, partial(was_taken_up, plan.token)):
                 return plan.leased
+            tried.append(plan)
         raise ContentionError(f"{self}: could not take up the lease of a batch again")
 
     def remove_dead(self, dead: Waiting) -> bool:
@@ -598,6 +618,14 @@ class ConsumerGroup:
                 extra={"action": LEASE_RESOLVED, **self.log_fields},
             )
             return applied
+
+
+def _applied_late(doubtful: Iterable[Round], state: GroupState) -> Round | None:
+    """The round that was applied after a read had shown that it was not, if there is one.
+
+    A request may wait anywhere on its way to the servers, for longer than its sender waits.
+    """
+    return next((it for it in doubtful if it.was_applied(state.slots, state.now)), None)
 
 
 def _is_in_vain(changes: Sequence[Change], planned: Round) -> bool:

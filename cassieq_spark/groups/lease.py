@@ -220,7 +220,7 @@ def was_leased(lease: Lease, slots: Sequence[Slot], now: datetime | None) -> boo
     return only_acks and frees and were_settled(lease.settled, acks, slots, now)
 
 
-def was_taken_up(token: UUID, slots: Sequence[Slot], _: object) -> bool:
+def was_taken_up(token: UUID, slots: Sequence[Slot], _: object = None) -> bool:
     """True if a plan of `plan_replay` was applied, and nobody has taken the batch up since."""
     return _has_token(token, slots) or any(slot.taken_up_by == token for slot in slots)
 

@@ -87,6 +87,18 @@ GROUPS = (
         _IN_SOME_ORDER,
     ),
     Mutant(
+        "a settlement that was applied late is told to be stale, and a lease runs out unseen",
+        "I8",
+        "groups.group:ConsumerGroup._carry_out_round",
+        never("_applied_late"),
+    ),
+    Mutant(
+        "a replay that was applied late counts twice",
+        "I8",
+        "groups.group:ConsumerGroup.take_again",
+        never("was_taken_up", nth=1),
+    ),
+    Mutant(
         "a group that one replica knows is not there",
         "I5",
         "groups.group:ConsumerGroup._read_slots",

@@ -10,6 +10,7 @@ from cassieq_spark.errors import ContentionError, QueueStateError
 from cassieq_spark.groups import group as group_module
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.lease import LeasedSlot
+from cassieq_spark.groups.state import Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueId, Range, Ranges
 from cassieq_spark.store.memory import MemoryStore
@@ -104,32 +105,53 @@ def test_a_lost_answer_of_an_ack_alone_is_resolved(
     assert group.read().floor == 10
 
 
-def test_a_request_that_arrives_late_leaves_a_lease_that_runs_out(
-    store: FaultyStore, group: ConsumerGroup, clock: FakeClock
+@pytest.mark.parametrize("after", range(2, 9))
+def test_a_request_that_arrives_late_is_the_lease_that_is_handed_out(
+    store: FaultyStore, group: ConsumerGroup, clock: FakeClock, after: int
 ):
+    # I8: the messages of a lease that nobody knew of counted as delivered when it had run out.
     store.fault = Fault.REQUEST_LATE
-    store.interrupt(store.arrive, after=5)
+    store.interrupt(store.arrive, after=after)
 
     lease = group.lease(make_request(stop=10, max_messages=4))
+    store.arrive()
     clock.advance(LEASE + MOMENT)
     again = group.lease(make_request(stop=10, max_messages=4))
 
-    assert monotons_of(lease.leased) == [Ranges.parse("4-8")]
+    assert lease.leased == (LeasedSlot(0, Ranges.parse("0-4"), 1),)
     assert again.leased == (LeasedSlot(0, Ranges.parse("0-4"), 2),)
 
 
-def test_an_ack_does_not_settle_what_an_earlier_attempt_leased_late(
-    store: FaultyStore, group: ConsumerGroup
+@pytest.mark.parametrize("after", range(2, 9))
+def test_an_ack_settles_what_was_handed_out_whichever_attempt_leased_it(
+    store: FaultyStore, group: ConsumerGroup, after: int
 ):
-    # I5: under one token for both, messages that were never delivered were acked.
+    # I5: under one token for all attempts, messages that were never delivered were acked.
     store.fault = Fault.REQUEST_LATE
-    store.interrupt(store.arrive, after=5)
+    store.interrupt(store.arrive, after=after)
     lease = group.lease(make_request(stop=10, max_messages=4))
+    store.arrive()
 
     acked = group.lease(make_request(held=lease.token, stop=10, max_messages=4)).acked
 
-    assert (monotons_of(lease.leased), acked) == ([Ranges.parse("4-8")], 4)
-    assert group.read().floor == 0
+    assert (monotons_of(lease.leased), acked) == ([Ranges.parse("0-4")], 4)
+    assert group.read().floor == 4
+
+
+@pytest.mark.parametrize("after", range(2, 9))
+def test_a_settlement_that_arrives_late_is_not_told_to_be_stale(
+    store: FaultyStore, group: ConsumerGroup, after: int
+):
+    # Who is told that an ack was stale may undo what was done for messages that are settled.
+    held = group.lease(make_request(stop=10)).token
+    store.fault = Fault.REQUEST_LATE
+    store.interrupt(store.arrive, after=after)
+
+    told = group.settle(held, Settlement(acked=Ranges.parse("2-5")))
+    store.arrive()
+
+    assert (told.count, told.stale) == (3, Ranges())
+    assert group.read().slots[0].monotons == Ranges.parse("0-2,5-10")
 
 
 def test_what_is_acked_while_another_reader_takes_it_over_is_not_delivered_again(
@@ -248,6 +270,22 @@ def test_a_replay_whose_answer_is_lost_counts_once(
 
     assert again == (LeasedSlot(0, Ranges.parse("0-10"), deliveries),)
     assert [slot.deliveries for slot in group.read().slots] == [deliveries]
+
+
+@pytest.mark.parametrize("after", range(2, 9))
+def test_a_replay_that_arrives_late_counts_once(
+    store: FaultyStore, group: ConsumerGroup, after: int
+):
+    # I8
+    held = group.lease(make_request(stop=10)).token
+    store.fault = Fault.REQUEST_LATE
+    store.interrupt(store.arrive, after=after)
+
+    again = group.take_again(make_request(held=held))
+    store.arrive()
+
+    assert again == (LeasedSlot(0, Ranges.parse("0-10"), 2),)
+    assert [slot.deliveries for slot in group.read().slots] == [2]
 
 
 def test_only_the_first_waiting_ranges_are_read_on_the_way(
