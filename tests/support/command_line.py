@@ -36,6 +36,7 @@ _ARGUMENTS = {
     "words": "put",
     "receipts": "orders@1/billing/6a9ff0e4-5d6a-4e5b-8f43-37a2ad64e2a4/5",
     "file": "/nowhere/gateway.secret",
+    "archives": "/nowhere/package.zip",
 }
 _SECRET, _ANY_SECRET = "GATEWAY_SECRET", "a-secret-of-at-least-32-characters"
 _REQUIRED = {
