@@ -163,7 +163,7 @@ _FLUSH = timedelta(seconds=1)
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Together:
-    """What clients of one process share, so that threads share LWTs and do not compete.
+    """What clients of one process share: one LWT carries out what several threads want.
 
     Attributes:
         commits: The threads that publish to queues.

@@ -65,7 +65,7 @@ class RepairedQueue:
         return block
 
     def publish(self, *counts: int, repeats: Collection[int] = ()) -> list[UUID]:
-        """Publish blocks with so many messages, all at once.
+        """Publish blocks by one LWT; each number is the count of messages of a block.
 
         Args:
             repeats: The messages, counted over all blocks, that have the unique id of the first
