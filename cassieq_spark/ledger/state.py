@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from cassieq_spark.errors import NEW_CHECKPOINT, InvariantError, QueueStateError
+from cassieq_spark.errors import NEW_CHECKPOINT, InvariantError, NotFoundError, QueueStateError
 from cassieq_spark.model import (
     Kept,
     LedgerBlock,
@@ -499,14 +499,19 @@ def block_values(
 
 
 def check_open(queue_id: QueueId, head: LedgerHead) -> None:
-    """Raise `QueueStateError` if this version of the queue was purged or deleted."""
+    """Raise an error if this version of the queue was purged or deleted.
+
+    Raises:
+        NotFoundError: The queue was deleted.
+        QueueStateError: The queue was purged.
+    """
     if head.status is LedgerStatus.PURGED:
         raise QueueStateError(
             f"queue {queue_id} was purged, and continues as a later version: "
             f"restart writers, and restart readers with {NEW_CHECKPOINT}"
         )
     if head.status is LedgerStatus.DELETED:
-        raise QueueStateError(
+        raise NotFoundError(
             f"queue {queue_id} was deleted; a queue that is created under its name "
             "is another queue"
         )

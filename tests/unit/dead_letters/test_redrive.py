@@ -20,7 +20,13 @@ from cassieq_spark.dead_letters.redrive import (
     redrive,
 )
 from cassieq_spark.dead_letters.survey import survey
-from cassieq_spark.errors import ContentionError, MessageError, OptionError, QueueStateError
+from cassieq_spark.errors import (
+    ContentionError,
+    MessageError,
+    NotFoundError,
+    OptionError,
+    QueueStateError,
+)
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.partitions import ADMIN_GROUP
 from cassieq_spark.groups.registration import create_group, ensure_group
@@ -506,6 +512,18 @@ def test_a_run_that_slept_tells_that_another_one_has_its_messages(
     assert report == RedriveReport({"orders": 0}, missed=1, is_stopped=False)
     assert len(read_all(queue.memory, other)) == 1
     assert told(caplog) == [(CLAIM_RESOLVED, 1), (REDRIVEN, 1), (TAKEN_OVER, 1)]
+
+
+def test_letters_stay_if_their_queue_is_deleted_before_they_are_published():
+    queue = DeadQueue(["orders"])
+    queue.store.interrupt(
+        lambda: delete_queue(queue.memory, "orders"), after=before_the_publish(queue)
+    )
+
+    with pytest.raises(NotFoundError, match="queue orders@1 was deleted"):
+        redrive_troubled(queue)
+
+    assert queue.left() == [0]
 
 
 def before_the_publish(queue: DeadQueue) -> int:

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from cassieq_spark.errors import InvariantError, OptionError, QueueStateError, SchemaError
+from cassieq_spark.errors import (
+    InvariantError,
+    NotFoundError,
+    OptionError,
+    QueueStateError,
+    SchemaError,
+)
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.ledger.publish import publish
 from cassieq_spark.model import QueueId
@@ -39,7 +45,7 @@ def test_a_deleted_queue_is_gone_for_those_who_know_it_too(scene: Scene):
     assert list_queues(scene.store) == []
     with pytest.raises(QueueStateError, match="there is no queue 'q'"):
         read_queue(scene.store, "q")
-    with pytest.raises(QueueStateError, match="queue q@1 was deleted"):
+    with pytest.raises(NotFoundError, match="queue q@1 was deleted"):
         publish(Ledger(scene.store, scene.old.queue_id), make_pending([1], scene.clock.now))
     scene.check_over(scene.old)
 
