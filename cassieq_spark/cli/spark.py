@@ -11,7 +11,7 @@ import typer
 
 from cassieq_spark.cli.options import AsJson, command, make_app
 from cassieq_spark.cli.output import tell
-from cassieq_spark.errors import SetupError
+from cassieq_spark.errors import OptionError, SetupError
 from cassieq_spark.spark.bytecode import Compiled, archives_of, compile_archive, compile_imports
 
 app = make_app("Prepare an installation of Spark.")
@@ -19,6 +19,7 @@ app = make_app("Prepare an installation of Spark.")
 
 @command(app, "compile")
 def compile_(
+    context: typer.Context,
     archives: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -58,6 +59,12 @@ def compile_(
         cassieq spark compile
         cassieq spark compile cassieq_spark.zip
     """
+    source = context.get_parameter_source("spark_home")
+    if archives and source is not None and source.name == "COMMANDLINE":
+        raise OptionError(
+            f"--spark-home {spark_home} does not go with archives: compile these, and an "
+            "installation of Spark by another command"
+        )
     if archives:
         names = [str(each) for each in archives if compile_archive(each, keep_tests=True)]
         others = Compiled()

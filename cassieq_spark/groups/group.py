@@ -183,7 +183,8 @@ class ConsumerGroup:
                 settle one by one; None: a held message holds up all messages behind it.
 
         Raises:
-            ContentionError: Other readers won every attempt.
+            ContentionError: Other readers won every attempt; nothing has changed.
+            OutcomeUnknownError: An answer was lost, and no read showed the outcome.
             QueueStateError: The group is not registered.
         """
         lease = self._lease_once(request, known, ahead)
@@ -207,6 +208,16 @@ class ConsumerGroup:
 
     def _carry_out_round(self, changes: Sequence[Change], backoff: Backoff) -> Round:
         doubtful: list[Round] = []
+        try:
+            return self._try_again_and_again(changes, backoff, doubtful)
+        except StoreError as error:
+            if not doubtful or isinstance(error, OutcomeUnknownError):
+                raise
+            raise self._unknown(error) from error
+
+    def _try_again_and_again(
+        self, changes: Sequence[Change], backoff: Backoff, doubtful: list[Round]
+    ) -> Round:
         for attempt, state in enumerate(self._states(changes, backoff)):
             if late := _applied_late(doubtful, state):
                 for each in changes:
@@ -246,7 +257,10 @@ class ConsumerGroup:
 
     def _was_carried_out(self, planned: Round) -> bool:
         """True if a round was carried out by a thread that was interrupted. One serial read."""
-        found = self.read_rows(Slice(kinds=("slot",)), serial=True)
+        try:
+            found = self.read_rows(Slice(kinds=("slot",)), serial=True)
+        except StoreError as error:
+            raise self._unknown(error) from error
         return bool(planned.ops) and planned.was_applied(slots_of(found.rows), found.now)
 
     def _states(self, changes: Sequence[Change], backoff: Backoff) -> Iterator[GroupState]:
@@ -493,7 +507,8 @@ class ConsumerGroup:
                 the same.
 
         Raises:
-            ContentionError: Competing changes won every attempt.
+            ContentionError: Competing changes won every attempt; nothing has changed.
+            OutcomeUnknownError: An answer was lost, and no read showed the outcome.
             QueueStateError: There is no such group.
             TooLargeError: The messages of the batch have more different delays and reasons,
                 together with those already recorded, than one LWT carries out; nothing has
@@ -605,12 +620,18 @@ class ConsumerGroup:
         Args:
             was_applied: Decides from the slots, and the server's time, whether ``ops`` were
                 applied.
+
+        Raises:
+            OutcomeUnknownError: The answer is lost, and Cassandra does not answer the read either.
         """
         try:
             return self.cas(ops)
         except OutcomeUnknownError:
-            found = self.read_rows(Slice(kinds=("slot",)), serial=True)
-            applied = was_applied(slots_of(found.rows), found.now)
+            try:
+                found = self.read_rows(Slice(kinds=("slot",)), serial=True)
+                applied = was_applied(slots_of(found.rows), found.now)
+            except StoreError as error:
+                raise self._unknown(error) from error
             logger.warning(
                 "the answer to a change of %s was lost; the change was %s",
                 self,
@@ -618,6 +639,13 @@ class ConsumerGroup:
                 extra={"action": LEASE_RESOLVED, **self.log_fields},
             )
             return applied
+
+    def _unknown(self, error: StoreError) -> OutcomeUnknownError:
+        """The error if ``error`` prevents that a lost answer is resolved."""
+        return OutcomeUnknownError(
+            f"{self}: the answer to a change was lost, so it may be applied, now or later; then: "
+            f"{error}"
+        )
 
 
 def _applied_late(doubtful: Iterable[Round], state: GroupState) -> Round | None:

@@ -26,6 +26,8 @@ _IN_SOME_ORDER = ("property/test_interleavings.py",)
 _EXCHANGED = ("property/test_client_machine.py",)
 #: Where a gateway gives back what no request gets.
 _GIVEN_BACK = ("property/test_handed_over_property.py",)
+#: Where calls are repeated that may be.
+_REPEATS = ("property/test_repeats_property.py",)
 _ROUNDS = ("unit/groups/test_rounds.py",)
 _COMPETING = ("unit/client/test_competing.py",)
 _HISTORY = ("unit/client/test_message_history.py",)
@@ -89,8 +91,22 @@ GROUPS = (
     Mutant(
         "a settlement that was applied late is told to be stale, and a lease runs out unseen",
         "I8",
-        "groups.group:ConsumerGroup._carry_out_round",
+        "groups.group:ConsumerGroup._try_again_and_again",
         never("_applied_late"),
+    ),
+    Mutant(
+        "a round that may be applied yet is said not to be",
+        "I8",
+        "groups.group:ConsumerGroup._carry_out_round",
+        always("doubtful"),
+        _REPEATS,
+    ),
+    Mutant(
+        "a change whose outcome nobody could read is said not to be applied",
+        "I8",
+        "groups.group:ConsumerGroup.carry_out",
+        replace_call("_unknown", "error"),
+        _REPEATS,
     ),
     Mutant(
         "a replay that was applied late counts twice",

@@ -77,3 +77,17 @@ def test_what_is_no_archive_is_refused_by_name(tmp_path: Path):
         1,
         f"cassieq: there is no file {tmp_path}/missing.zip\n",
     )
+
+
+def test_archives_and_an_installation_are_not_compiled_by_one_command(
+    spark_home: Path, tmp_path: Path
+):
+    archive = tmp_path / "package.zip"
+    with ZipFile(archive, "w") as made:
+        made.writestr("package/__init__.py", "")
+
+    ended = cassieq("spark", "compile", str(archive), "--spark-home", str(spark_home))
+
+    assert ended.code == 2
+    assert ended.err.startswith(f"cassieq: --spark-home {spark_home} does not go with archives")
+    assert ZipFile(archive).namelist() == ["package/__init__.py"]
