@@ -84,7 +84,7 @@ GROUPS = (
     Mutant(
         "a lease decides by waiting rows read at another moment than the slots",
         "I5",
-        "groups.group:ConsumerGroup._carry_out_round",
+        "groups.group:ConsumerGroup._try_again_and_again",
         unwrap("_with_waiting"),
         _IN_SOME_ORDER,
     ),
