@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from cassieq_spark.arguments import check_choice, shown
 from cassieq_spark.arrow.receipts import Receipt, receipt_prefix
 from cassieq_spark.consumer.consumer import Consumer
 from cassieq_spark.consumer.message import Message
-from cassieq_spark.errors import CassieqError, MessageError
+from cassieq_spark.errors import CassieqError, MessageError, OutcomeUnknownError, StoreError
 from cassieq_spark.groups.rounds import Rounds
 from cassieq_spark.groups.settle import Settled
 from cassieq_spark.groups.state import Settlement
@@ -127,16 +127,37 @@ def settle_each(
     Raises:
         QueueStateError: A queue does not exist, and nothing is settled; or a group does not exist,
             and messages of other groups are settled.
-        StoreError: Cassandra failed for a lease, and the others are settled. The call is safe to
-            repeat.
+        OutcomeUnknownError: Cassandra failed, and some of the messages may be settled.
+        StoreError: Cassandra failed; nothing is settled.
     """
     outcome = settle_apart(store, leases, settle, rounds, name)
     errors = list(dict.fromkeys(outcome.failed.values()))
     if errors:
         for other in errors[1:]:
             errors[0].add_note(f"and of another lease: {other}")
-        raise errors[0]
+        settled = sum(monotons.count for monotons in leases.values())
+        settled -= len(outcome.stale) + len(outcome.failed)
+        raise error_of_parts(errors, partly=settled > 0)
     return outcome.stale
+
+
+def error_of_parts(errors: Sequence[Exception], *, partly: bool) -> Exception:
+    """Choose the error of a call: among several, an unknown outcome comes first.
+
+    If a part of the call is done, Cassandra's error makes the outcome unknown: a program that took
+    the call for not done, and repeated it, would take the receipts of the done part for stale.
+
+    Args:
+        errors: The errors of the parts that failed; at least one.
+        partly: True if another part is done.
+    """
+    unknown = [each for each in errors if isinstance(each, OutcomeUnknownError)]
+    first = (unknown or errors)[0]
+    if not partly or unknown or not isinstance(first, StoreError):
+        return first
+    error = OutcomeUnknownError(f"a part of it is done: {first}")
+    error.__cause__ = first
+    return error
 
 
 def settle_apart(

@@ -184,9 +184,11 @@ class MessageVerbs(ABC):
         Raises:
             MessageError: An argument is neither a message nor a receipt; nothing is settled.
             QueueStateError: One of the queues or groups does not exist.
-            StoreError: Cassandra failed; the call is safe to repeat.
-            HttpError: Only `HttpQueue`: the gateway refused; the call is safe to repeat. After
-                status 504, a repeated call reports receipts that the first call settled as stale.
+            OutcomeUnknownError: Some of the messages may be settled; by `HttpQueue` it is an
+                `HttpError` with status 504. The call is safe to repeat, but reports receipts that
+                the first call settled as stale.
+            StoreError: Cassandra failed, and nothing is settled; the call is safe to repeat.
+            HttpError: Only `HttpQueue`: the gateway refused; the call is safe to repeat.
         """
         return self._settle("ack", messages)
 

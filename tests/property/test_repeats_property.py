@@ -7,23 +7,24 @@ receipts as stale, publishes a message twice, or counts a delivery that nobody h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from enum import Enum, auto
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cassieq_spark import Client, Message, backoff
+from cassieq_spark import Client, Message, NewMessage, backoff
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest
 from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError, StoreError
 from cassieq_spark.http.accounts.account import full_name
 from cassieq_spark.http.client import HttpError
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import EVERYTHING, Partition, Rows, Slice
+from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Rows, Slice
 from cassieq_spark.testing.faults import Fault, FaultyStore
 from tests.support.gateway import InProcess
 
@@ -33,14 +34,29 @@ MESSAGES = 4
 REPEAT, UNKNOWN = 503, 504
 
 
+class Refused(Enum):
+    """A compare-and-set that certainly is not carried out."""
+
+    TOO_FEW_REPLICAS = auto()
+
+
 class Unanswered(FaultyStore):
-    """A store that does not answer some reads.
+    """A store that does not answer some reads, and does not carry out some compare-and-sets.
 
     Attributes:
+        faults: What happens to each of the next compare-and-sets; nothing happens to all others.
         silent: For each of the next reads, whether it gets no answer; all others get one.
     """
 
+    faults: Iterator[Fault | Refused | None] = iter(())
     silent: Iterator[bool] = iter(())
+
+    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        fault = next(self.faults, None)
+        if isinstance(fault, Refused):
+            raise NotAppliedError(f"compare-and-set on {partition}: too few replicas")
+        self.fault = fault
+        return super().cas(partition, ops)
 
     def read_rows(
         self, partition: Partition, which: Slice = EVERYTHING, *, serial: bool = False
@@ -50,20 +66,36 @@ class Unanswered(FaultyStore):
         return super().read_rows(partition, which, serial=serial)
 
 
+class Trouble(NamedTuple):
+    """What is not answered.
+
+    Attributes:
+        faults: What happens to each of the first compare-and-sets.
+        silent: For each of the first reads, whether it gets no answer.
+        late: After how many calls a request arrives that was delayed.
+    """
+
+    faults: list[Fault | Refused | None]
+    silent: list[bool]
+    late: int = 24
+
+
 class Scene:
     """A queue of four messages, which a client has received; and one more, which waits.
 
     Args:
+        settings: The settings of the queue.
         by_http: True if the client is that of a gateway.
     """
 
-    def __init__(self, *, by_http: bool = False) -> None:
+    def __init__(self, settings: Mapping[str, Any], *, by_http: bool = False) -> None:
         self.store = Unanswered(MemoryStore())
         self.client = Client.from_store(self.store)
         self._stack = ExitStack()
-        self.client.create_queue(QUEUE, drop_dead=True)
+        self.client.create_queue(QUEUE, drop_dead=True, **settings)
         self.client.receive(QUEUE, "g")
-        self.client.put_many(QUEUE, [b"%d" % number for number in range(MESSAGES)])
+        new = [NewMessage(b"%d" % number, key=b"%d" % number) for number in range(MESSAGES)]
+        self.client.put_many(QUEUE, new)
         door: Any = self.client
         self.put = partial(self.client.put, QUEUE)
         self.receive = partial(self.client.receive, QUEUE, "g")
@@ -78,7 +110,7 @@ class Scene:
         }
         self.held: Sequence[Message] = self.receive(max=MESSAGES)
         assert len(self.held) == MESSAGES
-        self.client.put(QUEUE, b"next")
+        self.client.put(QUEUE, b"next", key=b"0")
 
     def __enter__(self) -> Self:
         return self
@@ -86,16 +118,14 @@ class Scene:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def repeat(
-        self, call: Callable[[], Any], fault: Fault, silent: Iterable[bool], late: int
-    ) -> Any:
+    def repeat(self, call: Callable[[], Any], trouble: Trouble) -> Any:
         """The answer to a call, repeated while it may be; None if the outcome is unknown.
 
         At last, all that was on its way has arrived.
         """
         store = self.store
-        store.fault, store.silent = fault, iter(list(silent))
-        store.interrupt(store.arrive, after=late)
+        store.faults, store.silent = iter(trouble.faults), iter(trouble.silent)
+        store.interrupt(store.arrive, after=trouble.late)
         answer, may_repeat = None, True
         while may_repeat:
             may_repeat = False
@@ -109,10 +139,10 @@ class Scene:
                 may_repeat = error.status == REPEAT
             except StoreError:
                 may_repeat = True
-            store.fault = None
-        store.silent = iter(())
+        store.faults, store.silent = iter(()), iter(())
         store.calm()
-        store.arrive()
+        while store.late:
+            store.arrive()
         return answer
 
     def count(self, value: bytes) -> int:
@@ -120,9 +150,15 @@ class Scene:
         return [each.value for each in self.client.peek(QUEUE, max=100)].count(value)
 
 
-FAULTS = st.sampled_from(Fault)
-SILENT = st.lists(st.booleans(), max_size=16)
-LATE = st.integers(0, 24)
+SETTINGS = st.sampled_from(
+    [{}, {"partitions": 3}, {"order": "key", "partitions": 2}, {"order": "strict"}]
+)
+TROUBLES = st.builds(
+    Trouble,
+    st.lists(st.none() | st.sampled_from([*Fault, *Refused]), max_size=6),
+    st.lists(st.booleans(), max_size=16),
+    st.integers(0, 24),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -130,60 +166,60 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "_LONGEST_PAUSE", 0.0)
 
 
-@given(st.sampled_from(["ack", "release", "reject"]), FAULTS, SILENT, LATE, st.booleans())
-@example("ack", Fault.ANSWER_LOST, [False, False, True], 24, False)
-@example("ack", Fault.REQUEST_LATE, [False, False, False, True], 4, False)
+@given(st.sampled_from(["ack", "release", "reject"]), TROUBLES, SETTINGS, st.booleans())
+@example("ack", Trouble([Fault.ANSWER_LOST], [False, False, True]), {}, False)
+@example("ack", Trouble([Fault.REQUEST_LATE], [False, False, False, True], 4), {}, False)
 def test_a_settlement_that_is_repeated_is_not_told_to_be_stale(
-    verb: str, fault: Fault, silent: list[bool], late: int, by_http: bool
+    verb: str, trouble: Trouble, queue: dict[str, Any], by_http: bool
 ):
-    with Scene(by_http=by_http) as scene:
+    with Scene(queue, by_http=by_http) as scene:
         settle = partial(scene.settle[verb], *scene.held[:3])
 
-        assert scene.repeat(settle, fault, silent, late) in (None, [])
+        assert scene.repeat(settle, trouble) in (None, [])
 
 
-@given(FAULTS, SILENT, LATE)
+@given(TROUBLES, SETTINGS)
 def test_an_exchange_that_is_repeated_acks_and_counts_once(
-    fault: Fault, silent: list[bool], late: int
+    trouble: Trouble, queue: dict[str, Any]
 ):
-    scene = Scene()
+    scene = Scene(queue)
     desk = scene.client.exchange(QUEUE, "g")
     receipts = [Receipt.parse(each.receipt) for each in scene.held]
     wanted = LeaseRequest(max_messages=1)
 
-    told = scene.repeat(lambda: desk.round(receipts, wanted), fault, silent, late)
+    told = scene.repeat(lambda: desk.round(receipts, wanted), trouble)
 
     if told is not None:
         assert not told.stale
         assert {each.delivery_count for each in told.messages} <= {1}
 
 
-@given(FAULTS, SILENT, LATE, st.booleans())
+@given(TROUBLES, SETTINGS, st.booleans())
 def test_a_receive_that_is_repeated_counts_once(
-    fault: Fault, silent: list[bool], late: int, by_http: bool
+    trouble: Trouble, queue: dict[str, Any], by_http: bool
 ):
-    with Scene(by_http=by_http) as scene:
-        got = scene.repeat(scene.receive, fault, silent, late)
+    with Scene(queue, by_http=by_http) as scene:
+        got = scene.repeat(scene.receive, trouble)
 
         # What was leased, but could neither be read nor be given back, is due later.
         assert {each.delivery_count for each in got or ()} <= {1}
 
 
-@given(FAULTS, SILENT, LATE, st.booleans())
+@given(TROUBLES, SETTINGS, st.booleans())
 def test_a_put_that_is_repeated_is_there_once(
-    fault: Fault, silent: list[bool], late: int, by_http: bool
+    trouble: Trouble, queue: dict[str, Any], by_http: bool
 ):
-    with Scene(by_http=by_http) as scene:
-        done = scene.repeat(lambda: scene.put(b"new"), fault, silent, late)
+    with Scene(queue, by_http=by_http) as scene:
+        done = scene.repeat(lambda: scene.put(b"new"), trouble)
 
         assert scene.count(b"new") in ([0, 1] if done is None else [1])
 
 
-@given(FAULTS, SILENT, LATE)
-def test_a_replacement_that_is_repeated_is_there_once(fault: Fault, silent: list[bool], late: int):
-    scene = Scene()
+@given(TROUBLES, SETTINGS)
+def test_a_replacement_that_is_repeated_is_there_once(trouble: Trouble, queue: dict[str, Any]):
+    scene = Scene(queue)
 
-    done = scene.repeat(lambda: scene.client.replace(scene.held[0], b"new"), fault, silent, late)
+    done = scene.repeat(lambda: scene.client.replace(scene.held[0], b"new"), trouble)
 
     assert done in (None, [])
     assert scene.count(b"new") in ([0, 1] if done is None else [1])

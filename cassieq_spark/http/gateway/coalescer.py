@@ -28,6 +28,7 @@ from cassieq_spark.client import (
 from cassieq_spark.client.async_client import AsyncExchange, AsyncReceiver
 from cassieq_spark.client.exchange import RoundResult
 from cassieq_spark.client.receiver import FIRST_PAUSE, longest_pause
+from cassieq_spark.client.settling import error_of_parts
 from cassieq_spark.errors import CassieqError, OutcomeUnknownError, StoreError
 from cassieq_spark.http import DEFAULT_GROUP
 from cassieq_spark.model import Order, QueueDefinition
@@ -345,25 +346,9 @@ def _confirm(acks: Sequence[_Ack], result: RoundResult) -> None:
                 is_good and receipt not in result.failed
                 for receipt, is_good in zip(ack.receipts, good, strict=True)
             )
-            _fail([ack], _error_of(errors, partly=some))
+            _fail([ack], error_of_parts(errors, partly=some))
         elif not ack.future.done():
             ack.future.set_result(good)
-
-
-def _error_of(errors: Sequence[Exception], *, partly: bool) -> Exception:
-    """Choose the error of a request: among several, an unknown outcome comes first.
-
-    If a part of the request is done, Cassandra's error makes the outcome unknown: a client that
-    took the request for not done, and repeated it, would take the receipts of the done part for
-    stale.
-    """
-    unknown = [each for each in errors if isinstance(each, OutcomeUnknownError)]
-    first = (unknown or errors)[0]
-    if not partly or unknown or not isinstance(first, StoreError):
-        return first
-    error = OutcomeUnknownError(f"a part of it is done: {first}")
-    error.__cause__ = first
-    return error
 
 
 def _fail(requests: Sequence[_Receive | _Ack], error: Exception) -> None:
@@ -595,7 +580,7 @@ class Settlements:
         told = await asyncio.gather(*futures, return_exceptions=True)
         errors = [each for each in told if isinstance(each, Exception)]
         if errors:
-            raise _error_of(errors, partly=True in told)
+            raise error_of_parts(errors, partly=True in told)
         return [each is True for each in told]
 
     async def close(self) -> None:

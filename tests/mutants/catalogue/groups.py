@@ -102,6 +102,13 @@ GROUPS = (
         _REPEATS,
     ),
     Mutant(
+        "what is settled in part is said not to be settled",
+        "I8",
+        "client.settling:error_of_parts",
+        replace("partly", "False"),
+        _REPEATS,
+    ),
+    Mutant(
         "a change whose outcome nobody could read is said not to be applied",
         "I8",
         "groups.group:ConsumerGroup.carry_out",

@@ -237,6 +237,48 @@ def test_a_group_that_is_gone_does_not_keep_others_from_being_settled(
     assert (figures.group, figures.depth) == ("kept", 0)
 
 
+class SecondRefused(WrappedStore):
+    """Refuses the second compare-and-set."""
+
+    count = 0
+
+    def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+        self.count += 1
+        if self.count == 2:
+            raise NotAppliedError("no quorum")
+        return super().cas(partition, ops)
+
+
+def test_what_is_settled_in_part_is_not_to_be_repeated_as_if_nothing_were(
+    client: Client, store: CountingStore
+):
+    # A program that repeated the call was told that the messages it had settled were stale.
+    client.put_many("q", ["a", "b"])
+    messages = [*client.receive("q", "g"), *client.receive("q", "g")]
+
+    with (
+        Client.from_store(SecondRefused(store)) as other,
+        pytest.raises(OutcomeUnknownError, match="a part of it is done: no quorum") as unknown,
+    ):
+        other.ack(*messages)
+
+    assert not unknown.value.retryable
+    assert client.ack(*messages) == [messages[0].receipt]
+
+
+def test_what_is_settled_not_at_all_may_be_repeated(client: Client, store: CountingStore):
+    client.put("q", "a")
+    (stale,) = client.receive("q", "g")
+    client.release(stale)
+    (message,) = client.receive("q", "g")
+    other = SecondRefused(store)
+    other.count = 1
+
+    with Client.from_store(other) as refused, pytest.raises(NotAppliedError):
+        refused.ack(stale, message)
+    assert client.ack(message) == []
+
+
 def test_of_each_receipt_a_settlement_tells_what_became_of_it(
     client: Client, store: CountingStore
 ):
