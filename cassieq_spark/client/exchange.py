@@ -12,7 +12,13 @@ from cassieq_spark.arguments import check_flag, check_many, shown
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client.calls import Calls
 from cassieq_spark.client.receiver import Member, Receiver, own_first
-from cassieq_spark.client.settling import LeaseKey, by_lease, monotons_by, settle_all
+from cassieq_spark.client.settling import (
+    LeaseKey,
+    by_lease,
+    error_of_parts,
+    monotons_by,
+    settle_all,
+)
 from cassieq_spark.consumer.idle_backoff import IdleBackoff
 from cassieq_spark.consumer.lane_reader import LaneReader
 from cassieq_spark.consumer.message import Message
@@ -107,8 +113,8 @@ class Exchange(StaysHere):
         Raises:
             NotFoundError: The queue or the group does not exist.
             QueueStateError: The queue was purged or deleted, or the group deleted.
-            StoreError: Cassandra failed: no message is leased, and no receipt is settled for
-                certain. The acks are safe to repeat.
+            OutcomeUnknownError: Cassandra failed; receipts may be settled.
+            StoreError: Cassandra failed: no message is handed out, and no receipt is settled.
         """
         check_many("receipts", receipts, "receipts that were parsed")
         if not all(isinstance(each, Receipt) for each in receipts):
@@ -131,11 +137,11 @@ class Exchange(StaysHere):
         is_old = known and any(map(_is_outdated, [told.error, *told.failed.values()]))
         if is_old or isinstance(told.error, SchemaChangedError):
             told = self._exchange_anew(told, request)
-        error = told.error or next(iter(told.failed.values()), None)
-        if error is not None:
+        errors = [each for each in (told.error, *told.failed.values()) if each is not None]
+        if errors:
             self._queue = None
             if not told.messages and told.failed.keys() >= {*receipts}:
-                raise error
+                raise error_of_parts(errors, partly=False)
         return told
 
     def _exchange_anew(self, told: RoundResult, request: LeaseRequest) -> RoundResult:

@@ -27,7 +27,9 @@ _EXCHANGED = ("property/test_client_machine.py",)
 #: Where a gateway gives back what no request gets.
 _GIVEN_BACK = ("property/test_handed_over_property.py",)
 #: Where calls are repeated that may be.
-_REPEATS = ("property/test_repeats_property.py",)
+_REPEATED = "property/test_repeats_property.py::test_{}_that_is_repeated_{}"
+_SETTLED = (_REPEATED.format("a_settlement", "is_not_told_to_be_stale"),)
+_ROUND = (_REPEATED.format("an_exchange", "acks_and_counts_once"),)
 _ROUNDS = ("unit/groups/test_rounds.py",)
 _COMPETING = ("unit/client/test_competing.py",)
 _HISTORY = ("unit/client/test_message_history.py",)
@@ -99,21 +101,28 @@ GROUPS = (
         "I8",
         "groups.group:ConsumerGroup._carry_out_round",
         always("doubtful"),
-        _REPEATS,
+        _SETTLED,
     ),
     Mutant(
         "what is settled in part is said not to be settled",
         "I8",
         "client.settling:error_of_parts",
         replace("partly", "False"),
-        _REPEATS,
+        _SETTLED,
+    ),
+    Mutant(
+        "a round is said not to be done, as one of its partitions is not",
+        "I8",
+        "client.exchange:Exchange._round",
+        replace_call("error_of_parts", "errors[0]"),
+        _ROUND,
     ),
     Mutant(
         "a change whose outcome nobody could read is said not to be applied",
         "I8",
         "groups.group:ConsumerGroup.carry_out",
         replace_call("_unknown", "error"),
-        _REPEATS,
+        _SETTLED,
     ),
     Mutant(
         "a replay that was applied late counts twice",
