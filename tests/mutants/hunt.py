@@ -105,7 +105,10 @@ def _stages(mutant: Mutant, *, by_units: bool) -> Iterator[tuple[str, Sequence[s
         ("dev", [name for name in UNIT_TESTS if name not in near] if by_units else []),
     ]
     # The machine of the whole queue takes longest: it comes last, where nothing else is named.
-    stages.insert(3 if mutant.tests == (QUEUE_MACHINE,) else 2, ("mutants", properties))
+    at = 3 if mutant.tests == (QUEUE_MACHINE,) else 2
+    # The first test of a file goes on until time is over: each gets some examples before, and its
+    # explicit ones.
+    stages[at:at] = [("dev", properties), ("mutants", properties)]
     yield from (stage for stage in stages if stage[1])
 
 

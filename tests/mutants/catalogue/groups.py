@@ -25,7 +25,10 @@ _IN_SOME_ORDER = ("property/test_interleavings.py",)
 #: Where a client acks and leases at once.
 _EXCHANGED = ("property/test_client_machine.py",)
 #: Where a gateway gives back what no request gets.
-_GIVEN_BACK = ("property/test_handed_over_property.py",)
+_GIVEN_BACK = (
+    "unit/client/test_exchange.py",
+    "property/test_handed_over_property.py::test_a_gateway_delivers_each_message_once_whoever_leaves",
+)
 #: Where calls are repeated that may be.
 _REPEATED = "property/test_repeats_property.py::test_{}_that_is_repeated_{}"
 _SETTLED = (_REPEATED.format("a_settlement", "is_not_told_to_be_stale"),)

@@ -139,7 +139,7 @@ SCHEDULES = (
         "each tick once",
         "schedules.runner:Runner._serve",
         never("is_mine"),
-        _RACES,
+        (*_RUNNER, *_RACES),
     ),
     Mutant(
         "a runner that is told to stop goes on",

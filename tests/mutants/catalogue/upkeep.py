@@ -118,6 +118,7 @@ UPKEEP = (
         "I7",
         "settings.connection:Consistency.of_conditions",
         never("LOCAL_QUORUM"),
+        ("unit/store/test_consistency.py",),
     ),
     Mutant(
         "marks of deletions go before replicas are repaired",
