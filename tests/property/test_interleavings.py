@@ -24,9 +24,10 @@ from tests.property.interleavings.perform import (
 from tests.property.interleavings.scenes import SCENES
 from tests.property.interleavings.schedule import written
 
-IS_NIGHTLY = settings.get_current_profile_name() == "nightly"
+PROFILE = settings.get_current_profile_name()
+IS_NIGHTLY = PROFILE == "nightly"
 #: Orders of a scene that are run beside a change; all of them by night, and against mutants.
-MOST = 40 if settings.get_current_profile_name() in {"ci", "dev"} else None
+MOST = {"ci": 12, "dev": 40}.get(PROFILE)
 #: Actors and events; one that is not there is passed over.
 ACTORS = st.sampled_from("aabbcctnk")
 TURNS = st.lists(st.builds("{}{}".format, ACTORS, st.integers(1, 12)), max_size=12).map(" ".join)
