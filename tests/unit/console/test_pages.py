@@ -133,18 +133,18 @@ def test_queues_are_sorted_searched_and_narrowed_down(visitor: Visitor, store: M
     assert "No queue is like this" in visitor.page("/?q=nothing")
 
 
-def test_ten_thousand_queues_are_carried_page_by_page():
+def test_a_thousand_queues_are_carried_page_by_page():
     memory = MemoryStore()
-    many_queues(memory, 10_000)
+    many_queues(memory, 1_000)
     store = CountingStore(memory)
     with visiting(store) as visitor:
         visitor.look()
         store.reset()
-        text = visitor.page("/?page=200")
+        text = visitor.page("/?page=20")
 
-        assert "9,951\u201310,000 of 10,000" in words_of(text)
+        assert "951\u20131,000 of 1,000" in words_of(text)
         assert text.count('id="q-') == 50
-        assert "queue-09999" in text
+        assert "queue-00999" in text
         assert len(text) < 150_000
         assert "1\u20131 of 1" in words_of(visitor.page("/?q=queue-00777"))
         assert (store.read_count, store.scan_count) == (0, 0)
