@@ -133,11 +133,13 @@ def settle_each(
     outcome = settle_apart(store, leases, settle, rounds, name)
     errors = list(dict.fromkeys(outcome.failed.values()))
     if errors:
-        for other in errors[1:]:
-            errors[0].add_note(f"and of another lease: {other}")
         settled = sum(monotons.count for monotons in leases.values())
         settled -= len(outcome.stale) + len(outcome.failed)
-        raise error_of_parts(errors, partly=settled > 0)
+        error = error_of_parts(errors, partly=settled > 0)
+        for other in errors:
+            if other not in {error, error.__cause__}:
+                error.add_note(f"and of another lease: {other}")
+        raise error
     return outcome.stale
 
 

@@ -218,6 +218,7 @@ class ConsumerGroup:
     def _try_again_and_again(
         self, changes: Sequence[Change], backoff: Backoff, doubtful: list[Round]
     ) -> Round:
+        """Carry out changes; ``doubtful`` gets each attempt whose answer was lost."""
         for attempt, state in enumerate(self._states(changes, backoff)):
             if late := _applied_late(doubtful, state):
                 for each in changes:
@@ -641,7 +642,7 @@ class ConsumerGroup:
             return applied
 
     def _unknown(self, error: StoreError) -> OutcomeUnknownError:
-        """The error if ``error`` prevents that a lost answer is resolved."""
+        """The error to raise if ``error`` keeps a lost answer from being resolved."""
         return OutcomeUnknownError(
             f"{self}: the answer to a change was lost, so it may be applied, now or later; then: "
             f"{error}"

@@ -345,7 +345,7 @@ class Rounds:
             was_carried_out: Finds out, by a serial read, whether a round was carried out.
 
         Raises:
-            CassieqError: Nothing is changed; see `ConsumerGroup.lease` and `settle`.
+            CassieqError: See `ConsumerGroup.lease` and `settle`.
         """
 
         def lead() -> Any:
