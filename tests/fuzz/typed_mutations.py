@@ -213,14 +213,14 @@ def _some_section(rng: random.Random, frame: Frame) -> tuple[int, int]:
 
 
 def _size(frame: Frame, at: int, entry: int) -> int:
-    """The bytes of a section, decompressed, as the directory says."""
+    """The bytes of a section, decompressed, as the directory says; 0 if it says nonsense."""
     node = list(layout_of(frame.schema).nodes[frame.flags].values())[at]
     plan = typed_framing.ColumnPlan()
     try:
         node.measure(frame.count, iter(frame.directory[entry + 3 :]), plan)
     except ValueError:
         return 0
-    return plan.stored if plan.stored < 1 << 24 else 0
+    return plan.stored if 0 <= plan.stored < 1 << 24 else 0
 
 
 def _with(frame: Frame, at: int, entry: int, codec: int, section: bytes) -> Frame:
