@@ -106,8 +106,8 @@ def _stages(mutant: Mutant, *, by_units: bool) -> Iterator[tuple[str, Sequence[s
     ]
     # The machine of the whole queue takes longest: it comes last, where nothing else is named.
     at = 3 if mutant.tests == (QUEUE_MACHINE,) else 2
-    # The first test of a file goes on until time is over: each gets some examples before, and its
-    # explicit ones.
+    # With the profile "mutants", the first test of a file takes all of the time. So each test of
+    # the file runs with few examples before, and with its explicit ones.
     stages[at:at] = [("dev", properties), ("mutants", properties)]
     yield from (stage for stage in stages if stage[1])
 

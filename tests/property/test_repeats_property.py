@@ -1,4 +1,4 @@
-"""Whoever repeats a call that may be repeated is told the truth, whatever was not answered.
+"""A program that repeats a call gets a true answer, though Cassandra did not answer all requests.
 
 An error that lets a gateway answer 503 promises that nothing was changed: `HttpQueue` and programs
 repeat such a call. If the first call was carried out all the same, the second one reports its own
@@ -69,7 +69,7 @@ class Unanswered(FaultyStore):
 
 
 class Trouble(NamedTuple):
-    """What is not answered.
+    """The requests that Cassandra refuses, loses, delays or does not answer.
 
     Attributes:
         faults: What happens to each of the first compare-and-sets.
@@ -121,9 +121,10 @@ class Scene:
         self._stack.close()
 
     def repeat(self, call: Callable[[], Any], trouble: Trouble) -> Any:
-        """The answer to a call, repeated while it may be; None if the outcome is unknown.
+        """Call, and call again after each error that allows it; then deliver delayed requests.
 
-        At last, all that was on its way has arrived.
+        Returns:
+            The answer; None if the outcome is unknown.
         """
         store = self.store
         store.faults = iter(trouble.faults)
@@ -149,7 +150,7 @@ class Scene:
         return answer
 
     def count_of(self, value: bytes) -> int:
-        """How many messages with this value are there, whoever holds them."""
+        """The number of messages with this value in the queue, leased or not."""
         return [each.value for each in self.client.peek(QUEUE, max=100)].count(value)
 
 
