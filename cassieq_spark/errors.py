@@ -30,6 +30,8 @@ Errors cross process borders, so everything beyond the message must have a defau
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
 from typing import ClassVar
 
 #: What a query needs that cannot continue with its checkpoint. Its batches count from 0 again, and
@@ -146,3 +148,26 @@ class ClockError(StoreError):
 
 class InvariantError(CassieqError):
     """A state that the design rules out: a bug, or rows changed by hand."""
+
+
+@contextmanager
+def in_doubt(what: object, doubtful: Sized) -> Iterator[None]:
+    """Turn errors into `OutcomeUnknownError` if an earlier request may have been applied.
+
+    An error such as `NotAppliedError` or `ContentionError` tells of the last request only.
+
+    Args:
+        what: What the requests change; the message names it.
+        doubtful: The requests that were applied, or whose answers were lost; others may be added
+            within.
+    """
+    try:
+        yield
+    except OutcomeUnknownError:
+        raise
+    except StoreError as error:
+        if not doubtful:
+            raise
+        raise OutcomeUnknownError(
+            f"{what}: an earlier request of the call may be applied, now or later; then: {error}"
+        ) from error

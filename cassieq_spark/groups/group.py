@@ -18,6 +18,7 @@ from cassieq_spark.errors import (
     OutcomeUnknownError,
     QueueStateError,
     StoreError,
+    in_doubt,
 )
 from cassieq_spark.groups.changes import Changes
 from cassieq_spark.groups.deliveries import too_often
@@ -208,12 +209,8 @@ class ConsumerGroup:
 
     def _carry_out_round(self, changes: Sequence[Change], backoff: Backoff) -> Round:
         doubtful: list[Round] = []
-        try:
+        with in_doubt(self, doubtful):
             return self._try_again_and_again(changes, backoff, doubtful)
-        except StoreError as error:
-            if not doubtful or isinstance(error, OutcomeUnknownError):
-                raise
-            raise self._unknown(error) from error
 
     def _try_again_and_again(
         self, changes: Sequence[Change], backoff: Backoff, doubtful: list[Round]
@@ -258,10 +255,8 @@ class ConsumerGroup:
 
     def _was_carried_out(self, planned: Round) -> bool:
         """True if a round was carried out by a thread that was interrupted. One serial read."""
-        try:
+        with in_doubt(self, planned.ops):
             found = self.read_rows(Slice(kinds=("slot",)), serial=True)
-        except StoreError as error:
-            raise self._unknown(error) from error
         return bool(planned.ops) and planned.was_applied(slots_of(found.rows), found.now)
 
     def _states(self, changes: Sequence[Change], backoff: Backoff) -> Iterator[GroupState]:
@@ -628,11 +623,9 @@ class ConsumerGroup:
         try:
             return self.cas(ops)
         except OutcomeUnknownError:
-            try:
+            with in_doubt(self, ops):
                 found = self.read_rows(Slice(kinds=("slot",)), serial=True)
                 applied = was_applied(slots_of(found.rows), found.now)
-            except StoreError as error:
-                raise self._unknown(error) from error
             logger.warning(
                 "the answer to a change of %s was lost; the change was %s",
                 self,
@@ -640,13 +633,6 @@ class ConsumerGroup:
                 extra={"action": LEASE_RESOLVED, **self.log_fields},
             )
             return applied
-
-    def _unknown(self, error: StoreError) -> OutcomeUnknownError:
-        """The error to raise if ``error`` keeps a lost answer from being resolved."""
-        return OutcomeUnknownError(
-            f"{self}: the answer to a change was lost, so it may be applied, now or later; then: "
-            f"{error}"
-        )
 
 
 def _applied_late(doubtful: Iterable[Round], state: GroupState) -> Round | None:

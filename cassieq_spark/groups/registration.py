@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cassieq_spark.arguments import abridged
 from cassieq_spark.backoff import attempts
-from cassieq_spark.errors import ContentionError, ExistsError, QueueStateError
+from cassieq_spark.errors import ContentionError, ExistsError, QueueStateError, in_doubt
 from cassieq_spark.groups.group import ConsumerGroup
 from cassieq_spark.groups.state import GroupState, Head, move_head
 from cassieq_spark.ledger.decide import register_group, remove_group
@@ -79,23 +79,25 @@ def create_group(group: ConsumerGroup, position: StartingPosition) -> None:
         OptionError: The name is not valid.
         QueueStateError: There is no such queue or position, or the group exists.
         ContentionError: Competing changes won every attempt.
+        OutcomeUnknownError: The group may exist now, or may be created later.
     """
     validate_name("group", group.name)
     tried: dict[int, int] = {}
-    for _ in attempts():
-        head = group.ledger.read_head(serial=True)
-        known = group.ledger.read_group(group.name, serial=True)
-        if known is None:
-            starts_at = _find_start(group, head, position)
-            ops = register_group(head, group.name, starts_at)
-            if group.ledger.try_cas(ops) is not False:
-                tried[head.groups_version + 1] = starts_at
-        elif tried.get(known.registered_as) == known.starts_at:
-            ensure_group(group, starting=position)
-            return
-        else:
-            raise ExistsError(f"{group} exists already; to move it: cassieq group seek")
-    raise ContentionError(f"could not create {group}; try again")
+    with in_doubt(group, tried):
+        for _ in attempts():
+            head = group.ledger.read_head(serial=True)
+            known = group.ledger.read_group(group.name, serial=True)
+            if known is None:
+                starts_at = _find_start(group, head, position)
+                ops = register_group(head, group.name, starts_at)
+                if group.ledger.try_cas(ops) is not False:
+                    tried[head.groups_version + 1] = starts_at
+            elif tried.get(known.registered_as) == known.starts_at:
+                ensure_group(group, starting=position)
+                return
+            else:
+                raise ExistsError(f"{group} exists already; to move it: cassieq group seek")
+        raise ContentionError(f"could not create {group}; try again")
 
 
 def delete_group(group: ConsumerGroup, *, force: bool = False) -> bool:

@@ -17,8 +17,8 @@ from cassieq_spark.errors import (
     InvariantError,
     NotAppliedError,
     OutcomeUnknownError,
-    StoreError,
     TooLargeError,
+    in_doubt,
 )
 from cassieq_spark.ledger.decide import (
     AlreadyPublished,
@@ -142,17 +142,10 @@ class _Publishing:
     _began: tuple[datetime, float] = (FIRST_INSTANT, 0.0)
 
     def run(self) -> Published:
-        try:
+        # A batch with a name may be published again in any case.
+        doubtful = () if self.batch else self.doubtful
+        with in_doubt(f"publish to queue {self.ledger.queue_id}", doubtful):
             return self._try_again_and_again()
-        except StoreError as error:
-            # A batch with a name may be published again in any case.
-            if not self.doubtful or self.batch or isinstance(error, OutcomeUnknownError):
-                raise
-            raise OutcomeUnknownError(
-                f"queue {self.ledger.queue_id}: the answer to a publish at "
-                f"{self.doubtful[0].monotons} "
-                f"was lost, so it may be visible, now or later; then: {error}"
-            ) from error
 
     def _try_again_and_again(self) -> Published:
         queue_id = self.ledger.queue_id

@@ -51,7 +51,8 @@ def set_attributes(store: Store, name: str, changes: Mapping[str, str | None]) -
     Raises:
         OptionError: A name or a value is not valid, or the queue would have too many attributes.
         QueueStateError: There is no active queue of that name.
-        ContentionError: Lost to others, or no answer, again and again.
+        ContentionError: Lost to others again and again.
+        OutcomeUnknownError: An answer was lost, and no read showed the outcome.
     """
     check_changes(changes)
 

@@ -71,7 +71,8 @@ def create_queue(
         SchemaError: The messages do not fit the dead-letter queue; or older queues that send their
             dead messages to this queue have a schema and this queue has none, or the reverse.
         ExistsError: A queue of this name exists.
-        ContentionError: No answer, again and again.
+        ContentionError: Lost to others again and again.
+        OutcomeUnknownError: An answer was lost, and no read showed the outcome.
     """
     given = check_settings(settings)
     schema = ddl_of(given.pop("schema", None))
@@ -127,7 +128,8 @@ def make_dead_letter_queue(store: Store, name: str, source: QueueDefinition) -> 
 
     Raises:
         SchemaError: The dead-letter queue can't take these messages.
-        ContentionError: Lost to others, or no answer, again and again.
+        ContentionError: Lost to others again and again.
+        OutcomeUnknownError: An answer was lost, and no read showed the outcome.
     """
     found = read_record(store, name)
     if found is None or found.is_gone:
@@ -202,7 +204,8 @@ def alter_queue(store: Store, name: str, **changes: Unpack[QueueChanges]) -> Que
             altered.
         SchemaError: The change is not safe, or messages do not fit the dead-letter queue.
         QueueStateError: There is no active queue of that name.
-        ContentionError: Lost to others, or no answer, again and again.
+        ContentionError: Lost to others again and again.
+        OutcomeUnknownError: An answer was lost, and no read showed the outcome.
     """
     given = check_settings(changes, alters=True)
     schema = ddl_of(given.pop("schema", None))
@@ -291,7 +294,8 @@ def purge_queue(store: Store, name: str, *, force: bool = False) -> QueueDefinit
 
     Raises:
         QueueStateError: The queue does not exist, or readers hold messages.
-        ContentionError: Lost to others, or no answer, again and again.
+        ContentionError: Lost to others again and again.
+        OutcomeUnknownError: An answer was lost, and no read showed the outcome.
     """
     begun = known(name, read_record(store, name, serial=True))
     if begun.status is Status.ACTIVE and not force:
@@ -323,7 +327,8 @@ def delete_queue(store: Store, name: str, *, force: bool = False) -> None:
     Raises:
         QueueStateError: The queue does not exist; readers or other queues use it; or others purged
             it, or created it anew, at the same time.
-        ContentionError: Lost to others, or no answer, again and again.
+        ContentionError: Lost to others again and again.
+        OutcomeUnknownError: An answer was lost, and no read showed the outcome.
     """
     begun = read_mended(store, name, serial=True)
     if begun is None or begun.status is Status.DELETED:
@@ -383,7 +388,8 @@ def mark_retired(store: Store, name: str, version: int) -> None:
 
     Raises:
         InvariantError: The version is still needed, or an earlier one is not retired.
-        ContentionError: Lost to others, or no answer, again and again.
+        ContentionError: Lost to others again and again.
+        OutcomeUnknownError: An answer was lost, and no read showed the outcome.
     """
 
     def retire(found: QueueRecord | None) -> Values | None:

@@ -20,6 +20,7 @@ from cassieq_spark.errors import (
     NotFoundError,
     OutcomeUnknownError,
     QueueStateError,
+    in_doubt,
 )
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import (
@@ -333,25 +334,30 @@ def change(
         The row after the change.
 
     Raises:
-        ContentionError: Lost to others, or no answer, again and again.
+        ContentionError: Lost to others again and again.
+        OutcomeUnknownError: No read showed whether the change was applied.
     """
     token = uuid4()
-    for _ in attempts():
-        found = read(store, name, serial=True)
-        if found is not None and found.change == token:
-            return found
-        try:
-            values = decide(found)
-            if values is None:
+    doubtful: list[Op] = []
+    with in_doubt(f"queue {name!r}", doubtful):
+        for _ in attempts():
+            found = read(store, name, serial=True)
+            if found is not None and found.change == token:
                 return found
-            values = {**values, "change": token}
-            op: Op = Insert((), values, if_absent=True)
-            if found is not None:
-                op = Update((), values, when=(When("change", "=", found.change),))
-            store.cas(partition_of_queue(name), [op])
-        except OutcomeUnknownError:
-            continue
-    raise ContentionError(f"queue {name!r} could not be changed; try again")
+            try:
+                values = decide(found)
+                if values is None:
+                    return found
+                values = {**values, "change": token}
+                op: Op = Insert((), values, if_absent=True)
+                if found is not None:
+                    op = Update((), values, when=(When("change", "=", found.change),))
+                doubtful.append(op)
+                if not store.cas(partition_of_queue(name), [op]):
+                    doubtful.remove(op)
+            except OutcomeUnknownError:
+                continue
+        raise ContentionError(f"queue {name!r} could not be changed; try again")
 
 
 @decoded

@@ -178,7 +178,8 @@ def alter_schedule(
         MessageError, SchemaError: The queue does not take such messages.
         NotFoundError: There is no such queue or schedule.
         QueueStateError: The queue was purged meanwhile; repeat the call.
-        ContentionError: Lost to others, or no answer, again and again; repeat the call.
+        ContentionError: Lost to others again and again.
+        OutcomeUnknownError: An answer was lost, and no read showed the outcome.
     """
     validate_name("schedule", name)
     check_settings(changes, alters=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
 from itertools import count
@@ -21,13 +22,14 @@ from hypothesis import strategies as st
 from cassieq_spark import Client, Message, NewMessage, backoff
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import LeaseRequest
-from cassieq_spark.errors import NotAppliedError, OutcomeUnknownError, StoreError
+from cassieq_spark.errors import ExistsError, NotAppliedError, OutcomeUnknownError, StoreError
+from cassieq_spark.http.accounts import Accounts, Secrets
 from cassieq_spark.http.accounts.account import full_name
 from cassieq_spark.http.client import HttpError
 from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import EVERYTHING, Op, Partition, Rows, Slice
 from cassieq_spark.testing.faults import Fault, FaultyStore
-from tests.support.gateway import InProcess
+from tests.support.gateway import SECRET, InProcess
 
 QUEUE = full_name("acme", "q")
 MESSAGES = 4
@@ -99,7 +101,7 @@ class Scene:
         new = [NewMessage(b"%d" % number, key=b"%d" % number) for number in range(MESSAGES)]
         self.client.put_many(QUEUE, new)
         door: Any = self.client
-        self.put = partial(self.client.put, QUEUE)
+        self.put: Callable[..., Any] = partial(self.client.put, QUEUE)
         self.receive = partial(self.client.receive, QUEUE, "g")
         if by_http:
             door = self._stack.enter_context(InProcess(self.store)).queue("q")
@@ -120,8 +122,11 @@ class Scene:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def repeat(self, call: Callable[[], Any], trouble: Trouble) -> Any:
+    def repeat(self, call: Callable[[], Any], trouble: Trouble, *, named: bool = False) -> Any:
         """Call, and call again after each error that allows it; then deliver delayed requests.
+
+        Args:
+            named: True if the call has a name, so that it may be repeated after any error.
 
         Returns:
             The answer; None if the outcome is unknown.
@@ -136,11 +141,11 @@ class Scene:
             try:
                 answer = call()
             except OutcomeUnknownError:
-                pass
+                may_repeat = named
             except HttpError as error:
                 if error.status not in {REPEAT, UNKNOWN}:
                     raise
-                may_repeat = error.status == REPEAT
+                may_repeat = named or error.status == REPEAT
             except StoreError:
                 may_repeat = True
         store.faults, store.silent = iter(()), ()
@@ -228,3 +233,69 @@ def test_a_replacement_that_is_repeated_is_there_once(trouble: Trouble, queue: d
 
     assert done in (None, [])
     assert scene.count_of(b"new") in ([0, 1] if done is None else [1])
+
+
+@given(TROUBLES, SETTINGS, st.booleans())
+def test_a_put_that_is_repeated_under_its_key_is_there_once_whatever_the_error(
+    trouble: Trouble, queue: dict[str, Any], by_http: bool
+):
+    with Scene(queue, by_http=by_http) as scene:
+        put = partial(scene.put, b"new", key=b"0", idempotency_key="once")
+
+        scene.repeat(put, trouble, named=True)
+
+        assert scene.count_of(b"new") == 1
+
+
+@given(TROUBLES, SETTINGS, st.booleans())
+def test_a_message_that_is_put_again_under_its_id_is_there_once_whatever_the_error(
+    trouble: Trouble, queue: dict[str, Any], by_http: bool
+):
+    with Scene(queue | {"deduplicate": timedelta(minutes=5)}, by_http=by_http) as scene:
+        put = partial(scene.put, b"new", key=b"0", unique_id="once")
+
+        scene.repeat(put, trouble, named=True)
+
+        assert scene.count_of(b"new") == 1
+
+
+@given(TROUBLES, SETTINGS, st.booleans())
+def test_a_receive_that_is_repeated_under_its_attempt_is_counted_once_whatever_the_error(
+    trouble: Trouble, queue: dict[str, Any], by_http: bool
+):
+    with Scene(queue, by_http=by_http) as scene:
+        got = scene.repeat(partial(scene.receive, attempt="first"), trouble, named=True)
+
+        assert {each.delivery_count for each in got} <= {1}
+
+
+#: What is created by a call that refuses to create it twice.
+CREATIONS: Mapping[str, Callable[[Client, Accounts], object]] = {
+    "queue": lambda client, _: client.create_queue("new", partitions=2),
+    "group": lambda client, _: client.create_group(QUEUE, "new"),
+    "schedule": lambda client, _: client.create_schedule(
+        QUEUE, "new", "tick", every=timedelta(hours=1)
+    ),
+    "account": lambda _, accounts: accounts.create("new"),
+    "key": lambda _, accounts: accounts.add_key("old", "new"),
+}
+
+
+@given(st.sampled_from(sorted(CREATIONS)), TROUBLES, SETTINGS)
+@example("account", Trouble([Fault.ANSWER_LOST], {1}), {})
+@example("group", Trouble([Fault.ANSWER_LOST], {4}), {})
+@example("queue", Trouble([None, None, None, Fault.ANSWER_LOST], {5}), {})
+def test_a_creation_that_is_repeated_does_not_say_that_it_exists_already(
+    what: str, trouble: Trouble, queue: dict[str, Any]
+):
+    scene = Scene(queue)
+    accounts = Accounts(scene.store, Secrets((SECRET,)))
+    accounts.create("old")
+
+    def create() -> bool:
+        CREATIONS[what](scene.client, accounts)
+        return True
+
+    if scene.repeat(create, trouble):
+        with pytest.raises(ExistsError):
+            create()

@@ -24,6 +24,7 @@ from cassieq_spark.errors import (
     OptionError,
     OutcomeUnknownError,
     QueueStateError,
+    in_doubt,
 )
 from cassieq_spark.http.accounts.account import (
     ALL_RIGHTS,
@@ -128,7 +129,8 @@ class Accounts:
         Raises:
             OptionError: The name is not valid.
             ExistsError: The account exists, or is being deleted.
-            ContentionError: Each attempt lost to others, or got no answer.
+            ContentionError: Lost to others again and again.
+            OutcomeUnknownError: An answer was lost, and no read showed the outcome.
         """
         check_account(name)
         keys = tuple(self._new_key(each, ALL_RIGHTS, None, None) for each in FIRST_KEYS)
@@ -189,7 +191,8 @@ class Accounts:
                 range.
             NotFoundError: The account does not exist.
             ExistsError: The account has a key of this name.
-            ContentionError: Each attempt lost to others, or got no answer.
+            ContentionError: Lost to others again and again.
+            OutcomeUnknownError: An answer was lost, and no read showed the outcome.
         """
         check_account(key_name)
         allowed = frozenset(rights)
@@ -219,7 +222,8 @@ class Accounts:
         Raises:
             NotFoundError: The account does not exist.
             QueueStateError: The account does not match its seal.
-            ContentionError: Each attempt lost to others, or got no answer.
+            ContentionError: Lost to others again and again.
+            OutcomeUnknownError: An answer was lost, and no read showed the outcome.
         """
 
         def plan(before: _Stored | None) -> _Stored | None:
@@ -241,7 +245,8 @@ class Accounts:
 
         Raises:
             NotFoundError: The account does not exist.
-            ContentionError: Each attempt lost to others, or got no answer.
+            ContentionError: Lost to others again and again.
+            OutcomeUnknownError: An answer was lost, and no read showed the outcome.
         """
 
         def plan(before: _Stored | None) -> _Stored | None:
@@ -255,7 +260,8 @@ class Accounts:
         """Mark an account as deleted after its queues were deleted. One LWT and one read.
 
         Raises:
-            ContentionError: Each attempt lost to others, or got no answer.
+            ContentionError: Lost to others again and again.
+            OutcomeUnknownError: An answer was lost, and no read showed the outcome.
         """
 
         def plan(before: _Stored | None) -> _Stored | None:
@@ -270,20 +276,26 @@ class Accounts:
         A plan returns None once its change is made, so a retry recognises an attempt whose answer
         was lost.
         """
-        for _ in attempts():
-            before = self._read(name, serial=True)
-            after = plan(before)
-            if after is None:
-                return before or _Stored(_DELETED, 0, ())
-            version = self._next_version(name, before)
-            after = self._sealed(name, replace(after, version=version))
-            if self._attempt(name, _op(before, after, self._secrets.newest)):
-                self._see(name, version)
-                return after
-        raise ContentionError(
-            f"could not change account {name!r}: another program changed it, or "
-            "Cassandra's answer was lost; try again"
-        )
+        doubtful: list[OutcomeUnknownError] = []
+        with in_doubt(f"account {name!r}", doubtful):
+            for _ in attempts():
+                before = self._read(name, serial=True)
+                after = plan(before)
+                if after is None:
+                    return before or _Stored(_DELETED, 0, ())
+                version = self._next_version(name, before)
+                after = self._sealed(name, replace(after, version=version))
+                op = _op(before, after, self._secrets.newest)
+                try:
+                    if self._store.cas(partition_of_account(name), [op]):
+                        self._see(name, version)
+                        return after
+                except OutcomeUnknownError as error:
+                    doubtful.append(error)
+            raise ContentionError(
+                f"could not change account {name!r}: other programs changed it again and again; "
+                "try again"
+            )
 
     def _next_version(self, name: str, before: _Stored | None) -> int:
         """A version above all versions seen, even if somebody restored an older row."""
@@ -331,12 +343,6 @@ class Accounts:
     def _sealed(self, name: str, stored: _Stored) -> _Stored:
         parts = (name, stored.status, str(stored.version), _text_of(stored.keys))
         return replace(stored, seal=self._secrets.seal(self._secrets.newest, parts))
-
-    def _attempt(self, name: str, op: Op) -> bool:
-        try:
-            return self._store.cas(partition_of_account(name), [op])
-        except OutcomeUnknownError:
-            return False
 
     def _new_key(
         self, name: str, rights: frozenset[Right], queue: str | None, expires_at: datetime | None

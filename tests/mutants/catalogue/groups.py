@@ -32,6 +32,7 @@ _GIVEN_BACK = (
 #: Where calls are repeated that may be.
 _REPEATED = "property/test_repeats_property.py::test_{}_that_is_repeated_{}"
 _SETTLED = (_REPEATED.format("a_settlement", "is_not_told_to_be_stale"),)
+_CREATED = (_REPEATED.format("a_creation", "does_not_say_that_it_exists_already"),)
 _ROUND = (_REPEATED.format("an_exchange", "acks_and_counts_once"),)
 _ROUNDS = ("unit/groups/test_rounds.py",)
 _COMPETING = ("unit/client/test_competing.py",)
@@ -103,7 +104,7 @@ GROUPS = (
         "a round that may be applied yet is said not to be",
         "I8",
         "groups.group:ConsumerGroup._carry_out_round",
-        always("doubtful"),
+        set_argument("in_doubt", 1, "()"),
         _SETTLED,
     ),
     Mutant(
@@ -124,8 +125,29 @@ GROUPS = (
         "a change whose outcome nobody could read is said not to be applied",
         "I8",
         "groups.group:ConsumerGroup.carry_out",
-        replace_call("_unknown", "error"),
+        set_argument("in_doubt", 1, "()"),
         _SETTLED,
+    ),
+    Mutant(
+        "a creation of a group that may be done is said not to be",
+        "an error says whether a call may be repeated",
+        "groups.registration:create_group",
+        set_argument("in_doubt", 1, "()"),
+        _CREATED,
+    ),
+    Mutant(
+        "a change of a queue that may be done is said not to be",
+        "an error says whether a call may be repeated",
+        "queues.record:change",
+        set_argument("in_doubt", 1, "()"),
+        _CREATED,
+    ),
+    Mutant(
+        "a change of an account that may be done is said not to be",
+        "an error says whether a call may be repeated",
+        "http.accounts.records:Accounts._change",
+        set_argument("in_doubt", 1, "()"),
+        _CREATED,
     ),
     Mutant(
         "a replay that was applied late counts twice",
