@@ -107,6 +107,7 @@ test: $(STAMP) need-java ## Everything, with a real Cassandra and a local Spark 
 	$(BIN)/cassieq node download
 	$(BIN)/cassieq node download --cassandra-version 4.1
 	$(BIN)/cassieq spark compile
+	$(PYTHON) -m tests.support.spark_classes
 	$(BIN)/pytest -q -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --doctest-modules \
 	  --ignore=tests/browser --ignore=tests/sqs cassieq_spark tests $(PYTEST_ARGS)
 

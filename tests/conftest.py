@@ -14,6 +14,7 @@ import typer.main
 import typer.testing
 from hypothesis import Phase, settings
 
+from tests.support import spark_classes
 from tests.support.cassandra_node import cassandra_node
 from tests.support.cassandra_store import cassandra_store, connection
 from tests.support.minutes import Minutes
@@ -67,8 +68,7 @@ def _programs_can_be_interrupted() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: For programs that end within minutes: Java compiles once, which saves Spark a fifth of its time,
-#: and a node half of what it takes to start.
+#: Java compiles once, which saves a node half of what it takes to start.
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 
 
@@ -78,7 +78,7 @@ def _quick_java_with_the_same_python() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-        environment.setenv("SPARK_SUBMIT_OPTS", f"{_QUICK_JAVA} -XX:+UseSerialGC")
+        environment.setenv("SPARK_SUBMIT_OPTS", spark_classes.java_options())
         environment.setenv("JVM_EXTRA_OPTS", _QUICK_JAVA)
         yield
 

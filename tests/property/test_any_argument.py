@@ -12,23 +12,33 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import httpx
 import pytest
 
 import cassieq_spark
-from cassieq_spark import AsyncClient, CassieqError, Client, NewMessage, Producer, Progress
+from cassieq_spark import (
+    AsyncClient,
+    CassieqError,
+    Client,
+    Message,
+    NewMessage,
+    Producer,
+    Progress,
+)
 from cassieq_spark.arrow.receipts import Receipt
 from cassieq_spark.client import Action, AsyncProducer, LeaseRequest
 from cassieq_spark.client.exchange import Exchange
 from cassieq_spark.consumer.prefetch import PrefetchBudget
+from cassieq_spark.dead_letters.survey import Survey
 from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue, HttpSurvey
 from cassieq_spark.http.gateway.responses import queue_json
 from cassieq_spark.model import QueueDefinition
 from cassieq_spark.settings.connection import Connection, connection_options
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import Store
+from tests.support.ailing_queue import copy_of
 
 SECOND = timedelta(seconds=1)
 
@@ -100,16 +110,26 @@ def of_message(part: str, make: Callable[[], Any]) -> Callable[[], NewMessage]:
     return lambda: NewMessage(**({"value": "v"} | {part: make()}))
 
 
+@cache
+def furnished() -> tuple[MemoryStore, Message, Survey]:
+    """A queue with a schedule, and a group that holds a message; to be copied."""
+    store = MemoryStore()
+    client = Client.from_store(store)
+    client.create_queue("q")
+    client.put("q", "first")
+    (held,) = client.receive("q", "g")
+    client.create_schedule("q", "there", "x", every=60 * SECOND)
+    return store, held, client.dead_letters("q")
+
+
 class Scene:
     """A client with a queue, a group and a message that is held; and good arguments by name."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self) -> None:
+        template, self.held, dead = furnished()
+        self.store = store = copy_of(template)
         self.others: list[bytes] = []
         self.client = Client.from_store(store)
-        self.client.create_queue("q")
-        self.client.put("q", "first")
-        (self.held,) = self.client.receive("q", "g")
         self.good: dict[str, Any] = {
             "action": Action("release"),
             "across_accounts": True,
@@ -125,7 +145,7 @@ class Scene:
             "dry_run": True,
             "expire_after": 60 * SECOND,
             "force": True,
-            "found": self.client.dead_letters("q"),
+            "found": dead,
             "group": "g",
             "headers": {"a": "b"},
             "how": "drop",
@@ -188,7 +208,6 @@ class Scene:
             "key": "k",
             "ahead": SECOND,
         }
-        self.client.create_schedule("q", "there", "x", every=60 * SECOND)
 
     def stored(self) -> list[bytes]:
         """What is in the queue, but for what others have put."""
@@ -321,7 +340,7 @@ def try_each(of: type, name: str, parameter: str, call: Call) -> None:
             f"{what} as its {it}": of_message(it, bad[what]) for what in bad for it in PARTS
         }
     for what, make in bad.items():
-        scene = Scene(MemoryStore())
+        scene = Scene()
         given = scene.arguments(of, name, method) | {parameter: make()}
         if kind is inspect.Parameter.VAR_POSITIONAL:
             given[parameter] = [given[parameter]]

@@ -10,26 +10,26 @@ from tests.fuzz import chunks
 
 
 @pytest.mark.timeout(600)
-def test_five_thousand_altered_chunks_neither_crash_nor_stop_a_queue(
+def test_two_thousand_altered_chunks_neither_crash_nor_stop_a_queue(
     capfd: pytest.CaptureFixture[str],
 ):
-    status = chunks.main(["--mutants", "5000", "--seed", "20261122"])
+    status = chunks.main(["--mutants", "2000", "--seed", "20261122"])
 
     told = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert status == 0, told
     # Enough of them are read, and refused, for that to mean something.
-    assert (told["read"] > 300, told["refused"] > 3_000) == (True, True)
+    assert (told["read"] > 120, told["refused"] > 1_200) == (True, True)
 
 
 @pytest.mark.timeout(600)
-def test_five_thousand_altered_typed_chunks_are_refused_or_hold_valid_arrays(
+def test_two_thousand_altered_typed_chunks_are_refused_or_hold_valid_arrays(
     capfd: pytest.CaptureFixture[str],
 ):
-    status = chunks.main(["--typed", "--mutants", "5000", "--seed", "20261122"])
+    status = chunks.main(["--typed", "--mutants", "2000", "--seed", "20261122"])
 
     told = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert status == 0, told
-    assert (told["read"] > 300, told["refused"] > 3_000) == (True, True)
+    assert (told["read"] > 120, told["refused"] > 1_200) == (True, True)
 
 
 def test_a_crash_of_the_child_is_a_failure_that_can_be_repeated(
