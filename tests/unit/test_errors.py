@@ -6,7 +6,16 @@ import re
 import pytest
 
 from cassieq_spark import errors
-from cassieq_spark.errors import CassieqError
+from cassieq_spark.errors import (
+    CassieqError,
+    ConnectError,
+    ContentionError,
+    ExistsError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    StoreError,
+    in_doubt,
+)
 
 CLASSES = [
     each
@@ -54,3 +63,34 @@ def test_errors_cross_process_borders(error: type[CassieqError]):
 @pytest.mark.parametrize("error", CLASSES)
 def test_every_error_says_what_it_means(error: type[CassieqError]):
     assert error.__doc__
+
+
+def failing(error: CassieqError, doubtful: list[str]) -> CassieqError:
+    """The error that leaves a call of which some requests are doubtful."""
+    with pytest.raises(CassieqError) as raised, in_doubt("queue 'q'", doubtful):
+        raise error
+    return raised.value
+
+
+@pytest.mark.parametrize("kind", [NotAppliedError, ContentionError, ConnectError])
+def test_a_failure_after_a_doubtful_request_is_of_unknown_outcome(kind: type[StoreError]):
+    error = kind("too few replicas")
+
+    found = failing(error, ["lost"])
+
+    assert type(found) is OutcomeUnknownError
+    assert "queue 'q'" in str(found)
+    assert "too few replicas" in str(found)
+    assert found.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    ("error", "doubtful"),
+    [
+        (NotAppliedError("too few replicas"), []),
+        (OutcomeUnknownError("no answer"), ["lost"]),
+        (ExistsError("it exists"), ["lost"]),
+    ],
+)
+def test_an_error_that_is_true_of_the_whole_call_stays(error: CassieqError, doubtful: list[str]):
+    assert failing(error, doubtful) is error
