@@ -299,3 +299,88 @@ def test_a_creation_that_is_repeated_does_not_say_that_it_exists_already(
     if scene.repeat(create, trouble):
         with pytest.raises(ExistsError):
             create()
+
+
+class SqsScene(Scene):
+    """A FIFO queue of SQS with two messages, which are received; clients repeat after any 5xx."""
+
+    queue = full_name("acme", "q.fifo")
+
+    def __init__(self) -> None:
+        self.store = Unanswered(MemoryStore())
+        self.client = Client.from_store(self.store)
+        self._stack = ExitStack()
+        self._gateway = self._stack.enter_context(InProcess(self.store))
+        found = self.ask("CreateQueue", QueueName="q.fifo", Attributes={"FifoQueue": "true"})
+        self.url = found["QueueUrl"]
+        for number in range(2):
+            self.send(f"{number}", unique_id=f"{number}", group=f"{number}")
+        self.handles = [each["ReceiptHandle"] for each in self.receive("first")]
+
+    def ask(self, operation: str, **given: Any) -> Any:
+        """The answer; an `HttpError` if the door refuses."""
+        answer = self._gateway.sqs(operation, **given)
+        if answer.is_error:
+            raise HttpError(answer.text, answer.status_code)
+        return answer.json() if answer.content else {}
+
+    def send(self, body: str, *, unique_id: str, group: str) -> None:
+        """Send a message."""
+        given = {"MessageDeduplicationId": unique_id, "MessageGroupId": group}
+        self.ask("SendMessage", QueueUrl=self.url, MessageBody=body, **given)
+
+    def receive(self, attempt: str) -> Any:
+        """Receive messages under an attempt's name."""
+        given = {"MaxNumberOfMessages": 10, "ReceiveRequestAttemptId": attempt}
+        names = {"AttributeNames": ["ApproximateReceiveCount"]}
+        return self.ask("ReceiveMessage", QueueUrl=self.url, **given, **names).get("Messages", [])
+
+    def delete(self) -> None:
+        """Delete what was received; a failed entry counts as a refusal."""
+        entries = [
+            {"Id": str(number), "ReceiptHandle": each} for number, each in enumerate(self.handles)
+        ]
+        told = self.ask("DeleteMessageBatch", QueueUrl=self.url, Entries=entries)
+        for each in told.get("Failed", ()):
+            assert each["Code"] == "ServiceUnavailable", each
+            raise HttpError(each["Message"], REPEAT)
+
+    def bodies(self) -> list[bytes]:
+        """What is in the queue, settled or not."""
+        return [each.value for each in self.client.peek(self.queue, max=10)]
+
+
+@given(TROUBLES)
+def test_a_message_that_is_sent_again_by_sqs_is_there_once(trouble: Trouble):
+    with SqsScene() as scene:
+        scene.repeat(lambda: scene.send("new", unique_id="n", group="g"), trouble, named=True)
+
+        assert len(scene.bodies()) == 3
+
+
+@given(TROUBLES)
+def test_a_receive_that_is_repeated_by_sqs_gets_the_same_counted_once(trouble: Trouble):
+    with SqsScene() as scene:
+        scene.send("new", unique_id="n", group="g")
+
+        got = scene.repeat(lambda: scene.receive("second"), trouble, named=True)
+
+        # What was leased, but could neither be read nor be given back, is due later.
+        assert {each["Attributes"]["ApproximateReceiveCount"] for each in got} <= {"1"}
+
+
+@given(TROUBLES)
+def test_a_deletion_that_is_repeated_by_sqs_succeeds(trouble: Trouble):
+    with SqsScene() as scene:
+        scene.repeat(scene.delete, trouble, named=True)
+
+        (group,) = scene.client.groups(scene.queue)
+        assert group.depth == 0
+
+
+@given(TROUBLES)
+def test_a_creation_that_is_repeated_by_sqs_succeeds(trouble: Trouble):
+    with SqsScene() as scene:
+        create = partial(scene.ask, "CreateQueue", QueueName="new")
+
+        assert scene.repeat(create, trouble, named=True)["QueueUrl"].endswith("/acme/new")

@@ -21,6 +21,7 @@ from cassieq_spark.http.accounts import Accounts, Right, Secrets
 from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue
 from cassieq_spark.http.gateway.app import make_app
 from cassieq_spark.http.gateway.gateway import Gateway
+from cassieq_spark.http.gateway.sqs.door import SqsDoor
 from cassieq_spark.http.gateway.pop_receipts import PopReceipts
 from cassieq_spark.http.serving.connections import ConnectionLimiter
 from cassieq_spark.settings.gateway import Limits
@@ -136,7 +137,7 @@ def key_with(
 
 
 class InProcess:
-    """A gateway in this process, on a store that the test has, too.
+    """A gateway in this process, on a store that the test has, too; with the door of SQS.
 
     Args:
         store: The store.
@@ -179,15 +180,26 @@ class InProcess:
         url = f"http://gateway/admin/api/v1{path}"
         return self._runner.run(self._http.request(method, url, headers=ADMIN, **more))
 
+    def sqs(self, operation: str, **given: Any) -> httpx.Response:
+        """Send a request of SQS, which is not signed."""
+        headers = {
+            "X-Amz-Target": f"AmazonSQS.{operation}",
+            "Content-Type": "application/x-amz-json-1.0",
+        }
+        url = "http://localhost/"
+        return self._runner.run(self._http.post(url, headers=headers, json=given))
+
     async def _begin(self) -> None:
         await self._client.__aenter__()
         self._gateway = Gateway(*self._parts)
-        app = make_app(lambda: self._gateway, None)
+        plain = make_app(lambda: self._gateway, None)
+        self._door = app = SqsDoor(plain, lambda: self._gateway, unsigned=self._account)
         self._http = httpx.AsyncClient(
             transport=httpx.ASGITransport(app), base_url="http://gateway"
         )
 
     async def _end(self) -> None:
+        await self._door.close()
         await self._gateway.close()
         await self._client.close()
 
