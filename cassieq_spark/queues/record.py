@@ -338,7 +338,7 @@ def change(
         OutcomeUnknownError: No read showed whether the change was applied.
     """
     token = uuid4()
-    doubtful: list[Op] = []
+    doubtful: list[UUID] = []
     with in_doubt(f"queue {name!r}", doubtful):
         for _ in attempts():
             found = read(store, name, serial=True)
@@ -352,11 +352,11 @@ def change(
                 op: Op = Insert((), values, if_absent=True)
                 if found is not None:
                     op = Update((), values, when=(When("change", "=", found.change),))
-                doubtful.append(op)
-                if not store.cas(partition_of_queue(name), [op]):
-                    doubtful.remove(op)
+                may_be_applied = store.cas(partition_of_queue(name), [op])
             except OutcomeUnknownError:
-                continue
+                may_be_applied = True
+            if may_be_applied:
+                doubtful.append(token)
         raise ContentionError(f"queue {name!r} could not be changed; try again")
 
 

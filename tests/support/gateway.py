@@ -21,8 +21,8 @@ from cassieq_spark.http.accounts import Accounts, Right, Secrets
 from cassieq_spark.http.client import AsyncHttpQueue, HttpQueue
 from cassieq_spark.http.gateway.app import make_app
 from cassieq_spark.http.gateway.gateway import Gateway
-from cassieq_spark.http.gateway.sqs.door import SqsDoor
 from cassieq_spark.http.gateway.pop_receipts import PopReceipts
+from cassieq_spark.http.gateway.sqs.door import SqsDoor
 from cassieq_spark.http.serving.connections import ConnectionLimiter
 from cassieq_spark.settings.gateway import Limits
 from cassieq_spark.store.protocol import Store
