@@ -183,6 +183,8 @@ class HttpQueue(MessageVerbs):
 
         Raises:
             HttpStateError: The queue exists with other settings, which the error names.
+            HttpError: The gateway refused. With status 504 the queue may be created: a repeated
+                call completes it.
         """
         sent = _settings_sent(settings)
         if drop_dead is not None:
