@@ -367,17 +367,20 @@ def test_in_strict_order_what_is_due_again_waits_for_what_is_lower_and_still_hel
     assert plan_lease(state, make_request(strict_fifo=True)).ops == ()
 
 
+@pytest.mark.parametrize(
+    "state", [make_state(), make_state(make_slot(0, "30-35", due_at=PAST))], ids=["fresh", "again"]
+)
 @pytest.mark.parametrize("limit", [{"strict_fifo": True}, {"max_in_flight": 50}], ids=str)
 def test_what_depends_on_all_that_others_hold_is_refused_if_what_waits_changes(
-    limit: dict[str, int],
+    limit: dict[str, int], state: GroupState
 ):
-    state = make_state()
+    def conditions(**limit: int) -> set[str]:
+        plan = plan_lease(state, make_request(max_messages=5, **limit))
+        assert plan.leased
+        return {each.column for op in plan.ops if isinstance(op, Update) for each in op.when}
 
-    exclusive = plan_lease(state, make_request(max_messages=5, **limit))
-    other = plan_lease(state, make_request(max_messages=5))
-
-    assert "waiting_version" in {each.column for each in op_on(exclusive, HEAD).when}
-    assert "waiting_version" not in {each.column for each in op_on(other, HEAD).when}
+    assert "waiting_version" in conditions(**limit)
+    assert "waiting_version" not in conditions()
 
 
 def test_what_is_due_again_beyond_the_stop_is_not_offered():
