@@ -119,7 +119,6 @@ class Value:
         default = parameter.default
         is_given = default is not None and default is not inspect.Parameter.empty
         info = typer.Option(
-            # Named: typer 0.27 would take a metavar that spells the name for it.
             self.name or _dashed(parameter.name),
             help=self.meaning,
             metavar=self.kind.metavar,

@@ -235,24 +235,12 @@ def test_a_replacement_that_is_repeated_is_there_once(trouble: Trouble, queue: d
     assert scene.count_of(b"new") in ([0, 1] if done is None else [1])
 
 
-@given(TROUBLES, SETTINGS, st.booleans())
-def test_a_put_that_is_repeated_under_its_key_is_there_once_whatever_the_error(
-    trouble: Trouble, queue: dict[str, Any], by_http: bool
-):
-    with Scene(queue, by_http=by_http) as scene:
-        put = partial(scene.put, b"new", key=b"0", idempotency_key="once")
-
-        scene.repeat(put, trouble, named=True)
-
-        assert scene.count_of(b"new") == 1
-
-
-@given(TROUBLES, SETTINGS, st.booleans())
-def test_a_message_that_is_put_again_under_its_id_is_there_once_whatever_the_error(
-    trouble: Trouble, queue: dict[str, Any], by_http: bool
+@given(st.sampled_from(["idempotency_key", "unique_id"]), TROUBLES, SETTINGS, st.booleans())
+def test_a_put_that_is_repeated_under_a_name_is_there_once_whatever_the_error(
+    name: str, trouble: Trouble, queue: dict[str, Any], by_http: bool
 ):
     with Scene(queue | {"deduplicate": timedelta(minutes=5)}, by_http=by_http) as scene:
-        put = partial(scene.put, b"new", key=b"0", unique_id="once")
+        put = partial(scene.put, b"new", key=b"0", **{name: "once"})
 
         scene.repeat(put, trouble, named=True)
 
@@ -346,7 +334,7 @@ class SqsScene(Scene):
             raise HttpError(each["Message"], REPEAT)
 
     def bodies(self) -> list[bytes]:
-        """What is in the queue, settled or not."""
+        """The values of all messages in the queue, of settled ones too."""
         return [each.value for each in self.client.peek(self.queue, max=10)]
 
 
