@@ -239,10 +239,6 @@ def _named(parameter: inspect.Parameter) -> inspect.Parameter:
     info.metavar = _word_for(kind)
     if isinstance(info, ArgumentInfo):
         info.metavar = parameter.name.upper()
-    elif not info.param_decls and info.default is ...:
-        # In Annotated, typer keeps a name that was given as the default. Without one, typer
-        # 0.27 would take a metavar that spells the name for it.
-        info.param_decls = (_dashed(parameter.name),)
     return parameter.replace(annotation=Annotated[kind, info])
 
 
