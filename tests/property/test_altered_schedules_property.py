@@ -108,10 +108,11 @@ class Stage:
         self.wrong_by = [timedelta(0)] * RUNNERS
         self.stores = [FaultyStore(self.memory) for _ in range(RUNNERS + 1)]
         self.runners = [self.started(number) for number in range(RUNNERS)]
-        #: The schedule after each alter, as messages name it, and when the alter began.
-        self.rules: dict[int, tuple[Schedule, datetime]] = {}
-        self.altered = 0
-        self.note(self.right.now)
+        #: The schedule after each alter, by the number that its messages name.
+        self.rules: dict[int, Schedule] = {}
+        #: When each alter began; its request may arrive much later.
+        self.began = [self.right.now]
+        self.note()
         #: Of each alter that has answered: its number, and how many messages there were then.
         self.answered: list[tuple[int, int]] = []
 
@@ -121,16 +122,16 @@ class Stage:
 
         return Runner(self.stores[number], clock=clock, politeness=number * SECOND)
 
-    def note(self, began: datetime) -> None:
+    def note(self) -> None:
         found = read_schedule(self.memory, "q", "s")[0]
-        self.rules.setdefault(int(found.message.split()[1]), (found, began))
+        self.rules.setdefault(int(found.message.split()[1]), found)
 
     def messages(self) -> list[StoredMessage]:
         return self.client.peek("q", max=5000)
 
     def alter(self, step: Step) -> None:
-        self.altered += 1
-        number, began, store = self.altered, self.right.now, self.stores[RUNNERS]
+        number, store = len(self.began), self.stores[RUNNERS]
+        self.began.append(self.right.now)
         store.fault = step.breaks
         if step.dies_after is not None:
             store.interrupt(die, after=step.dies_after)
@@ -146,7 +147,7 @@ class Stage:
             assert made.message.endswith(f" {number}")
             self.answered.append((number, len(self.messages())))
         store.calm()
-        self.note(began)
+        self.note()
 
     def take(self, step: Step) -> None:
         number, store = step.runner, self.stores[step.runner]
@@ -166,14 +167,14 @@ class Stage:
         if step.arrives:
             for each in self.stores:
                 each.arrive()
-            self.note(self.right.now)
+            self.note()
 
     def end(self) -> None:
         """Let all late requests arrive, and new runners look until nothing is left."""
         for store in self.stores:
             while store.late:
                 store.arrive()
-                self.note(self.right.now)
+                self.note()
         for _ in range(2):
             Runner(self.memory, clock=self.right.here, politeness=timedelta(0)).run_once()
 
@@ -210,16 +211,16 @@ def test_a_schedule_that_is_altered_publishes_each_tick_once_by_the_settings_tha
     for number, count in stage.answered:
         assert all(rule >= number for _, rule in parts[count:])
     for (tick, rule), message in zip(parts, found, strict=True):
-        schedule, _ = stage.rules[rule]
+        schedule = stage.rules[rule]
         assert tick in come(schedule, stage.right)
         assert message.published_at >= schedule.due_at(tick) - schedule.ahead
     for before, after in pairwise(sorted(stage.rules)):
-        (old, _), (new, began) = stage.rules[before], stage.rules[after]
+        old, new = stage.rules[before], stage.rules[after]
         assert (new.identity, new.generation) == (old.identity, old.generation + 1)
         if old.timing != new.timing:
-            assert new.since == began
+            assert new.since == stage.began[after]
     if catch_up == 1000:
-        last = stage.rules[max(stage.rules)][0]
+        last = stage.rules[max(stage.rules)]
         earlier = [tick for tick, rule in parts if rule < max(stage.rules)]
         wanted = [at for at in come(last, stage.right) if not earlier or at > earlier[-1]]
         assert [tick for tick, rule in parts if rule == max(stage.rules)] == wanted
@@ -233,7 +234,7 @@ def test_an_alter_that_leaves_the_times_loses_no_tick(partitions: int, taken: li
         stage.take(step)
     stage.end()
 
-    last = stage.rules[max(stage.rules)][0]
+    last = stage.rules[max(stage.rules)]
     ticks = [parts_of(each)[0] for each in stage.messages()]
     # What an alter has taken back from being published ahead, or from no jitter, was published.
     assert ticks[: len(come(last, stage.right))] == come(last, stage.right)
