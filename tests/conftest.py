@@ -17,7 +17,7 @@ from hypothesis import Phase, settings
 from tests.support import spark_classes
 from tests.support.cassandra_node import cassandra_node
 from tests.support.cassandra_store import cassandra_store, connection
-from tests.support.minutes import Minutes
+from tests.support.minutes import BUDGET, Minutes
 from tests.support.order import Order
 
 __all__ = ["cassandra_node", "cassandra_store", "connection"]
@@ -50,7 +50,8 @@ _MARKS = {
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Order())
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Minutes())
+        is_nightly = settings.get_current_profile_name() == "nightly"
+        config.pluginmanager.register(Minutes(None if is_nightly else BUDGET))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,9 +20,9 @@ class Terminal:
         self.lines.append(line)
 
 
-def told_of(*tests: tuple[str, float]) -> list[str]:
-    """The lines about tests that took so many minutes."""
-    minutes, terminal = Minutes(), Terminal()
+def told_of(*tests: tuple[str, float], budget: int | None = BUDGET) -> list[str]:
+    """The lines about tests that took these minutes."""
+    minutes, terminal = Minutes(budget), Terminal()
     for test, taken in tests:
         for when in ("setup", "call", "teardown"):
             values: dict[str, Any] = {"nodeid": test, "when": when, "duration": 20 * taken}
@@ -55,3 +55,9 @@ def test_a_run_beyond_its_budget_is_told_and_a_short_one_needs_no_table():
 
     assert f"take {BUDGET + 2} minutes of workers instead of {BUDGET}" in last
     assert told_of(("tests/unit/cli/test_a.py::test_a", 0.5)) == []
+
+
+def test_a_run_by_night_has_no_budget():
+    *_, last = told_of(("tests/property/test_a.py::test_a", 250), budget=None)
+
+    assert last.split() == ["250.0", "1", "tests", "in", "all"]
