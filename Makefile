@@ -174,7 +174,7 @@ test-sqs: $(STAMP) need-java-compiler need-node ## Programs of Amazon SQS, uncha
 ##@ Long runs
 
 .PHONY: fuzz
-fuzz: $(STAMP) ## All property tests with many examples, for some hours, from a seed of their own (SEED=... repeats one)
+fuzz: $(STAMP) ## All property tests with many examples, two hours on two cores, from a seed of their own (SEED=... repeats one)
 	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
 	  echo "to repeat it: make fuzz SEED=$$seed"; \
 	  HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -v -n auto -p no:randomly -o timeout=7200 \

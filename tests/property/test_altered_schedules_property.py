@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise, takewhile
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cassieq_spark import Client
@@ -95,6 +95,15 @@ def steps(changes: list[dict[str, Any]]) -> st.SearchStrategy[list[Step]]:
         st.booleans(),
     )
     return st.lists(one, min_size=1, max_size=20)
+
+
+#: Somebody alters the times and dies; the request arrives a second later.
+ARRIVES_LATE = [
+    Step(
+        0, 20 * SECOND, None, None, {"every": 7 * SECOND}, 0, Fault.REQUEST_LATE, 3, arrives=False
+    ),
+    Step(0, SECOND, None, None, None, 0, None, None, arrives=False),
+]
 
 
 class Stage:
@@ -195,6 +204,7 @@ def come(schedule: Schedule, clock: FakeClock) -> list[datetime]:
 
 
 @given(st.sampled_from([1, 3]), st.sampled_from([0, 1, 1000]), steps(OF_CONTENT + OF_TIMES))
+@example(1, 0, ARRIVES_LATE)
 def test_a_schedule_that_is_altered_publishes_each_tick_once_by_the_settings_that_hold(
     partitions: int, catch_up: int, taken: list[Step]
 ):

@@ -37,7 +37,7 @@ class Minutes:
         budget: The worker-minutes that the run may take; None for any number, as by night.
     """
 
-    def __init__(self, budget: int | None = BUDGET) -> None:
+    def __init__(self, budget: int | None) -> None:
         self._budget = budget
         self._seconds: Counter[str] = Counter()
         self._count: Counter[str] = Counter()
