@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -57,9 +57,14 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        for folder, mark in _MARKS.items():
-            if item.path.is_relative_to(Path(__file__).parent / folder):
-                item.add_marker(mark)
+        for mark in _marks_of(item.path):
+            item.add_marker(mark)
+
+
+@cache
+def _marks_of(file: Path) -> Sequence[str]:
+    folders = {Path(__file__).parent / folder: mark for folder, mark in _MARKS.items()}
+    return [mark for folder, mark in folders.items() if file.is_relative_to(folder)]
 
 
 @pytest.fixture(autouse=True, scope="session")

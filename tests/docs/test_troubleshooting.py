@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -58,17 +59,19 @@ def _raised_in(module: str) -> Iterator[str]:
             yield " ".join(filter(None, map(_text_of, made.args)))
 
 
-TEXTS = "\n\n".join(
-    text
-    for path in sorted(PACKAGE.rglob("*.py"))
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    if (text := _text_of(node))
-)
+@cache
+def _texts() -> str:
+    return "\n\n".join(
+        text
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (text := _text_of(node))
+    )
 
 
 @pytest.mark.parametrize("quote", QUOTES)
 def test_a_quoted_error_is_one_of_the_sources(quote: str):
-    assert _is_quoted_in(quote, TEXTS), quote
+    assert _is_quoted_in(quote, _texts()), quote
 
 
 @pytest.mark.parametrize("module", MET_IN_SPARK)

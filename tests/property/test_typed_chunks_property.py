@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -25,10 +27,13 @@ VERSION = 3
 
 DECIMALS = [pa.decimal128(digits, scale) for digits in range(1, 39) for scale in range(digits + 1)]
 NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), *DECIMALS]
-#: Those of which some type has all values, with all of these types.
-WIDER = {
-    old: wider for old in NUMBERS if (wider := [new for new in NUMBERS if is_wider(old, new)])
-}
+
+
+@cache
+def wider_types() -> Mapping[pa.DataType, Sequence[pa.DataType]]:
+    """The numbers of which some type has all values, with all of these types."""
+    found = {old: [new for new in NUMBERS if is_wider(old, new)] for old in NUMBERS}
+    return {old: wider for old, wider in found.items() if wider}
 
 
 def read(
@@ -217,8 +222,9 @@ def _widened(draw: st.DrawFn) -> tuple[pa.DataType, pa.DataType, list[Any]]:
         "float": pa.types.is_floating,
         "decimal": pa.types.is_decimal,
     }[kind]
-    old = draw(st.sampled_from([each for each in WIDER if is_kind(each)]))
-    return old, draw(st.sampled_from(WIDER[old])), draw(st.lists(_numbers(old), max_size=9))
+    wider = wider_types()
+    old = draw(st.sampled_from([each for each in wider if is_kind(each)]))
+    return old, draw(st.sampled_from(wider[old])), draw(st.lists(_numbers(old), max_size=9))
 
 
 @slow_to_draw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import PurePosixPath
 
 import pytest
@@ -23,7 +24,12 @@ def folder_of(test: str) -> str:
     >>> folder_of("tests/docs/test_readme.py::test_it"), folder_of("cassieq_spark/model.py::x")
     ('tests/docs', 'cassieq_spark')
     """
-    parts = PurePosixPath(test.partition("::")[0]).parts[:-1]
+    return _folder_of_file(test.partition("::")[0])
+
+
+@cache
+def _folder_of_file(name: str) -> str:
+    parts = PurePosixPath(name).parts[:-1]
     depth = {"tests": 2, "cassieq_spark": 1}.get(parts[0], 1) if parts else 0
     if parts[:2] in {("tests", "unit"), ("tests", "integration")}:
         depth = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import PurePosixPath
 
 import pytest
@@ -20,7 +21,12 @@ def turn_of(test: str) -> int:
     >>> turn_of("tests/unit/arrow/test_x.py::test_it"), turn_of("cassieq_spark/model.py::model")
     (2, 2)
     """
-    file = PurePosixPath(test.partition("::")[0])
+    return _turn_of_file(test.partition("::")[0])
+
+
+@cache
+def _turn_of_file(name: str) -> int:
+    file = PurePosixPath(name)
     if any(file.is_relative_to(folder) for folder in _FIRST):
         return 0
     return 2 if any(file.is_relative_to(folder) for folder in _LAST) else 1

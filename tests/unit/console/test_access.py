@@ -48,6 +48,7 @@ def test_every_answer_keeps_a_browser_from_what_it_should_not_do(visitor: Visito
 
 def test_without_a_key_only_its_own_names_are_answered(store: MemoryStore):
     with visiting(store, hosts=hosts_of("127.0.0.1", 8081)) as visitor:
+        visitor.look()
         assert visitor.get("/").status_code == 200
         assert visitor.get("/", host="localhost:8081").status_code == 200
         for host in ("evil.example:8081", "evil.example", "127.0.0.1:8082", ""):

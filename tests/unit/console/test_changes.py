@@ -21,7 +21,7 @@ from cassieq_spark.store.memory import MemoryStore
 from cassieq_spark.store.protocol import Store
 from cassieq_spark.testing.stores import CountingStore
 from tests.unit.console.conftest import SCHEMA
-from tests.unit.console.visitor import Visitor, forms_of, visiting, words_of
+from tests.unit.console.visitor import Visitor, forms_of, words_of
 
 CHANGES = [
     *(f"/queues/orders/change/{name}" for name in {**OF_QUEUE, **MAKING, **SCHEDULING}),
@@ -50,8 +50,6 @@ def release_all(store: MemoryStore) -> None:
 def test_a_console_that_only_looks_refuses_every_change(
     visitor: Visitor, store: MemoryStore, path: str, step: str
 ):
-    with visiting(store, allow_changes=True) as other:
-        other.page("/")
     token = visitor.console.access.token
     visitor.page("/")
     (cookie,) = [each.value for each in visitor._client.cookies.jar]
