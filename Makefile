@@ -214,6 +214,10 @@ bench: bench-tools ## Beside Kafka and the Cassandra Connector: how fast is it? 
 bench-quick: bench-tools ## The same in six minutes: two kinds of messages, one round
 	$(PYTHON) -m benchmarks.bench --quick $(BENCH_ARGS)
 
+.PHONY: bench-docs
+bench-docs: $(STAMP) ## Write the figures of the last `make bench` into the tables of the docs
+	$(PYTHON) -m benchmarks.bench.pages dist/bench/figures.jsonl
+
 .PHONY: poison
 poison: bench-tools ## One message of 100,000 kills its worker, every time: who else suffers?
 	$(PYTHON) -m trials.poison --figure docs/figures/poison.svg $(POISON_ARGS)

@@ -62,15 +62,14 @@ class Figure:
         pairs = zip(self.values, other.values, strict=True)
         return [ours / theirs if theirs else math.inf for ours, theirs in pairs]
 
-    def more_than(self, other: Figure) -> float:
-        """The median of the differences to another figure, round by round.
+    def differences_to(self, other: Figure) -> list[float]:
+        """The difference to another figure in each round.
 
-        >>> ours = Figure("start", "", "a", "s", (1.0, 3.0, 2.0))
-        >>> ours.more_than(Figure("start", "", "b", "s", (0.5, 1.0, 1.0)))
-        1.0
+        >>> ours = Figure("start", "", "a", "s", (1.0, 3.0))
+        >>> ours.differences_to(Figure("start", "", "b", "s", (0.5, 1.0)))
+        [0.5, 2.0]
         """
-        pairs = zip(self.values, other.values, strict=True)
-        return statistics.median(ours - theirs for ours, theirs in pairs)
+        return [ours - theirs for ours, theirs in zip(self.values, other.values, strict=True)]
 
 
 class Budget:

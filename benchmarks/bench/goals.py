@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -39,11 +40,16 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A goal with the best of its peers, if any, and the ratio or difference that was reached."""
+    """A goal with the best of its peers, if any, and the ratios or differences of the rounds."""
 
     goal: Goal
     peer: str
-    ratio: float
+    ratios: Sequence[float]
+
+    @property
+    def ratio(self) -> float:
+        """What was reached: the median of the rounds."""
+        return statistics.median(self.ratios)
 
     @property
     def reached(self) -> bool:
@@ -54,7 +60,7 @@ class Judged:
         """By how many percent the ratio must change to reach the goal; 0 or less if it has.
 
         >>> goal = Goal("batch write", "", ("Kafka",), 1.2)
-        >>> round(Judged(goal, "Kafka", 1.0).missing)
+        >>> round(Judged(goal, "Kafka", [1.0]).missing)
         20
         """
         return (self.goal.wanted / self.ratio - 1) * 100
@@ -127,11 +133,11 @@ def judge(goal: Goal, figures: Sequence[Figure]) -> Judged | None:
     """Judge a goal; None if it was not measured."""
     ours = find(figures, case=goal.of, payload=goal.payload, measure=goal.measure).get(CASSIEQ)
     if ours is not None and not goal.peers:
-        return Judged(goal, "", ours.median)
+        return Judged(goal, "", ours.values)
     theirs = find(figures, case=goal.of, payload=goal.payload, measure=goal.measure)
     present = [theirs[name] for name in goal.peers if name in theirs]
     if ours is None or not present:
         return None
     best = (min if goal.at_most else max)(present, key=lambda each: each.median)
-    compare = ours.more_than if goal.difference else ours.ratio_to
+    compare = ours.differences_to if goal.difference else ours.ratios_to
     return Judged(goal, best.system, compare(best))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -47,6 +47,13 @@ def to_json(figure: Figure) -> str:
             "values": [round(value, 2) for value in figure.values],
         }
     )
+
+
+def from_json(line: str) -> Figure:
+    """The figure of a line of `to_json`; its values are rounded."""
+    it = json.loads(line)
+    of = (it["case"], it["payload"], it["system"], it["measure"])
+    return Figure(*of, values=tuple(it["values"]))
 
 
 def figures_table(figures: Sequence[Figure]) -> str:
@@ -125,9 +132,11 @@ def _row(figure: Figure, figures: Sequence[Figure]) -> str:
 
 def _ratio(ours: Figure, other: Figure) -> str:
     """The median of the ratios, and their range if there are several."""
-    ratios = ours.ratios_to(other)
-    several = f" ({min(ratios):.2f} to {max(ratios):.2f})" if len(ratios) > 1 else ""
-    return f"{ours.ratio_to(other):.2f}{several}"
+    return f"{ours.ratio_to(other):.2f}{_range(ours.ratios_to(other))}"
+
+
+def _range(ratios: Sequence[float]) -> str:
+    return f" ({min(ratios):.2f} to {max(ratios):.2f})" if len(ratios) > 1 else ""
 
 
 def _goal_row(judged: Judged) -> str:
@@ -139,7 +148,8 @@ def _goal_row(judged: Judged) -> str:
     if not judged.reached:
         verdict = "missed" if goal.difference else f"missing {abs(judged.missing):.0f} %"
     of = f"{what}: against {judged.peer}" if judged.peer else what
-    return f"| {of} | {bound} {goal.wanted} | {judged.ratio:.2f} | {verdict} |"
+    reached = f"{judged.ratio:.2f}{_range(judged.ratios)}"
+    return f"| {of} | {bound} {goal.wanted} | {reached} | {verdict} |"
 
 
 #: The parts of a streaming query: titles, and measures.
@@ -179,10 +189,16 @@ _STEADY = _PARTS["steady, a second"]
 
 def _peers(steady: Mapping[str, Figure]) -> list[str]:
     """The fastest of the tuned ones, and those of rows, if the queue was measured."""
-    tuned = [steady[name] for name in _ALL_TUNED if name in steady]
-    best = [max(tuned, key=lambda each: each.median).system] if tuned else []
+    tuned = best_tuned(steady)
+    best = [] if tuned is None else [tuned.system]
     of_rows = [name for name in (names.AVRO, names.JSON) if name in steady]
     return [*best, *of_rows] if CASSIEQ in steady else []
+
+
+def best_tuned(found: Mapping[str, Figure]) -> Figure | None:
+    """The fastest of Kafka's tuned connectors, of figures by system."""
+    tuned = [found[name] for name in TUNED if name in found]
+    return max(tuned, key=lambda each: each.median, default=None)
 
 
 def _beside(found: Mapping[str, Figure], peer: str) -> tuple[str, str, str]:
@@ -190,7 +206,8 @@ def _beside(found: Mapping[str, Figure], peer: str) -> tuple[str, str, str]:
     return show(ours.median), show(theirs.median), _ratio(ours, theirs)
 
 
-_WHOLE = (
+#: The cases of whole queries.
+WHOLE = (
     names.BATCH_WRITE,
     names.WRITE_100K,
     names.WRITE_20K,
@@ -199,60 +216,73 @@ _WHOLE = (
     names.READ_20K,
 )
 _SMALL = (names.SMALL_READ, names.SMALL_WRITE, names.REST, names.LATENCY)
-_ALL_TUNED = (KAFKA_TUNED, KAFKA_LZ4, KAFKA_ZSTD)
+#: Kafka's tuned connector, with each codec.
+TUNED = (KAFKA_TUNED, KAFKA_LZ4, KAFKA_ZSTD)
 
 
 def summarise(figures: Sequence[Figure]) -> str:
     """Medians of the rates of whole writes and reads, and of times."""
-    whole = (
-        f"| whole queries, messages a second | {CASSIEQ} | Kafka | Kafka tuned | driver alone |"
-    )
-    small = f"| ms | {CASSIEQ} | Kafka | Kafka tuned |"
-    tables = (
-        (whole, 5, _rates(figures, names.RATE, names.LIMIT)),
-        (small, 4, _small(figures)),
-    )
-    parts = ["\n".join([head, "|---" * columns + "|", *rows]) for head, columns, rows in tables]
-    return "\n\n".join([*parts, *_appended(figures)])
+    whole = rates_table(figures, names.RATE, WHOLE, names.LIMIT)
+    return "\n\n".join(filter(None, (whole, small_table(figures), *appended(figures))))
 
 
-def _rates(figures: Sequence[Figure], measure: str, *others: str) -> Iterator[str]:
-    """A row for each contest, with a column for each of the others."""
-    for case, payload in _contests(figures):
+def rates_table(
+    figures: Sequence[Figure], measure: str, cases: Sequence[str], *others: str
+) -> str:
+    """Medians of rates, with a column for each of the other systems."""
+    what = f"whole queries, {_A_SECOND}" if measure == names.RATE else "inside the batches"
+    columns = (what, CASSIEQ, KAFKA, KAFKA_TUNED, *others)
+    rows = []
+    for case, payload in _contests(figures, cases):
         found = find(figures, case=case, payload=payload, measure=measure)
         if found:
-            yield _rate_row(f"{case}, {payload}", found, others)
+            rows.append(_rate_row(f"{case}, {payload}", found, others))
+    return table(columns, rows)
 
 
-def _contests(figures: Sequence[Figure]) -> Iterator[tuple[str, str]]:
-    for case in _WHOLE:
+_A_SECOND = "messages a second"
+
+
+def small_table(figures: Sequence[Figure]) -> str:
+    """Medians of the times of small batches."""
+    return table(("ms", CASSIEQ, KAFKA, KAFKA_TUNED), _small(figures))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown; empty without rows."""
+    lines = [f"| {' | '.join(cells)} |" for cells in rows]
+    return "\n".join(
+        [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines] if lines else []
+    )
+
+
+def _contests(figures: Sequence[Figure], cases: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for case in cases:
         for payload in dict.fromkeys(each.payload for each in figures if each.case == case):
             yield case, payload
 
 
-def _rate_row(name: str, found: Mapping[str, Figure], others: Sequence[str]) -> str:
-    tuned = [found[name] for name in _ALL_TUNED if name in found]
-    best = max(tuned, key=lambda each: each.median, default=None)
+def _rate_row(name: str, found: Mapping[str, Figure], others: Sequence[str]) -> tuple[str, ...]:
+    best = best_tuned(found)
     codec = best.system.partition(", ")[2] if best else ""
-    cells = (
+    return (
         name,
         _median(found, CASSIEQ),
         _median(found, KAFKA),
         _median(found, best.system if best else "") + (f" ({codec})" if codec else ""),
         *(_median(found, other) for other in others),
     )
-    return f"| {' | '.join(cells)} |"
 
 
-def _small(figures: Sequence[Figure]) -> Iterator[str]:
+def _small(figures: Sequence[Figure]) -> Iterator[tuple[str, ...]]:
     for case in _SMALL:
         found = find(figures, case=case, payload="", measure=names.MS)
         if found:
-            medians = (_median(found, name) for name in (CASSIEQ, KAFKA, KAFKA_TUNED))
-            yield f"| {case} | {' | '.join(medians)} |"
+            yield (case, *(_median(found, name) for name in (CASSIEQ, KAFKA, KAFKA_TUNED)))
 
 
-def _appended(figures: Sequence[Figure]) -> Iterator[str]:
+def appended(figures: Sequence[Figure]) -> Iterator[str]:
+    """A line for each rate of the Spark Cassandra Connector."""
     for each in figures:
         if (each.system, each.measure) == (APPEND, names.RATE):
             yield f"{each.case}, {each.payload}, with {APPEND}: {show(each.median)}."
