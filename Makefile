@@ -117,7 +117,7 @@ test-spark-42: need-python need-java ## Tests of the source and the sink with Sp
 	$(SPARK_42)/bin/python -m pip install --quiet --upgrade pip
 	sed -n 's/^\([^ ]*==[^ ]*\).*/\1/p' constraints.txt | grep -v '^pyspark==' > $(SPARK_42)/constraints.txt
 	$(SPARK_42)/bin/python -m pip install --quiet --constraint $(SPARK_42)/constraints.txt \
-	  --editable '.[spark,metrics]' 'pyspark==4.2.*' --group test
+	  --editable '.[spark,metrics,gateway,http]' 'pyspark==4.2.*' --group test
 	$(SPARK_42)/bin/cassieq node download
 	$(SPARK_42)/bin/pytest -q tests/integration/spark $(PYTEST_ARGS)
 

@@ -173,7 +173,8 @@ def _in_section(rng: random.Random, frame: Frame) -> Frame:
     body: bytes = section
     if 0 < codec < len(CODECS):
         try:
-            body = pa.decompress(section, _size(frame, at, entry), CODECS[codec], asbytes=True)
+            size = _size(frame, at, entry)
+            body = packing.unpack(pa.py_buffer(section), codec, size).to_pybytes()
         except (OSError, pa.ArrowException, ValueError):
             return frame
     body = rng.choice((_flip, _flip, _set_word, _set_word, _cut_off, _extend))(rng, body)
