@@ -215,7 +215,7 @@ bench-quick: bench-tools ## The same in six minutes: two kinds of messages, one 
 	$(PYTHON) -m benchmarks.bench --quick $(BENCH_ARGS)
 
 .PHONY: bench-docs
-bench-docs: $(STAMP) ## Write the figures of the last `make bench` into the tables of the docs
+bench-docs: bench-tools ## Write the figures of the last `make bench` into the tables of the docs
 	$(PYTHON) -m benchmarks.bench.pages dist/bench/figures.jsonl
 
 .PHONY: poison

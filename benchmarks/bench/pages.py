@@ -1,4 +1,4 @@
-"""Renews the tables of the docs from the figures of a run; the words around them stay.
+"""Renews the tables and the picture of the docs from a run; the words around them stay.
 
     make bench-docs
 
@@ -24,6 +24,7 @@ from benchmarks.bench.report import (
     WHOLE,
     appended,
     best_tuned,
+    draw,
     from_json,
     goals_table,
     parts_table,
@@ -36,6 +37,7 @@ from benchmarks.bench.systems import CASSIEQ, KAFKA
 from benchmarks.capacity.report import with_part
 
 PAGES = [Path("docs/performance.md"), Path("docs/performance-history.md")]
+PICTURE = Path("docs/figures/throughput.svg")
 _GROUPS = {
     "batch writes": names.BATCH_WRITE,
     "streams that write": names.WRITE_100K,
@@ -204,6 +206,8 @@ def main() -> None:
     figures = [from_json(line) for line in lines]
     for page in PAGES:
         page.write_text(renewed(page.read_text(encoding="utf-8"), figures), encoding="utf-8")
+    if whole(figures):
+        draw(PICTURE, figures)
 
 
 if __name__ == "__main__":

@@ -73,11 +73,17 @@ def batches_of(progress: Iterable[StreamingQueryProgress]) -> tuple[Batch, ...]:
 def steady(batches: Sequence[Batch]) -> Sequence[Batch]:
     """The batches after the first ones: without three of them, or half of them if they are few.
 
+    A last batch of less than half as many rows as the largest one is a rest, and does not count.
+
     >>> batches = [Batch(0, rows, 100, 10) for rows in (1, 2, 3, 4, 5)]
     >>> [each.rows for each in steady(batches)], [each.rows for each in steady(batches[:1])]
     ([3, 4, 5], [1])
+    >>> [each.rows for each in steady([Batch(0, rows, 100, 10) for rows in (900, 7)])]
+    [900]
     """
-    return batches[min(FIRST, len(batches) // 2) :]
+    largest = max((each.rows for each in batches), default=0)
+    whole = batches[:-1] if batches and 2 * batches[-1].rows < largest else batches
+    return whole[min(FIRST, len(whole) // 2) :]
 
 
 def split(batches: Sequence[Batch], called: float) -> Phases:
