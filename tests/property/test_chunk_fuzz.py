@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import random
 
-import pyarrow as pa
 import pytest
 
 from tests.fuzz import chunks
-from tests.fuzz.mutations import mutant_of
 
 
 @pytest.mark.timeout(600)
@@ -45,13 +42,3 @@ def test_a_crash_of_the_child_is_a_failure_that_can_be_repeated(
     assert status == 1
     told = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert (told["exit"], told["last"]) == (-11, "at: --seed 1 --first 3 --mutants 1")
-
-
-def test_a_mutant_is_the_same_whatever_the_memory_holds():
-    mutants = set()
-    for content in (b"a", b"b"):
-        for size in range(100, 8_000, 100):
-            memoryview(pa.allocate_buffer(size)).cast("B")[:] = content * size
-        mutants.add(mutant_of(random.Random("20261201/2276")))
-
-    assert len(mutants) == 1
