@@ -1,7 +1,8 @@
 """Where the time of a micro-batch that is read goes: by process, and by phase of Spark.
 
 A queue with the columns of flights is read by streams of batches of several sizes, with all
-columns and with one, in the tasks that the default makes and in other ones. The streams take
+columns and with one, in the tasks that the default makes and in other ones; and so are the same
+rows as Avro from Kafka, tuned and with LZ4, in a task for each of its partitions. The streams take
 turns, after one round to warm up. The first batches of each stream are not counted. Prints a JSON
 line for each stream, and a table of medians: for a row the microseconds of processor time of each
 kind of process, and for a batch the milliseconds of each phase.
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -25,16 +25,19 @@ from uuid import uuid4
 import psutil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
 
-from benchmarks.bench.lab import FILE_MANAGER, recommended_settings
+from benchmarks.bench.lab import Lab, open_lab
+from benchmarks.bench.names import AVRO
+from benchmarks.bench.rows import pipelines
+from benchmarks.bench.systems import CASSIEQ, cassieq_options
 from benchmarks.lines import show
 from cassieq_spark.queues import create_queue
 from cassieq_spark.schemas.canonical import all_nullable
 from cassieq_spark.schemas.ddl import to_ddl
 from cassieq_spark.schemas.files import parse_spark_json
 from demo.flights import find_data, write_files
-from trials.environment import Cassandra, cassandra, tell
-from trials.spark import start_spark, stop_spark
+from trials.environment import tell
 
 _QUEUE = "flights"
 #: Tasks that write the flights once; each makes a block.
@@ -44,8 +47,8 @@ _LOOK_SECONDS = 0.005
 _LONGEST_SECONDS = 600.0
 #: Processes by kind, as the table has them; of Java the threads that compile it are apart.
 _JAVA, _COMPILER, _DRIVER = "Java", "its compiler", "beside the driver"
-_WORKERS, _CASSANDRA = "workers", "Cassandra"
-_KINDS = (_JAVA, _COMPILER, _DRIVER, _WORKERS, _CASSANDRA)
+_WORKERS, _SERVER = "workers", "server"
+_KINDS = (_JAVA, _COMPILER, _DRIVER, _WORKERS, _SERVER)
 #: Names of threads, as the kernel cuts them. They must not end meanwhile.
 _COMPILING = {"C1 CompilerThre", "C2 CompilerThre"}
 _NO_END = "-XX:-UseDynamicNumberOfCompilerThreads"
@@ -64,15 +67,17 @@ class Case:
         batch: Rows of a micro-batch.
         is_whole: True if it reads all columns; False: one.
         per_task: The option ``messagesPerTask``; empty: the default.
+        system: What it reads.
     """
 
     batch: int
     is_whole: bool
-    per_task: str
+    per_task: str = ""
+    system: str = CASSIEQ
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of the source."""
+        """The options of our source."""
         found = {"maxMessagesPerTrigger": str(self.batch)}
         if not self.is_whole:
             found["columns"] = _ONE_COLUMN
@@ -95,95 +100,93 @@ def main() -> None:
     parser.add_argument("--per-task", default=",100000", help="messagesPerTask; empty: default")
     parser.add_argument("--chunk", type=int, help="chunk_size of the queue")
     given = parser.parse_args()
-    cases = [
-        Case(int(batch), columns != "1", per_task)
-        for batch, columns, per_task in product(
-            given.batches.split(","), given.columns.split(","), given.per_task.split(",")
-        )
+    sizes = [
+        (int(batch), columns != "1")
+        for batch, columns in product(given.batches.split(","), given.columns.split(","))
     ]
-    with (
-        tempfile.TemporaryDirectory(prefix="cassieq-batch-time-") as temporary,
-        cassandra(nodes=1, heap_mb=1024) as environment,
-    ):
-        folder = Path(temporary)
-        # Not `QUICK_JAVA`: a driver that runs for hours has compiled its hot code.
-        java = f"{_NO_END} -Djava.io.tmpdir={folder}"
-        settings = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": java}
-        settings |= recommended_settings() | FILE_MANAGER
-        spark = start_spark("batch time", folder / "spark", log_level="ERROR", settings=settings)
-        try:
-            rows = fill(spark, environment, folder, times=given.times, chunk=given.chunk)
-            measure(spark, environment, folder, cases, rows=rows, rounds=given.rounds)
-        finally:
-            stop_spark(spark)
+    ours = [Case(*size, each) for size in sizes for each in given.per_task.split(",")]
+    cases = ours + [Case(*size, system=AVRO) for size in sizes]
+    with open_lab(_NO_END) as lab:
+        rows = fill(lab, times=given.times, chunk=given.chunk)
+        measure(lab, cases, rows=rows, rounds=given.rounds)
 
 
-def fill(
-    spark: SparkSession, environment: Cassandra, folder: Path, *, times: int, chunk: int | None
-) -> int:
-    """Write all flights ``times`` times, and return the number of rows."""
-    count = write_files(find_data(), folder / "lines", files=_FILES)
-    spark.read.json(str(folder / "lines")).drop("id").repartition(_FILES).write.parquet(
-        str(folder / "rows")
-    )
-    frame = spark.read.parquet(str(folder / "rows"))
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows that streams read.
+
+    Attributes:
+        schema: Their columns.
+        count: How many there are.
+        topic: The topic that has them.
+    """
+
+    schema: StructType
+    count: int
+    topic: str
+
+
+def fill(lab: Lab, *, times: int, chunk: int | None) -> Rows:
+    """Write all flights ``times`` times into a queue and a topic."""
+    count = write_files(find_data(), lab.folder / "lines", files=_FILES)
+    lines = lab.spark.read.json(str(lab.folder / "lines")).drop("id").repartition(_FILES)
+    lines.write.parquet(str(lab.folder / "rows"))
+    frame = lab.spark.read.parquet(str(lab.folder / "rows"))
     schema = to_ddl(all_nullable(parse_spark_json(frame.schema.jsonValue())))
     sizes: dict[str, Any] = (
         {} if chunk is None else {"chunk_size": chunk, "bucket_size": max(chunk, 16_384)}
     )
-    create_queue(environment.store, _QUEUE, schema=schema, **sizes)
+    create_queue(lab.store, _QUEUE, schema=schema, **sizes)
+    kafka = pipelines(lab)[AVRO]
+    topic = kafka.new(frame.schema)
     for _ in range(times):
-        write = frame.write.format("cassieq").options(**place_of(environment))
+        write = frame.write.format("cassieq").options(queue=_QUEUE, **cassieq_options(lab))
         write.mode("append").save()
-    return count * times
+        kafka.write(topic, frame)
+    return Rows(frame.schema, count * times, topic)
 
 
-def place_of(environment: Cassandra) -> dict[str, str]:
-    """The options that name the cluster and the queue."""
-    return {"spark.cassandra.connection.host": environment.hosts, "queue": _QUEUE}
+def read(lab: Lab, case: Case, rows: Rows) -> DataFrame:
+    """The stream of a case."""
+    if case.system != CASSIEQ:
+        columns = rows.schema.names if case.is_whole else [_ONE_COLUMN]
+        return pipelines(lab)[case.system].read(rows.topic, rows.schema, columns, case.batch)
+    reader = lab.spark.readStream.format("cassieq").options(**cassieq_options(lab))
+    return reader.options(queue=_QUEUE, group=f"g-{uuid4().hex[:12]}", **case.options).load()
 
 
-def measure(
-    spark: SparkSession,
-    environment: Cassandra,
-    folder: Path,
-    cases: list[Case],
-    *,
-    rows: int,
-    rounds: int,
-) -> None:
+def measure(lab: Lab, cases: list[Case], *, rows: Rows, rounds: int) -> None:
     """Run all rounds, and show the medians; the first round warms up."""
     found: defaultdict[Case, list[dict[str, float]]] = defaultdict(list)
     for number in range(rounds + 1):
         for case in cases:
-            reader = spark.readStream.format("cassieq").options(**place_of(environment))
-            frame = reader.options(group=f"g-{uuid4().hex[:12]}", **case.options).load()
-            figures = run(frame, case, rows, folder / uuid4().hex, environment)
+            lab.settle()
+            figures = run(lab, case, rows)
             load = psutil.getloadavg()[0]
             tell(f"round {number}, load {load:.1f}: {case} {figures}")
             if number:
-                show(**case.options, load=round(load, 1), **figures)
+                show(system=case.system, **case.options, load=round(load, 1), **figures)
                 found[case].append(figures)
     for line in table(found):
         print(line)
 
 
-def run(
-    frame: DataFrame, case: Case, rows: int, checkpoint: Path, environment: Cassandra
-) -> dict[str, float]:
+def run(lab: Lab, case: Case, rows: Rows) -> dict[str, float]:
     """Read all rows, and drop them."""
-    last = -(-rows // case.batch) - 1
-    java = java_of(frame.sparkSession)
-    node = psutil.Process(environment.cluster.pid(0))
+    last = -(-rows.count // case.batch) - 1
+    frame, checkpoint = read(lab, case, rows), lab.folder / uuid4().hex
+    java, pids = psutil.Process(lab.processor.spark), lab.processor
+    server = psutil.Process(pids.cassandra if case.system == CASSIEQ else pids.kafka)
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     _wait_for(checkpoint, case.not_counted - 1, query)
-    before, began = used(java, node), time.monotonic()
+    before, began = used(java, server), time.monotonic()
     _wait_for(checkpoint, last, query)
-    seconds, now = time.monotonic() - began, used(java, node)
+    seconds, now = time.monotonic() - began, used(java, server)
     query.awaitTermination()
     batches = [each for each in query.recentProgress if each.numInputRows]
-    counted = batches[case.not_counted :]
+    # Kafka may leave a few rows for one batch more.
+    counted = batches[case.not_counted : last + 1]
     took = sum(each.numInputRows for each in counted)
     processor = since(before, now)
     return {
@@ -216,16 +219,10 @@ def _tasks(spark: SparkSession, query: StreamingQuery) -> int:
     return sum(each.numCompletedTasks for each in stages if each)
 
 
-def java_of(spark: SparkSession) -> psutil.Process:
-    """The process of Spark's driver, which runs the tasks' Java, too."""
-    jvm: Any = spark._jvm  # noqa: SLF001 (no other way to its process)
-    return psutil.Process(int(jvm.ProcessHandle.current().pid()))
-
-
-def used(java: psutil.Process, node: psutil.Process) -> Used:
+def used(java: psutil.Process, server: psutil.Process) -> Used:
     """Processor seconds of each process until now."""
     found = {}
-    for kind, process in _processes(java, node):
+    for kind, process in _processes(java, server):
         with suppress(psutil.NoSuchProcess):
             found[kind, process.pid] = sum(process.cpu_times()[:2])
     compiling = found[_COMPILER, java.pid] = sum(_compiling(java.pid))
@@ -249,9 +246,13 @@ def since(before: Used, now: Used) -> dict[str, float]:
     return took
 
 
-def _processes(java: psutil.Process, node: psutil.Process) -> Iterator[tuple[str, psutil.Process]]:
+def _processes(
+    java: psutil.Process, server: psutil.Process
+) -> Iterator[tuple[str, psutil.Process]]:
     yield _JAVA, java
-    yield _CASSANDRA, node
+    # The broker's parent, and the broker.
+    for process in (server, *server.children(recursive=True)):
+        yield _SERVER, process
     for process in java.children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             is_worker = process.cmdline()[-1:] == ["pyspark.worker"]
@@ -261,12 +262,13 @@ def _processes(java: psutil.Process, node: psutil.Process) -> Iterator[tuple[str
 def table(found: Mapping[Case, list[dict[str, float]]]) -> Iterator[str]:
     """The lines of a table in Markdown, with the medians of all rounds."""
     names = list(next(iter(found.values()))[0])
-    head = ["rows a batch", "columns", "messagesPerTask", *names]
+    head = ["system", "rows a batch", "columns", "messagesPerTask", *names]
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
     for case, rounds in found.items():
         medians = [statistics.median(each[name] for each in rounds) for name in names]
-        cells = [f"{case.batch:,}", "19" if case.is_whole else "1", case.per_task or "default"]
+        tasks = (case.per_task or "default") if case.system == CASSIEQ else ""
+        cells = [case.system, f"{case.batch:,}", "19" if case.is_whole else "1", tasks]
         yield f"| {' | '.join(cells + [f'{each:.3g}' for each in medians])} |"
 
 

@@ -214,8 +214,12 @@ class Lab:
 
 
 @contextmanager
-def open_lab() -> Iterator[Lab]:
-    """Start everything; at the end of the block, stop it and remove its files."""
+def open_lab(java: str = "") -> Iterator[Lab]:
+    """Start everything; at the end of the block, stop it and remove its files.
+
+    Args:
+        java: Further options of Spark's Java.
+    """
     with ExitStack() as held:
         folder = Path(tempfile.mkdtemp(prefix="cassieq-bench-"))
         held.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -229,7 +233,7 @@ def open_lab() -> Iterator[Lab]:
         driver, cql = connect(nodes.connection)
         held.callback(driver.shutdown)
         _make_rows_table(cql)
-        spark = start_spark(folder / "spark", nodes.hosts)
+        spark = start_spark(folder / "spark", nodes.hosts, java)
         gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 (no other way to its Java)
         held.callback(stop_spark, spark)
         topics = Topics(spark._jvm, broker.address)  # noqa: SLF001 (no other way to its client)
@@ -247,7 +251,7 @@ def open_lab() -> Iterator[Lab]:
         )
 
 
-def start_spark(scratch: Path, host: str) -> SparkSession:
+def start_spark(scratch: Path, host: str, java: str = "") -> SparkSession:
     """Start Spark as recommended in conf/spark-defaults.conf, with the peers' connectors."""
     # Workers must import the modules that they unpickle, in any folder.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
@@ -256,7 +260,7 @@ def start_spark(scratch: Path, host: str) -> SparkSession:
     jars = [jar for package in packages for jar in resolve(package)]
     settings = {
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",
+        "spark.driver.extraJavaOptions": f"{java} -Djava.io.tmpdir={scratch}",
         "spark.jars": ",".join(map(str, jars)),
         "spark.cassandra.connection.host": name,
         "spark.cassandra.connection.port": port,

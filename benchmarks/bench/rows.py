@@ -88,7 +88,7 @@ def writes(lab: Lab, *, name: str, count: int) -> Iterator[Contest]:
     """The contest of batch writes."""
     table = _table(lab.folder, name, count)
     trials: dict[str, Callable[[], Measures]] = {
-        system: partial(_write, lab, it, table) for system, it in _pipelines(lab).items()
+        system: partial(_write, lab, it, table) for system, it in pipelines(lab).items()
     }
     yield Contest(TYPED_WRITE, name, trials)
 
@@ -96,18 +96,18 @@ def writes(lab: Lab, *, name: str, count: int) -> Iterator[Contest]:
 def reads(lab: Lab, *, name: str, count: int) -> Iterator[Contest]:
     """The contests of streams that read the same rows, which are written once."""
     table = _table(lab.folder, name, count)
-    pipelines, frame = _pipelines(lab), lab.spark.read.parquet(table.folder)
-    places = {system: it.new(frame.schema) for system, it in pipelines.items()}
-    for system, it in pipelines.items():
+    every, frame = pipelines(lab), lab.spark.read.parquet(table.folder)
+    places = {system: it.new(frame.schema) for system, it in every.items()}
+    for system, it in every.items():
         it.write(places[system], frame)
     for case, (limit, is_some) in READS.items():
         columns = table.some if is_some else frame.columns
         trials: dict[str, Callable[[], Measures]] = {
             system: partial(_read, lab, it, count, (places[system], frame.schema, columns, limit))
-            for system, it in pipelines.items()
+            for system, it in every.items()
         }
         yield Contest(case, name, trials)
-    for system, it in pipelines.items():
+    for system, it in every.items():
         it.drop(places[system])
 
 
@@ -116,7 +116,8 @@ def _table(folder: Path, name: str, count: int) -> Table:
     return write_table(name, count, folder / f"{name}, rows")
 
 
-def _pipelines(lab: Lab) -> dict[str, Pipeline]:
+def pipelines(lab: Lab) -> dict[str, Pipeline]:
+    """The ways of rows through the servers, by name."""
     kafka = systems_of(lab)[KAFKA_LZ4]
     return {CASSIEQ: _Columns(lab), JSON: _Json(lab, kafka), AVRO: _Avro(lab, kafka)}
 
