@@ -2,18 +2,20 @@
 
     make bench-docs
 
-A table is between ``<!-- bench: NAME -->`` and ``<!-- end -->``. It stays as it is if the run
-lacks its cases.
+A table is between ``<!-- bench: NAME -->`` and ``<!-- end -->``. Only a whole run renews them: of
+another one, tables would lose rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.bench import names
+from benchmarks.bench.cases import FULL, titles
 from benchmarks.bench.contest import Figure, find
 from benchmarks.bench.goals import earlier_goals, goals, judge
 from benchmarks.bench.payloads import FLIGHTS, RANDOM
@@ -152,7 +154,7 @@ def limits(figures: Sequence[Figure]) -> str:
 def everything(figures: Sequence[Figure]) -> str:
     """All tables of a whole run but those of the present goals."""
     judged = [found for goal in earlier_goals() if (found := judge(goal, figures))]
-    if len({each.case for each in figures}) < len(WHOLE):
+    if not judged:
         return ""
     reached = sum(each.reached for each in judged)
     return "\n\n".join(
@@ -199,15 +201,24 @@ def renewed(page: str, figures: Sequence[Figure]) -> str:
     return page
 
 
+def missing_in(figures: Sequence[Figure]) -> list[str]:
+    """The cases of a whole run of which there are no figures."""
+    measured = {(each.case, each.payload) for each in figures}
+    return [names.name_of(each) for each in titles(FULL) if each not in measured]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figures", type=Path, help="figures.jsonl of a run")
-    lines = parser.parse_args().figures.read_text(encoding="utf-8").splitlines()
-    figures = [from_json(line) for line in lines]
+    path: Path = parser.parse_args().figures
+    if not path.exists():
+        sys.exit(f"there is no {path}: run make bench first")
+    figures = [from_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if missing := missing_in(figures):
+        sys.exit(f"{path} is not of a whole run, it lacks {missing[0]}: run make bench first")
     for page in PAGES:
         page.write_text(renewed(page.read_text(encoding="utf-8"), figures), encoding="utf-8")
-    if whole(figures):
-        draw(PICTURE, figures)
+    draw(PICTURE, figures)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from benchmarks.bench import names
 from benchmarks.bench.cases import FULL, QUICK, titles
 from benchmarks.bench.contest import Budget, Contest, Figure, find, hold
 from benchmarks.bench.goals import Goal, earlier_goals, goals, judge
-from benchmarks.bench.pages import PAGES, TABLES, renewed
+from benchmarks.bench.pages import PAGES, TABLES, missing_in, renewed
 from benchmarks.bench.payloads import FLIGHTS, RANDOM
 from benchmarks.bench.progress import BATCH_MS, TO_TASKS
 from benchmarks.bench.report import (
@@ -322,7 +322,7 @@ def test_the_summary_names_the_best_of_the_tuned_ones_and_leaves_out_what_was_no
     assert not [line for line in lines if names.SMALL_READ in line]
 
 
-def test_each_table_of_the_docs_is_renewed_from_a_run_and_stays_without_its_cases():
+def test_each_table_of_the_docs_is_renewed_from_a_whole_run():
     pages = [page.read_text(encoding="utf-8") for page in PAGES]
     marked = sorted(re.findall(r"<!-- bench: (\w+) -->", "".join(pages)))
     systems = (CASSIEQ, KAFKA, KAFKA_TUNED, KAFKA_LZ4, names.AVRO, names.JSON)
@@ -338,7 +338,8 @@ def test_each_table_of_the_docs_is_renewed_from_a_run_and_stays_without_its_case
     ]
 
     assert marked == sorted(TABLES)
-    assert [renewed(page, []) for page in pages] == pages
+    assert missing_in(measured) == []
+    assert missing_in([each for each in measured if each.payload != FLIGHTS])[0] == "write:flights"
     for page in pages:
         new = renewed(page, [from_json(to_json(each)) for each in measured])
         for block in re.findall(r"(?s)<!-- bench: \w+ -->\n(.*?)\n<!-- end -->", new):
