@@ -64,13 +64,13 @@ class Case:
     """How a stream reads.
 
     Attributes:
-        batch: Rows of a micro-batch.
+        batch: Rows of a micro-batch; None for no limit.
         is_whole: True if it reads all columns; False: one.
         per_task: The option ``messagesPerTask``; empty: the default.
         system: What it reads.
     """
 
-    batch: int
+    batch: int | None
     is_whole: bool
     per_task: str = ""
     system: str = CASSIEQ
@@ -78,7 +78,7 @@ class Case:
     @property
     def options(self) -> dict[str, str]:
         """The options of our source."""
-        found = {"maxMessagesPerTrigger": str(self.batch)}
+        found = {} if self.batch is None else {"maxMessagesPerTrigger": str(self.batch)}
         if not self.is_whole:
             found["columns"] = _ONE_COLUMN
         if self.per_task:
@@ -88,20 +88,20 @@ class Case:
     @property
     def not_counted(self) -> int:
         """Batches at the start of a stream that are not counted."""
-        return max(1, 200_000 // self.batch)
+        return 0 if self.batch is None else max(1, 200_000 // self.batch)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=6, help="how often the queue has all flights")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batches", default="20000,100000,500000,1000000")
+    parser.add_argument("--batches", default="20000,100000,500000,all", help="all: no limit")
     parser.add_argument("--columns", default="19,1", help="19, 1, or both")
     parser.add_argument("--per-task", default=",100000", help="messagesPerTask; empty: default")
     parser.add_argument("--chunk", type=int, help="chunk_size of the queue")
     given = parser.parse_args()
     sizes = [
-        (int(batch), columns != "1")
+        (None if batch == "all" else int(batch), columns != "1")
         for batch, columns in product(given.batches.split(","), given.columns.split(","))
     ]
     ours = [Case(*size, each) for size in sizes for each in given.per_task.split(",")]
@@ -173,15 +173,17 @@ def measure(lab: Lab, cases: list[Case], *, rows: Rows, rounds: int) -> None:
 
 def run(lab: Lab, case: Case, rows: Rows) -> dict[str, float]:
     """Read all rows, and drop them."""
-    last = -(-rows.count // case.batch) - 1
+    last = 0 if case.batch is None else -(-rows.count // case.batch) - 1
     frame, checkpoint = read(lab, case, rows), lab.folder / uuid4().hex
     java, pids = psutil.Process(lab.processor.spark), lab.processor
     server = psutil.Process(pids.cassandra if case.system == CASSIEQ else pids.kafka)
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
-    _wait_for(checkpoint, case.not_counted - 1, query)
+    # Without a limit there is one batch, which begins when it is planned.
+    first = f"commits/{case.not_counted - 1}" if case.not_counted else "offsets/0"
+    _wait_for(checkpoint / first, query)
     before, began = used(java, server), time.monotonic()
-    _wait_for(checkpoint, last, query)
+    _wait_for(checkpoint / f"commits/{last}", query)
     seconds, now = time.monotonic() - began, used(java, server)
     query.awaitTermination()
     batches = [each for each in query.recentProgress if each.numInputRows]
@@ -201,13 +203,12 @@ def run(lab: Lab, case: Case, rows: Rows) -> dict[str, float]:
     }
 
 
-def _wait_for(checkpoint: Path, batch: int, query: StreamingQuery) -> None:
-    """Wait until Spark has committed a batch, without a call of its Java."""
-    committed = checkpoint / "commits" / f"{batch}"
+def _wait_for(file: Path, query: StreamingQuery) -> None:
+    """Wait until Spark has planned or committed a batch, without a call of its Java."""
     until = time.monotonic() + _LONGEST_SECONDS
-    while not committed.exists():
+    while not file.exists():
         if time.monotonic() > until:
-            raise TimeoutError(f"no batch {batch}: {query.exception()}")
+            raise TimeoutError(f"there is no {file}: {query.exception()}")
         time.sleep(_LOOK_SECONDS)
 
 
@@ -268,7 +269,12 @@ def table(found: Mapping[Case, list[dict[str, float]]]) -> Iterator[str]:
     for case, rounds in found.items():
         medians = [statistics.median(each[name] for each in rounds) for name in names]
         tasks = (case.per_task or "default") if case.system == CASSIEQ else ""
-        cells = [case.system, f"{case.batch:,}", "19" if case.is_whole else "1", tasks]
+        cells = [
+            case.system,
+            f"{case.batch:,}" if case.batch else "no limit",
+            "19" if case.is_whole else "1",
+            tasks,
+        ]
         yield f"| {' | '.join(cells + [f'{each:.3g}' for each in medians])} |"
 
 
