@@ -48,7 +48,7 @@ class Judged:
 
     @property
     def ratio(self) -> float:
-        """What was reached: the median of the rounds."""
+        """The median of ``ratios``, by which the goal is judged."""
         return statistics.median(self.ratios)
 
     @property

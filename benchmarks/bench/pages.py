@@ -32,6 +32,7 @@ from benchmarks.bench.report import (
     parts_table,
     processor_table,
     rates_table,
+    show,
     small_table,
     table,
 )
@@ -104,20 +105,7 @@ _PEERS = {CASSIEQ, *_COLUMNS}
 
 def _beside(found: Mapping[str, Figure], peer: str) -> str:
     ours, theirs = found[CASSIEQ], found[peer]
-    ratio = ours.ratio_to(theirs)
-    shown = f"{ratio:.1f}" if ratio >= 2 else f"{ratio:.2f}"
-    return f"{_rounded(ours.median)} : {_rounded(theirs.median)} = {shown}"
-
-
-def _rounded(value: float) -> str:
-    """A figure to two or three digits.
-
-    >>> _rounded(463_812), _rounded(194.2), _rounded(28.4), _rounded(4.23), _rounded(0.647)
-    ('464,000', '194', '28', '4.2', '0.65')
-    """
-    if value >= 100:
-        return f"{float(f'{value:.3g}'):,.0f}"
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+    return f"{show(ours.median)} : {show(theirs.median)} = {ours.ratio_to(theirs):.2f}"
 
 
 def cost(figures: Sequence[Figure]) -> str:

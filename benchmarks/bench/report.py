@@ -230,17 +230,14 @@ def rates_table(
     figures: Sequence[Figure], measure: str, cases: Sequence[str], *others: str
 ) -> str:
     """Medians of rates, with a column for each of the other systems."""
-    what = f"whole queries, {_A_SECOND}" if measure == names.RATE else "inside the batches"
-    columns = (what, CASSIEQ, KAFKA, KAFKA_TUNED, *others)
+    what = "whole queries" if measure == names.RATE else "inside the batches"
+    columns = (f"{what}, messages a second", CASSIEQ, KAFKA, KAFKA_TUNED, *others)
     rows = []
     for case, payload in _contests(figures, cases):
         found = find(figures, case=case, payload=payload, measure=measure)
         if found:
             rows.append(_rate_row(f"{case}, {payload}", found, others))
     return table(columns, rows)
-
-
-_A_SECOND = "messages a second"
 
 
 def small_table(figures: Sequence[Figure]) -> str:

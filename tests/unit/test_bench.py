@@ -343,4 +343,4 @@ def test_each_table_of_the_docs_is_renewed_from_a_whole_run():
     for page in pages:
         new = renewed(page, [from_json(to_json(each)) for each in measured])
         for block in re.findall(r"(?s)<!-- bench: \w+ -->\n(.*?)\n<!-- end -->", new):
-            assert re.search(r"8765 k|8,770,000|8765432.00|1\.0", block)
+            assert re.search(r"8765 k|8765432.00|1\.0", block)
