@@ -253,6 +253,8 @@ class Position(int):
     >>> at = Position(7, partition=3, version=1)
     >>> at + 1, at.partition, at.version, at.is_repeat
     (8, 3, 1, False)
+    >>> at.text
+    '7 of partition 3'
 
     Attributes:
         partition: Which partition of the queue, from 0.
@@ -286,6 +288,11 @@ class Position(int):
             for each in made:
                 each.partition, each.version = partition, version
         return made
+
+    @property
+    def text(self) -> str:
+        """The monoton and the partition, for people."""
+        return f"{int(self)} of partition {self.partition}"
 
     def __getnewargs__(self) -> tuple[int]:
         return (int(self),)

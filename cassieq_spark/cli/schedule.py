@@ -242,12 +242,13 @@ def run_now(
     with _client(connection) as client:
         position = client.run_schedule_now(queue, name)
     tell(
-        f"Schedule {name} has put message {position} into queue {queue}.",
+        f"Schedule {name} has put message {position.text} into queue {queue}.",
         {
             "queue": queue,
             "schedule": name,
             "monoton": int(position),
             "partition": position.partition,
+            "version": position.version,
         },
         as_json=as_json,
     )

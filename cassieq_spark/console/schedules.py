@@ -94,7 +94,7 @@ def _plan_run(call: PageCall) -> ChangePlan:
 
 def _run(call: PageCall, client: Client) -> str:
     position = client.run_schedule_now(call.name(), call.name("schedule"))
-    return f"Schedule {call.name('schedule')} has put message {position}."
+    return f"Schedule {call.name('schedule')} has put message {position.text}."
 
 
 def _plan_delete(call: PageCall) -> ChangePlan:

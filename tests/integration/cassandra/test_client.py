@@ -139,6 +139,22 @@ def test_a_batch_that_has_a_name_is_published_once(client: Client, queue: str):
     assert client.stats(queue).next == 2
 
 
+def test_a_call_with_100_000_unique_ids_takes_one_lwt_though_every_other_one_is_known(
+    store: CountingStore, client: Client, queue: str
+):
+    client.alter_queue(queue, deduplicate=timedelta(hours=1))
+    messages = [NewMessage(str(number), unique_id=str(number)) for number in range(100_000)]
+    client.put_many(queue, messages[::2])
+    another = Client.from_store(store)
+    store.reset()
+
+    published = another.put_many(queue, messages)
+
+    assert (published, store.cas_count) == (Range(50_000, 100_000), 1)
+    found = [message.value for message in client.peek(queue, max=100_001)]
+    assert Counter(found) == Counter(str(number).encode() for number in range(100_000))
+
+
 def test_many_threads_put_and_receive_by_few_lwts_and_nothing_is_lost_or_held_twice(
     client: Client, store: CountingStore, queue: str
 ):

@@ -124,8 +124,16 @@ def test_a_list_says_how_late_each_schedule_is(client: Client, monkeypatch: pyte
 def test_a_message_is_put_now(client: Client):
     create("--cron", "@yearly", "--key", "k")
 
-    assert told("run-now", *NIGHTLY) == "Schedule nightly has put message 0 into queue orders.\n"
-    assert in_json("run-now", *NIGHTLY)["monoton"] == 1
+    assert told("run-now", *NIGHTLY) == (
+        "Schedule nightly has put message 0 of partition 0 into queue orders.\n"
+    )
+    assert in_json("run-now", *NIGHTLY) == {
+        "queue": "orders",
+        "schedule": "nightly",
+        "monoton": 1,
+        "partition": 0,
+        "version": 1,
+    }
 
     (first, _) = client.peek("orders")
     assert first.key == b"k"

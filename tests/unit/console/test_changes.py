@@ -136,7 +136,7 @@ def test_a_schedule_is_paused_resumed_run_and_deleted(operator: Visitor, store: 
     assert "Schedule nightly is paused." in do("pause", "nightly")
     assert client.schedule("orders", "nightly").schedule.paused
     assert "Schedule nightly goes on." in do("resume", "nightly")
-    assert "Schedule beat has put message 20." in do("run", "beat")
+    assert "Schedule beat has put message 20 of partition 0." in do("run", "beat")
     assert client.message("orders", 20).value == b"tick"
     assert "Schedule beat is deleted." in do("delete", "beat")
     assert [each.schedule.name for each in client.schedules("orders")] == ["nightly"]
