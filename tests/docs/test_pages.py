@@ -6,13 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from cassieq_spark.settings.connection import ConnectionOptions
 from cassieq_spark.store.cassandra.schema import apply_schema
-from tests.docs.pages import ROOT, pages
+from tests.docs.pages import ROOT, blocks_of, pages
 from tests.support.cassandra_node import CassandraNode
 from tests.support.spark_session import WARM_PLANNERS
 
@@ -68,6 +69,7 @@ SAYS = {
 }
 
 
+_CREATES = re.compile(r'\bcreate_queue\(f?["\'](\w+)|^cassieq queue create (\S+)', re.MULTILINE)
 #: What a laptop needs no more of; the programs say nothing of it.
 SPARK = (
     "--master local[2] --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2 "
@@ -101,6 +103,19 @@ def test_pages_and_examples_run_as_they_stand(cassandra_node: CassandraNode, tmp
     assert list(said) == [*PAGES, *EXAMPLES]
     for name, text in SAYS.items():
         assert text in said[name], said[name]
+
+
+def test_pages_that_run_in_one_keyspace_create_different_queues():
+    created = Counter(
+        by_program or by_command
+        for page in PAGES
+        for block in blocks_of(page)
+        if block.language in {"python", "sh"}
+        for by_program, by_command in _CREATES.findall(block.text)
+    )
+
+    assert created["tours"] == created["visits"] == 1
+    assert [name for name, times in created.items() if times > 1] == []
 
 
 def test_every_page_with_a_program_is_run_by_some_test():
