@@ -69,6 +69,7 @@ SAYS = {
 }
 
 
+#: A queue that a program or a command of a page creates.
 _CREATES = re.compile(r'\bcreate_queue\(f?["\'](\w+)|^cassieq queue create (\S+)', re.MULTILINE)
 #: What a laptop needs no more of; the programs say nothing of it.
 SPARK = (
@@ -114,6 +115,7 @@ def test_pages_that_run_in_one_keyspace_create_different_queues():
         for by_program, by_command in _CREATES.findall(block.text)
     )
 
+    # One by a program, one by a command.
     assert created["tours"] == created["visits"] == 1
     assert [name for name, times in created.items() if times > 1] == []
 

@@ -141,6 +141,19 @@ def test_a_message_is_put_now(client: Client):
     assert in_json("show", *NIGHTLY)["last"] is None
 
 
+def test_a_message_that_is_put_now_is_in_the_partition_of_its_key(client: Client):
+    client.create_queue("parts", partitions=4, order="key")
+    of_it = ("nightly", "--queue", "parts")
+    told("create", *of_it, "--cron", "@yearly", "--message", "x", "--key", "hello")
+
+    assert told("run-now", *of_it) == (
+        "Schedule nightly has put message 0 of partition 3 into queue parts.\n"
+    )
+
+    assert in_json("run-now", *of_it)["partition"] == 3
+    assert [(each.monoton, each.partition) for each in client.peek("parts")] == [(0, 3), (1, 3)]
+
+
 def test_a_runner_prints_what_it_puts(client: Client):
     create("--every", "1s", "--ahead", "5s")
     create_another = [
