@@ -93,12 +93,25 @@ class SourceMetrics:
         """Record what the latest poll has read and leased, and the ledger's ``next``."""
         self._lease, self._end = lease, end
 
-    def report(self, *, is_own: bool = True) -> dict[str, int] | None:
-        """The metrics, keys in order; None before the first call of `observe`.
+    @property
+    def is_to_read(self) -> bool:
+        """True if `read_oldest` is due. Never while the reader is idle."""
+        lease = self._lease
+        return lease is not None and bool(lease.leased) and self._is_outdated(lease)
 
-        At most one read, none while idle, and none within `AGE_PAUSE` after the last one.
-        Until then, ``oldest_age_ms`` may be the age of the message that was the oldest at that
-        read. It is left out if it is unknown.
+    def read_oldest(self) -> None:
+        """Read when the oldest message owed was published. One read; see `is_to_read`."""
+        lease = self._lease
+        monoton = None if lease is None else lowest_owed(lease, self._end)
+        self._asked_at, self._oldest = time.monotonic(), None
+        if monoton is not None:
+            self._oldest = self._ledger.read_block_of(monoton)
+
+    def report(self, *, is_own: bool = True) -> dict[str, int] | None:
+        """The metrics, keys in order; None before the first call of `observe`. No read.
+
+        For `AGE_PAUSE` after `read_oldest`, ``oldest_age_ms`` may be the age of the message that
+        was the oldest at that read. It is left out if it is unknown.
 
         Args:
             is_own: True if the partition is in the share of the run. If not, another run reports
@@ -124,13 +137,15 @@ class SourceMetrics:
 
     def _oldest_since(self, lease: Lease) -> datetime | None:
         """When the oldest message owed was published; now, if none is owed."""
-        monoton = lowest_owed(lease, self._end)
-        if monoton is None:
+        if lowest_owed(lease, self._end) is None:
             return lease.state.now
-        is_known = self._oldest is not None and monoton in self._oldest.monotons
-        if not is_known and time.monotonic() >= self._asked_at + AGE_PAUSE.total_seconds():
-            self._oldest = None
-            if lease.leased:
-                self._asked_at = time.monotonic()
-                self._oldest = self._ledger.read_block_of(monoton)
-        return self._oldest.published_at if self._oldest else None
+        if self._oldest is None or self._is_outdated(lease):
+            return None
+        return self._oldest.published_at
+
+    def _is_outdated(self, lease: Lease) -> bool:
+        """True if the last read was of another message, and is too long ago."""
+        monoton = lowest_owed(lease, self._end)
+        if monoton is None or (self._oldest is not None and monoton in self._oldest.monotons):
+            return False
+        return time.monotonic() >= self._asked_at + AGE_PAUSE.total_seconds()

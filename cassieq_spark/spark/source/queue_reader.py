@@ -24,7 +24,7 @@ from cassieq_spark.model import QueueDefinition, QueueId, name_of
 from cassieq_spark.parallel import in_parallel
 from cassieq_spark.queues import ledgers_of, read_queue
 from cassieq_spark.settings.position import StartingPosition
-from cassieq_spark.spark.source.metrics import NO_METRICS
+from cassieq_spark.spark.source.metrics import NO_METRICS, SourceMetrics
 from cassieq_spark.spark.source.offsets import (
     initial_offset,
     join_partitions,
@@ -274,12 +274,10 @@ class QueueReader:
         if own is None:
             return None
         readers = sorted(self._readers.items())
-
-        def report(item: tuple[Key, PartitionReader]) -> dict[str, int] | None:
-            key, reader = item
-            return reader.metrics.report(is_own=key in own)
-
-        found = in_parallel(report, readers)
+        # Mostly none: Spark asks for the metrics whenever it has asked for messages.
+        to_read = [it.metrics for key, it in readers if key in own and it.metrics.is_to_read]
+        in_parallel(SourceMetrics.read_oldest, to_read)
+        found = [reader.metrics.report(is_own=key in own) for key, reader in readers]
         reports = [each for each in found if each is not None]
         if not own:
             reports.append(NO_METRICS)

@@ -253,6 +253,24 @@ def test_metrics_are_sums(queue: PartitionedQueue):
     assert (told["next"], told["leased"], told["backlog"]) == (16, 4, 12)
 
 
+def test_an_idle_reader_tells_its_metrics_without_a_read_or_a_thread(
+    queue: PartitionedQueue, monkeypatch: pytest.MonkeyPatch
+):
+    queue.put(*ALL)
+    reader = queue.reader()
+    done = reader.next_batch(FIRST, limit=None)
+    assert reader.next_batch(done, limit=None) is done
+    queue.store.reset()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(parallel, "Thread", None)
+        told = reader.report()
+
+    assert told is not None
+    assert (told["next"], told["leased"], told["backlog"]) == (8, 0, 0)
+    assert queue.store.read_count + queue.store.serial_read_count == 0
+
+
 @pytest.mark.parametrize(
     "damage",
     [
