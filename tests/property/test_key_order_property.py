@@ -39,6 +39,7 @@ from cassieq_spark.groups.presence import Presence
 from cassieq_spark.groups.state import GroupState, Settlement
 from cassieq_spark.ledger.ledger import Ledger
 from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges, SinkBatch
+from cassieq_spark.producer import blocks
 from cassieq_spark.producer.new_message import batches_of, check_message
 from cassieq_spark.producer.partitioned import publish_all, write_messages
 from cassieq_spark.queues import read_queue
@@ -94,11 +95,20 @@ class KeyOrder(RuleBasedStateMachine):
         max_deliveries=st.sampled_from([0, 1, 3, 6]),
         cache_for=st.sampled_from([timedelta(0), timedelta(minutes=1)]),
         stops=st.booleans(),
+        lanes=st.sampled_from([0, 2, 128]),
     )
     def begin(
-        self, partitions: int, max_deliveries: int, cache_for: timedelta, *, stops: bool
+        self,
+        partitions: int,
+        max_deliveries: int,
+        cache_for: timedelta,
+        lanes: int,
+        *,
+        stops: bool,
     ) -> None:
         self.stops = stops
+        # The ledger tells the lanes of no block, of some, or of all of them.
+        self.patch.setattr(blocks, "MOST_LANES", lanes)
         # It lasts by the real clock, so a reader uses its cache always, or never.
         self.patch.setattr(consumer, "StateCache", lambda _: StateCache(cache_for))
         #: Who looks, and sees all that is decided.
@@ -125,6 +135,8 @@ class KeyOrder(RuleBasedStateMachine):
         self.held: dict[str, Message] = {}
         self.batches = 0
         self.number = 0
+        #: Readers that have ended, or whose process has died.
+        self.dead: list[QueueReader] = []
         self._begin_processes()
 
     def _begin_processes(self) -> None:
@@ -197,6 +209,8 @@ class KeyOrder(RuleBasedStateMachine):
         if hasattr(self, "reader"):
             self.store.calm()
             self.reader.stop()
+            for each in self.dead:
+                bury(each)
         self.patch.undo()
 
     # -- writers ----------------------------------------------------------------------------------
@@ -380,6 +394,8 @@ class KeyOrder(RuleBasedStateMachine):
         if not hasattr(self, "done"):
             self.done: Mapping[str, Any] = FIRST
             self.logged: Mapping[str, Any] | None = None
+        else:
+            bury(self.reader)
         queue = read_queue(self.store, "q")
         self.reader = QueueReader(self.store, queue, "g", starting="earliest")
 
@@ -428,6 +444,7 @@ class KeyOrder(RuleBasedStateMachine):
         unrest = self.store.unrest
         with self._in_trouble(trouble):
             reader = QueueReader(self.store, read_queue(self.store, "q"), "g", starting="earliest")
+            self.dead.append(reader)
             reader.aim()
             done: Mapping[str, Any] = FIRST
             values: list[str] = []
@@ -564,6 +581,12 @@ class KeyOrder(RuleBasedStateMachine):
             every = {value for values in self.put.values() for value in values}
             done = self.settled | self.doubtful | set(self.running)
             assert every <= self._owed() | done, "a message is lost"
+
+
+def bury(reader: QueueReader) -> None:
+    """End the heartbeats of a reader whose process is dead; the store is left as it is."""
+    for each in reader._readers.values():
+        each.abandon()
 
 
 def slots_of(state: GroupState) -> list[Ranges]:
