@@ -511,6 +511,8 @@ class PendingBlock:
             None: at once.
         ids: The unique id of each message, in order, encoded by `ledger.unique`; empty: the
             messages have no unique ids.
+        lanes: The lane of each message, in order, encoded by `groups.lanes`; empty: the ledger is
+            not told.
     """
 
     block: UUID
@@ -518,6 +520,7 @@ class PendingBlock:
     size: int = 0
     visible: datetime | timedelta | None = None
     ids: bytes = b""
+    lanes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,6 +551,8 @@ class LedgerBlock:
         there_by: An instant by which it was published, even if the other clocks were wrong; None:
             not known.
         kept: Which of its messages were published; None: all.
+        lanes: The lane of each of its messages in the store, encoded by `groups.lanes`; empty:
+            only the messages tell.
     """
 
     monotons: Range
@@ -557,6 +562,7 @@ class LedgerBlock:
     size: int = 0
     there_by: datetime | None = None
     kept: Kept | None = None
+    lanes: str = ""
 
     @property
     def count(self) -> int:

@@ -490,8 +490,9 @@ class Client(MessageVerbs):
 
         In a queue ordered by key, no message comes before all earlier messages of its key are
         settled, or come before it in the same call. Others may get messages of other keys
-        meanwhile. The state of the group is read serially, and two more reads fetch the keys of
-        the messages ahead.
+        meanwhile. The state of the group is read serially. For the keys of the messages ahead, up
+        to two reads find their blocks. The ledger tells the lanes of small blocks; of others the
+        keys are fetched by one read per bucket.
 
         Args:
             queue: Name of the queue.

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from cassieq_spark.arrow.rows import metadata_of, metadata_rows
 from cassieq_spark.fetch.find import Finder
 from cassieq_spark.fetch.read import fetch
-from cassieq_spark.groups.lanes import ANY_LANE, Window
+from cassieq_spark.groups.lanes import ANY_LANE, Window, decode_lane_of_each
 from cassieq_spark.groups.lease import LeaseRequest
 from cassieq_spark.groups.lookahead import first_delayed
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import QueueDefinition, QueueId, Range, Ranges
+from cassieq_spark.model import LedgerBlock, QueueDefinition, QueueId, Range, Ranges
 from cassieq_spark.processes import lock_across_forks
 from cassieq_spark.producer.partitioner import lanes_of_keys
 from cassieq_spark.store.protocol import Store
@@ -28,9 +29,10 @@ _MOST_READERS = 256
 class LaneReader:
     """The lanes of the messages beyond the pointer of a group, in one partition of a queue.
 
-    Lanes never change (I2), so the reader remembers them while the pointer moves through them. A
-    message that can't be read may be of any lane: it holds up all messages behind it until its
-    receiver has rejected it. Not thread-safe.
+    Lanes never change (I2), so the reader remembers them while the pointer moves through them. The
+    ledger tells those of small blocks. For those of other blocks the messages are read: one that
+    can't be read may be of any lane, and holds up all messages behind it until its receiver has
+    rejected it. Not thread-safe.
     """
 
     def __init__(self, store: Store, queue: QueueDefinition) -> None:
@@ -41,7 +43,8 @@ class LaneReader:
     def window(self, state: GroupState, request: LeaseRequest) -> Window:
         """The lanes of the first messages from the pointer on, up to the first delayed message.
 
-        No read while half of the lanes are known; else one or two reads, and one per bucket.
+        No read while half of the lanes are known; else one or two reads, and one per bucket of the
+        blocks whose lanes the ledger does not tell.
 
         Args:
             state: The group.
@@ -84,13 +87,25 @@ class LaneReader:
 
     def _read(self, monotons: Range) -> list[int]:
         lanes = dict.fromkeys(range(monotons.start, monotons.stop), ANY_LANE)
-        pieces = self._finder.pieces(Ranges.of(monotons), deliveries=None)
+        not_told: list[Range] = []
+        for block in self._finder.covering(monotons):
+            part = block.monotons & monotons
+            if told := _told(block, part):
+                lanes.update(zip(range(part.start, part.stop), told, strict=True))
+            else:
+                not_told.append(part)
+        if not_told:
+            lanes.update(self._lanes_of_messages(Ranges.of(*not_told)))
+        return list(lanes.values())
+
+    def _lanes_of_messages(self, monotons: Ranges) -> Iterator[tuple[int, int]]:
+        """The lane of each message that can be read."""
+        pieces = self._finder.pieces(monotons, deliveries=None)
         rows = metadata_rows(self._queue)
         for batch in fetch(self._store, self._queue, pieces, rows, on_unreadable=_pass_over):
             found = metadata_of(batch, "monoton").to_pylist()
             keys = lanes_of_keys(metadata_of(batch, "key"), self._queue.partitions)
-            lanes.update(zip(found, keys, strict=True))
-        return list(lanes.values())
+            yield from zip(found, keys, strict=True)
 
 
 class LaneReaders:
@@ -114,6 +129,14 @@ class LaneReaders:
             while len(self._readers) > _MOST_READERS:
                 self._readers.popitem(last=False)
             return reader
+
+
+def _told(block: LedgerBlock, part: Range) -> list[int]:
+    """The lanes of these messages of a block, as the ledger tells them; empty if it does not."""
+    lanes = decode_lane_of_each(block.lanes, block.count)
+    if not lanes:
+        return []
+    return [lanes[block.offset_of(monoton)] for monoton in range(part.start, part.stop)]
 
 
 def _pass_over(monotons: Range, reason: str) -> None:

@@ -107,11 +107,11 @@ def encode_lanes(lanes: ByLane) -> str:
     """
     known = {lane: it for lane, it in lanes.items() if lane != ANY_LANE}
     pieces = sorted((part.start, part.stop, lane) for lane, it in known.items() for part in it)
-    runs = []
-    for lane, run in groupby(pieces, itemgetter(2)):
-        count = sum(stop - start for start, stop, _ in run)
-        runs.append(f"{lane}*{count}" if count > 1 else f"{lane}")
-    return f"{Ranges.union(known.values())}|{','.join(runs)}" if runs else ""
+    runs = _encode_runs(
+        (lane, sum(stop - start for start, stop, _ in run))
+        for lane, run in groupby(pieces, itemgetter(2))
+    )
+    return f"{Ranges.union(known.values())}|{runs}" if runs else ""
 
 
 def decode_lanes(text: str | None) -> dict[int, Ranges]:
@@ -134,13 +134,49 @@ def _decoded(text: str) -> tuple[ByLane, Ranges]:
         monotons = Ranges.parse(ranges)
         found: dict[int, list[Range]] = {}
         left = _Parts(monotons)
-        for run in runs.split(",") if text else ():
-            lane, _, count = run.partition("*")
-            found.setdefault(_checked(int(lane)), []).extend(left.take(int(count or 1)))
+        for lane, count in _decode_runs(runs):
+            found.setdefault(lane, []).extend(left.take(count))
         left.check_empty()
     except OF_DECODING as error:
         raise InvariantError(f"lanes {text[:100]!r} can't be read: {error}") from error
     return {lane: Ranges.of(*parts) for lane, parts in found.items()}, monotons
+
+
+def encode_lane_of_each(lanes: Sequence[int]) -> str:
+    """The lanes of messages in a row as text: a run for each change of lane.
+
+    >>> encode_lane_of_each([7, 7, 3, 7])
+    '7*2,3,7'
+    """
+    return _encode_runs((lane, len([*run])) for lane, run in groupby(lanes))
+
+
+def decode_lane_of_each(text: str, count: int) -> list[int] | None:
+    """Read what `encode_lane_of_each` writes; None if the text is not that of ``count`` messages.
+
+    >>> decode_lane_of_each("7*2,3,7", 4)
+    [7, 7, 3, 7]
+    """
+    lanes: list[int] = []
+    try:
+        for lane, length in _decode_runs(text):
+            if not 1 <= length <= count - len(lanes):
+                return None
+            lanes += [lane] * length
+    except ValueError:
+        return None
+    return lanes if len(lanes) == count else None
+
+
+def _encode_runs(runs: Iterable[tuple[int, int]]) -> str:
+    """The text of runs, each with its lane and its number of messages."""
+    return ",".join(f"{lane}*{count}" if count > 1 else f"{lane}" for lane, count in runs)
+
+
+def _decode_runs(text: str) -> Iterator[tuple[int, int]]:
+    for run in text.split(",") if text else ():
+        lane, _, count = run.partition("*")
+        yield _checked(int(lane)), int(count or 1)
 
 
 class _Parts:

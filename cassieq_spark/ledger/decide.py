@@ -29,6 +29,10 @@ from cassieq_spark.ledger.unique import Part, Sifted, sift
 from cassieq_spark.model import PendingBlock, Range, SinkBatch, block_time
 from cassieq_spark.store.protocol import CLOCKS_APART, Delete, DeleteBelow, Insert, Op
 
+#: Most bytes of lanes that a publish tells the ledger, as its whole LWT is one mutation. Messages
+#: of further blocks are read for their lanes.
+MOST_LANE_BYTES = 256 << 10
+
 
 class UniqueIds(Protocol):
     """The unique ids that are known for a ledger; see `window.UniqueIds`."""
@@ -171,10 +175,11 @@ def place_seek_pin(head: LedgerHead, group: Group, position: int) -> tuple[Op, .
 
 def _block_rows(head: LedgerHead, parts: Sequence[Part]) -> list[Op]:
     rows: list[Op] = []
-    first, size = head.next, head.size
+    first, size, left = head.next, head.size, MOST_LANE_BYTES
     for part in parts:
         stop = first + part.count
-        values = block_values(part.block, stop, size, part.kept)
+        left -= len(part.block.lanes)
+        values = block_values(part.block, stop, size, part.kept, with_lanes=left >= 0)
         rows.append(Insert(block_key(first), values))
         first, size = stop, size + part.block.size
     return rows

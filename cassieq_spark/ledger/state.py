@@ -432,6 +432,7 @@ def block_of(row: Row) -> LedgerBlock:
         values["visible_at"],
         values["size"] or 0,
         kept=kept,
+        lanes=values["lanes"] or "",
     )
 
 
@@ -467,7 +468,12 @@ def size_before_of(row: Row) -> int:
 
 
 def block_values(
-    block: PendingBlock, stop: int, size_before: int, kept: Kept | None = None
+    block: PendingBlock,
+    stop: int,
+    size_before: int,
+    kept: Kept | None = None,
+    *,
+    with_lanes: bool = True,
 ) -> Values:
     """The columns of the row of a block whose messages end at ``stop``.
 
@@ -479,6 +485,7 @@ def block_values(
         stop: The end of the block's monotons.
         size_before: The size of all messages before the block.
         kept: The messages of the block that are published; None for all.
+        with_lanes: False if the row does not tell the lanes of the messages.
     """
     where: dict[str, Value | ServerNow] = {"block": block.block}
     if kept is not None:
@@ -490,6 +497,8 @@ def block_values(
         "size": block.size,
         "size_before": size_before,
     }
+    if with_lanes and block.lanes:
+        values["lanes"] = block.lanes
     # Stored as milliseconds, so rounded up: no message is early.
     if isinstance(block.visible, timedelta):
         values["visible_at"] = ServerNow(-(-block.visible // _MILLISECOND) * _MILLISECOND)

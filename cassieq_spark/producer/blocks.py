@@ -14,10 +14,13 @@ import pyarrow.compute as pc
 
 from cassieq_spark.arguments import A_YEAR, FIRST_INSTANT, LAST_INSTANT
 from cassieq_spark.arrow.chunks import Cutter, check_messages, cut, row_at
+from cassieq_spark.arrow.framing import used_column
 from cassieq_spark.arrow.typed_chunks import form_of
 from cassieq_spark.errors import MessageError, OptionError, SchemaError
+from cassieq_spark.groups.lanes import NO_LANE, encode_lane_of_each
 from cassieq_spark.ledger.unique import NO_ID
 from cassieq_spark.model import Chunk, PendingBlock, QueueDefinition
+from cassieq_spark.producer.partitioner import lanes_of_keys
 from cassieq_spark.producer.unique_ids import check_deduplicates, digests_of
 from cassieq_spark.queues import check_delayable
 from cassieq_spark.settings import SinkOptions
@@ -33,6 +36,9 @@ _FEWEST_TIMES = 3
 FINEST = timedelta(seconds=1)
 #: Default bytes of messages per chunk, before compression.
 _CHUNK_BYTES, _TYPED_CHUNK_BYTES = 256 << 10, 1 << 20
+#: Blocks of so many messages at most tell the ledger their lanes. Of larger ones, reading the
+#: messages for their lanes costs less per message than the text would.
+MOST_LANES = 128
 #: How many bytes of delayed messages are collected before they are written.
 _HELD_BYTES = 8 << 20
 #: Messages whose time passed longer ago than this are visible at once, whatever the clocks say.
@@ -140,12 +146,13 @@ def write_block(
         MessageError: A null value, a reserved header, or a message over the limit.
         StoreError: Cassandra did not take the messages within the time allowed.
     """
-    ids = _Ids(queue)
+    notes = _Notes(queue)
     cutter = _cutter(queue, options, takes_reserved=takes_reserved)
-    chunks = _Counted(cut(ids.noted(batches), cutter))
+    chunks = _Counted(cut(notes.noted(batches), cutter))
     block = new_block_id()
     store.write_chunks(queue.queue_id, block, chunks)
-    return PendingBlock(block, chunks.messages, chunks.size, queue.delay, ids.digests())
+    ids, lanes = notes.digests(), notes.lanes()
+    return PendingBlock(block, chunks.messages, chunks.size, queue.delay, ids, lanes)
 
 
 def write_blocks(
@@ -302,19 +309,24 @@ class _Counted:
             yield chunk
 
 
-class _Ids:
-    """The unique ids of the messages of a block."""
+class _Notes:
+    """What the ledger is told of the messages of a block: their unique ids and their lanes."""
 
     def __init__(self, queue: QueueDefinition) -> None:
         self._queue = queue
         self._rows = 0
         self._found: list[tuple[int, bytes | None]] = []
+        self._lanes: list[int] | None = [] if queue.has_lanes else None
 
     def note(self, rows: pa.RecordBatch) -> None:
-        """Add the ids of more messages."""
+        """Add more messages."""
         digests = digests_of(self._queue, rows, first_row=self._rows)
         self._found.append((rows.num_rows, digests))
         self._rows += rows.num_rows
+        if self._rows > MOST_LANES:
+            self._lanes = None
+        if self._lanes is not None:
+            self._lanes += _lanes_of(self._queue, rows)
 
     def noted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield these batches, and `note` each."""
@@ -322,10 +334,14 @@ class _Ids:
             self.note(rows)
             yield rows
 
-    def join(self, other: _Ids) -> None:
-        """Add the ids of the messages that follow."""
+    def join(self, other: _Notes) -> None:
+        """Add the messages that follow."""
         self._found += other._found
         self._rows += other._rows
+        if self._lanes is not None and other._lanes is not None and self._rows <= MOST_LANES:
+            self._lanes += other._lanes
+        else:
+            self._lanes = None
 
     def digests(self) -> bytes:
         """One digest per message; empty if no message has an id."""
@@ -333,12 +349,23 @@ class _Ids:
             return b""
         return b"".join(NO_ID * count if it is None else it for count, it in self._found)
 
+    def lanes(self) -> str:
+        """The lane of each message as text; empty if there are too many, or none."""
+        return encode_lane_of_each(self._lanes or ())
+
+
+def _lanes_of(queue: QueueDefinition, rows: pa.RecordBatch) -> list[int]:
+    keys = used_column(rows, form_of(queue).names.key)
+    if keys is None:
+        return [NO_LANE] * rows.num_rows
+    return lanes_of_keys(keys, queue.partitions)
+
 
 class _TimedBlock:
     """An open block, for one time of delivery."""
 
     def __init__(self, store: Store, queue: QueueDefinition, options: SinkOptions) -> None:
-        self._ids = _Ids(queue)
+        self._notes = _Notes(queue)
         self._delay = queue.delay
         self._store = store
         self._queue_id = queue.queue_id
@@ -351,14 +378,14 @@ class _TimedBlock:
 
     def add(self, messages: pa.RecordBatch) -> None:
         self._held.append(messages)
-        self._ids.note(messages)
+        self._notes.note(messages)
 
     def join(self, other: _TimedBlock) -> bool:
         """Take over the messages of another block, unless some are written already."""
         if other._is_begun:
             return False
         self._held += other._held
-        self._ids.join(other._ids)
+        self._notes.join(other._notes)
         return True
 
     def write(self) -> None:
@@ -369,8 +396,9 @@ class _TimedBlock:
     def finish(self, visible: datetime | timedelta | None) -> PendingBlock:
         self.write()
         self._write(self._cutter.finish())
-        ids, visible = self._ids.digests(), visible or self._delay
-        return PendingBlock(self._block, self._messages, self._size, visible, ids)
+        notes, visible = self._notes, visible or self._delay
+        told = (notes.digests(), notes.lanes())
+        return PendingBlock(self._block, self._messages, self._size, visible, *told)
 
     def _write(self, chunks: Iterable[Chunk]) -> None:
         counted = _Counted(chunks)

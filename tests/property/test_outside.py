@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from cassieq_spark import Client, Message, NewMessage
 from cassieq_spark.consumer import consumer
 from cassieq_spark.ledger import window
+from cassieq_spark.producer import blocks
 from tests.support.builders import make_clocked_store
 from tests.support.repeatable import repeatable
 
@@ -172,8 +173,14 @@ class Outside(RuleBasedStateMachine):
         self.got: list[str] = []
         self.calls = self.values = 0
 
-    @initialize(partitions=st.sampled_from([1, 3]), most=st.sampled_from([2, 3, 100]))
-    def begin(self, partitions: int, most: int) -> None:
+    @initialize(
+        partitions=st.sampled_from([1, 3]),
+        most=st.sampled_from([2, 3, 100]),
+        lanes=st.sampled_from([0, 2, 128]),
+    )
+    def begin(self, partitions: int, most: int, lanes: int) -> None:
+        # The ledger tells the lanes of no block, of some, or of all of them.
+        self.patch.setattr(blocks, "MOST_LANES", lanes)
         self.clients[0].create_queue(
             QUEUE,
             order="key",

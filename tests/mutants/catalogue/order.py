@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.changes import (
+    always,
     drop_condition,
     drop_element,
     drop_statement,
@@ -94,6 +95,41 @@ ORDER = (
         "poison isolated",
         "groups.takers:Taker.takes",
         never("suspect", nth=1),
+    ),
+    Mutant(
+        "the ledger tells other lanes than the messages have",
+        "lanes",
+        "producer.blocks:_lanes_of",
+        set_argument("lanes_of_keys", 1, "1"),
+        ("unit/client/test_lanes.py",),
+    ),
+    Mutant(
+        "the lanes that the ledger tells go by messages without repeats",
+        "lanes",
+        "consumer.lane_reader:_told",
+        replace_call("offset_of", "monoton - block.monotons.start"),
+        ("unit/client/test_lanes.py", "property/test_outside.py"),
+    ),
+    Mutant(
+        "the lanes of too few messages are taken",
+        "lanes",
+        "groups.lanes:decode_lane_of_each",
+        always("lanes", nth=2),
+        ("unit/client/test_lanes.py",),
+    ),
+    Mutant(
+        "the ledger tells the lanes of a block of any size",
+        "bounded",
+        "producer.blocks:_Notes.note",
+        never("MOST_LANES"),
+        ("unit/client/test_lanes.py",),
+    ),
+    Mutant(
+        "a publish tells the lanes of any number of blocks",
+        "bounded",
+        "ledger.decide:_block_rows",
+        set_argument("block_values", "with_lanes", "True"),
+        ("unit/ledger/test_decide.py",),
     ),
     Mutant(
         "a lease takes any number of rows of one lane",

@@ -20,12 +20,15 @@ from cassieq_spark.groups.lanes import Window
 from cassieq_spark.groups.rounds import Leasing
 from cassieq_spark.groups.state import GroupState
 from cassieq_spark.ledger.ledger import Ledger
-from cassieq_spark.model import BucketSlice, Chunk, QueueId, Range
+from cassieq_spark.ledger.state import block_key
+from cassieq_spark.model import BucketSlice, Chunk, QueueId, Range, Ranges
+from cassieq_spark.producer.blocks import MOST_LANES
 from cassieq_spark.producer.partitioner import partition_of_key
 from cassieq_spark.queues import create_queue, read_queue
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import Step, run_once
 from cassieq_spark.store.memory import MemoryStore
+from cassieq_spark.store.protocol import Update, When
 from cassieq_spark.testing.stores import CountingStore
 from tests.support.builders import make_clocked_store
 
@@ -309,10 +312,105 @@ class Watched(CountingStore):
         return super().read_chunks(queue_id, slices)
 
 
-def test_a_client_reads_the_keys_ahead_once_for_many_receives():
+def reads_for_lanes(client: Client, store: Watched, count: int) -> int:
+    """How many reads of chunks tell the lanes of a put of so many messages."""
+    keys = [KEYS[number % 5] for number in range(count)]
+    client.put_many("q", [NewMessage(key, key) for key in keys])
+    store.chunk_reads = 0
+    (first,) = client.receive("q", "g")
+    # One for the message itself.
+    reads = store.chunk_reads - 1
+    others = client.receive("q", "g", max=count)
+    expected = [key for key in keys if key != keys[0]]
+    assert [str(each.value, "utf-8") for each in others] == expected
+    client.ack(first, *others)
+    client.ack(*client.receive("q", "g", max=count))
+    return reads
+
+
+@pytest.fixture
+def watched() -> Iterator[tuple[Client, Watched]]:
     store = Watched(MemoryStore())
-    client = Client.from_store(store)
-    client.create_queue("q", order="key")
+    with Client.from_store(store) as client:
+        client.create_queue("q", order="key", deduplicate=timedelta(minutes=5))
+        yield client, store
+
+
+def test_the_ledger_tells_the_lanes_of_a_small_block(watched: tuple[Client, Watched]):
+    client, store = watched
+
+    assert reads_for_lanes(client, store, MOST_LANES) == 0
+    assert reads_for_lanes(client, store, MOST_LANES + 1) == 1
+
+
+@pytest.mark.parametrize("schema", [None, "n int"])
+def test_the_ledger_tells_the_lanes_that_the_messages_have(schema: str | None):
+    store = MemoryStore()
+    keys = ["a", "b", None, "", "ä", b"\xff", "a", *map(str, range(20))]
+    with Client.from_store(store) as client:
+        queue = client.create_queue("q", order="key", partitions=3, schema=schema)
+        client.put_many("q", [NewMessage({"n": 1} if schema else "x", key) for key in keys])
+
+    count = 0
+    for part in queue.by_partition:
+        reader = LaneReader(store, part)
+        every = Range(0, Ledger(store, part.queue_id).read_head().next)
+        told = dict(zip(range(every.stop), reader._read(every), strict=True))
+        assert dict(reader._lanes_of_messages(Ranges.of(every))) == told
+        count += len(told)
+    assert count == len(keys)
+
+
+def test_the_ledger_tells_no_lanes_where_nothing_is_in_order():
+    store = MemoryStore()
+    with Client.from_store(store) as client:
+        queue = client.create_queue("q")
+        client.put("q", "x", key="k")
+
+    (block,) = Ledger(store, queue.queue_id).locate(Range(0, 1))
+    assert block.lanes == ""
+
+
+def test_the_ledger_tells_the_lanes_of_messages_of_which_repeats_were_left_out(
+    watched: tuple[Client, Watched],
+):
+    client, store = watched
+    client.put_many("q", [NewMessage("x", B, unique_id="1"), NewMessage("x", B, unique_id="3")])
+    client.ack(*client.receive("q", "g", max=2))
+    keys = [A, B, C, B, A, C]
+    client.put_many("q", [NewMessage(key, key, unique_id=str(it)) for it, key in enumerate(keys)])
+    store.chunk_reads = 0
+
+    (first,) = client.receive("q", "g")
+    others = client.receive("q", "g", max=10)
+
+    assert (first.key, [each.key for each in others]) == (A.encode(), [C.encode()] * 2)
+    # For the messages themselves.
+    assert store.chunk_reads == 2
+
+
+@pytest.mark.parametrize("damage", ["", "7", "7*9", "x", "70000", "7*0,1,2,3"])
+def test_messages_are_read_if_the_ledger_does_not_tell_their_lanes(
+    watched: tuple[Client, Watched], damage: str
+):
+    client, store = watched
+    client.create_group("q", "g")
+    client.put_many("q", [NewMessage(key, key) for key in (A, B, A)])
+    ledger = Ledger(store, read_queue(store, "q").queue_id)
+    assert ledger.locate(Range(0, 3))[0].lanes
+    assert ledger.cas([Update(block_key(0), {"lanes": damage}, when=(When("stop", "=", 3),))])
+    store.chunk_reads = 0
+
+    (first,) = client.receive("q", "g")
+    (other,) = client.receive("q", "g", max=10)
+
+    assert (first.key, other.key) == (A.encode(), B.encode())
+    # Once for the lanes, and for each message.
+    assert store.chunk_reads == 3
+
+
+def test_a_client_reads_the_keys_ahead_once_for_many_receives(watched: tuple[Client, Watched]):
+    client, store = watched
     client.put_many("q", [NewMessage(b"x", str(number % 50)) for number in range(400)])
     found = client.receive("q", "g", max=4)
     before = store.chunk_reads

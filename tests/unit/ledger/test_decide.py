@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cassieq_spark.ledger.decide import (
+    MOST_LANE_BYTES,
     AlreadyPublished,
     Fenced,
     FromTheFuture,
@@ -225,6 +226,16 @@ def test_the_row_of_a_block_says_which_of_its_messages_are_published():
     assert decision.monotons == Range(7, 9)
     kept = Kept(Ranges.parse("0-2"), 3)
     assert Insert(block_key(7), block_values(block, 9, 70, kept)) in decision.ops
+
+
+def test_a_publish_tells_the_lanes_of_its_first_blocks_only():
+    told = [replace(block, lanes="7" * (MOST_LANE_BYTES // 2)) for block in make_pending([1] * 3)]
+
+    decision = decide_publish(OPEN, told, batch=None, last=None, now=BEGUN_AT)
+
+    assert isinstance(decision, Publication)
+    rows = [op for op in decision.ops if isinstance(op, Insert)]
+    assert [row.values.get("lanes") for row in rows] == [told[0].lanes, told[1].lanes, None]
 
 
 class Known:
