@@ -136,7 +136,10 @@ def _told(block: LedgerBlock, part: Range) -> list[int]:
     lanes = decode_lane_of_each(block.lanes, block.count)
     if not lanes:
         return []
-    return [lanes[block.offset_of(monoton)] for monoton in range(part.start, part.stop)]
+    numbers = range(part.start - block.monotons.start, part.stop - block.monotons.start)
+    if block.kept is None:
+        return lanes[numbers.start : numbers.stop]
+    return [lanes[block.kept.offset_of(number)] for number in numbers]
 
 
 def _pass_over(monotons: Range, reason: str) -> None:

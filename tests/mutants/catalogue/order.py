@@ -107,7 +107,7 @@ ORDER = (
         "the lanes that the ledger tells go by messages without repeats",
         "lanes",
         "consumer.lane_reader:_told",
-        replace_call("offset_of", "monoton - block.monotons.start"),
+        replace_call("offset_of", "block.offset_of(block.monotons.start + number)"),
         ("unit/client/test_lanes.py", "property/test_outside.py"),
     ),
     Mutant(
