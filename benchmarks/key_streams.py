@@ -1,4 +1,4 @@
-"""What order by key, and partitions, cost the streams of a queue.
+"""The costs of order by key, and of partitions, for the streams of a queue.
 
 A query writes messages with 40 keys into a new queue, and another one reads them, in batches of
 the same size: with several partitions in order by key, with as many without an order, and with

@@ -36,8 +36,8 @@ _FEWEST_TIMES = 3
 FINEST = timedelta(seconds=1)
 #: Default bytes of messages per chunk, before compression.
 _CHUNK_BYTES, _TYPED_CHUNK_BYTES = 256 << 10, 1 << 20
-#: Blocks of so many messages at most tell the ledger their lanes. Of larger ones, reading the
-#: messages for their lanes costs less per message than the text would.
+#: The ledger has the lanes of a block with this number of messages or fewer. A reader of a larger
+#: block reads its messages, many at once.
 MOST_LANES = 128
 #: How many bytes of delayed messages are collected before they are written.
 _HELD_BYTES = 8 << 20
@@ -310,7 +310,7 @@ class _Counted:
 
 
 class _Notes:
-    """What the ledger is told of the messages of a block: their unique ids and their lanes."""
+    """The unique ids and the lanes of the messages of a block, for the ledger."""
 
     def __init__(self, queue: QueueDefinition) -> None:
         self._queue = queue
@@ -335,13 +335,9 @@ class _Notes:
             yield rows
 
     def join(self, other: _Notes) -> None:
-        """Add the messages that follow."""
+        """Add the messages that follow, in a queue without an order, and so without lanes."""
         self._found += other._found
         self._rows += other._rows
-        if self._lanes is not None and other._lanes is not None and self._rows <= MOST_LANES:
-            self._lanes += other._lanes
-        else:
-            self._lanes = None
 
     def digests(self) -> bytes:
         """One digest per message; empty if no message has an id."""

@@ -16,6 +16,7 @@ from cassieq_spark.consumer.lane_reader import LEAST_AHEAD, MOST_AHEAD
 from cassieq_spark.groups.singly import MOST_PARKED, MOST_PARKED_LANES, MOST_PARKED_RANGES
 from cassieq_spark.groups.takers import MOST_ROWS
 from cassieq_spark.node import Release
+from cassieq_spark.producer.blocks import MOST_LANES
 from cassieq_spark.settings.connection import PROTOCOL_VERSIONS
 from tests.docs.pages import ROOT, blocks_of, check_cassieq, pages
 from tests.support.command_line import repair_job
@@ -148,6 +149,8 @@ def test_the_bounds_of_lanes_are_those_of_the_code():
     for page in ("docs/partitions.md", "docs/design.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
         assert [each for each in bounds if each not in text] == [], page
+    partitions = (ROOT / "docs/partitions.md").read_text(encoding="utf-8")
+    assert f"puts with up to {MOST_LANES} messages" in partitions
     assert f"{MOST_ROWS} rows at most" in (ROOT / "docs/design.md").read_text(encoding="utf-8")
 
 

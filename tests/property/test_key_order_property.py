@@ -95,7 +95,7 @@ class KeyOrder(RuleBasedStateMachine):
         max_deliveries=st.sampled_from([0, 1, 3, 6]),
         cache_for=st.sampled_from([timedelta(0), timedelta(minutes=1)]),
         stops=st.booleans(),
-        lanes=st.sampled_from([0, 2, 128]),
+        lanes=st.sampled_from([0, 2, blocks.MOST_LANES]),
     )
     def begin(
         self,

@@ -176,7 +176,7 @@ class Outside(RuleBasedStateMachine):
     @initialize(
         partitions=st.sampled_from([1, 3]),
         most=st.sampled_from([2, 3, 100]),
-        lanes=st.sampled_from([0, 2, 128]),
+        lanes=st.sampled_from([0, 2, blocks.MOST_LANES]),
     )
     def begin(self, partitions: int, most: int, lanes: int) -> None:
         # The ledger tells the lanes of no block, of some, or of all of them.

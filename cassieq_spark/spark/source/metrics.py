@@ -97,7 +97,9 @@ class SourceMetrics:
     def is_to_read(self) -> bool:
         """True if `read_oldest` is due. Never while the reader is idle."""
         lease = self._lease
-        return lease is not None and bool(lease.leased) and self._is_outdated(lease)
+        if lease is None or not lease.leased:
+            return False
+        return self._is_outdated(lowest_owed(lease, self._end))
 
     def read_oldest(self) -> None:
         """Read when the oldest message owed was published. One read; see `is_to_read`."""
@@ -137,15 +139,15 @@ class SourceMetrics:
 
     def _oldest_since(self, lease: Lease) -> datetime | None:
         """When the oldest message owed was published; now, if none is owed."""
-        if lowest_owed(lease, self._end) is None:
+        monoton = lowest_owed(lease, self._end)
+        if monoton is None:
             return lease.state.now
-        if self._oldest is None or self._is_outdated(lease):
+        if self._oldest is None or self._is_outdated(monoton):
             return None
         return self._oldest.published_at
 
-    def _is_outdated(self, lease: Lease) -> bool:
-        """True if the last read was of another message, and is too long ago."""
-        monoton = lowest_owed(lease, self._end)
+    def _is_outdated(self, monoton: int | None) -> bool:
+        """True if the last read was not of this message, and is too long ago."""
         if monoton is None or (self._oldest is not None and monoton in self._oldest.monotons):
             return False
         return time.monotonic() >= self._asked_at + AGE_PAUSE.total_seconds()

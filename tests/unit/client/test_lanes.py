@@ -313,7 +313,7 @@ class Watched(CountingStore):
 
 
 def reads_for_lanes(client: Client, store: Watched, count: int) -> int:
-    """How many reads of chunks tell the lanes of a put of so many messages."""
+    """Put messages, and count the reads of chunks by which a receive learns their lanes."""
     keys = [KEYS[number % 5] for number in range(count)]
     client.put_many("q", [NewMessage(key, key) for key in keys])
     store.chunk_reads = 0
@@ -348,17 +348,40 @@ def test_the_ledger_tells_the_lanes_that_the_messages_have(schema: str | None):
     store = MemoryStore()
     keys = ["a", "b", None, "", "ä", b"\xff", "a", *map(str, range(20))]
     with Client.from_store(store) as client:
-        queue = client.create_queue("q", order="key", partitions=3, schema=schema)
+        client.create_queue("q", order="key", partitions=3, schema=schema)
         client.put_many("q", [NewMessage({"n": 1} if schema else "x", key) for key in keys])
 
+    assert check_lanes(store, "q") == len(keys)
+
+
+def check_lanes(store: MemoryStore, name: str) -> int:
+    """Check that the ledger tells the lanes of all messages of a queue, and count these."""
     count = 0
-    for part in queue.by_partition:
+    for part in read_queue(store, name).by_partition:
+        ledger = Ledger(store, part.queue_id)
+        every = Range(0, ledger.read_head().next)
+        assert all(block.lanes for block in ledger.locate(every))
         reader = LaneReader(store, part)
-        every = Range(0, Ledger(store, part.queue_id).read_head().next)
         told = dict(zip(range(every.stop), reader._read(every), strict=True))
         assert dict(reader._lanes_of_messages(Ranges.of(every))) == told
         count += len(told)
-    assert count == len(keys)
+    return count
+
+
+def test_the_ledger_tells_the_lanes_of_dead_letters_of_what_is_redriven_and_of_a_producer():
+    store = MemoryStore()
+    with Client.from_store(store) as client:
+        client.create_queue("dead", order="key")
+        client.create_queue("q", order="key", partitions=3, dead_letter_queue="dead")
+        client.create_group("q", "g")
+        with client.producer("q") as producer:
+            for number in range(20):
+                producer.put(NewMessage("x", str(number)))
+        client.reject(*client.receive("q", "g", max=100), reason="bad")
+        assert client.redrive(client.dead_letters("q")).redriven == {"q": 20}
+
+    assert check_lanes(store, "dead") == 20
+    assert check_lanes(store, "q") == 40
 
 
 def test_the_ledger_tells_no_lanes_where_nothing_is_in_order():
