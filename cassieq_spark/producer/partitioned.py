@@ -287,7 +287,8 @@ def _error_of(errors: Sequence[CassieqError], partitions: int, *, named: bool) -
     partly = OutcomeUnknownError(
         f"{partitions - len(errors)} of the {partitions} partitions that this write goes to have "
         "published it, so their messages are visible, and those of the others are not. The write "
-        f"has no name, so a repeated one would publish them again. The error was: {first}"
+        "has no name, so a repeated one would publish them again, except those with a unique id "
+        f"that the queue still knows. The error was: {first}"
     )
     partly.__cause__ = first
     return partly

@@ -30,7 +30,7 @@ from pathlib import Path
 from cassieq_spark import Client
 from cassieq_spark.errors import SetupError, StoreError
 from trials.chaos.checker import QUEUE, Row, Sent, is_aside, judge, judge_relay, rewinds
-from trials.chaos.client_checker import ClientVerdict, judge_clients, sent_by
+from trials.chaos.client_checker import ClientVerdict, judge_clients, put_anew, sent_by
 from trials.chaos.environment import (
     COUNTER,
     DEAD,
@@ -113,8 +113,10 @@ def strike_and_judge(environment: Environment, faults: Sequence[Fault], *, by_ke
     results = [result for each in environment.consumers.notebooks for result in each.results()]
     tries = [each for notebook in environment.relays.notebooks for each in notebook.tries()]
     dead = dead_letters(environment)
-    verdict = judge(sent, results, dead[GROUP], by_key=by_key)
-    relay_verdict = judge_relay(sent, tries, rows_of(environment, RELAYED), dead[ONWARD])
+    several = put_anew(environment.puts, WINDOW.total_seconds())
+    verdict = judge(sent, results, dead[GROUP], by_key=by_key, several=several)
+    relayed = rows_of(environment, RELAYED)
+    relay_verdict = judge_relay(sent, tries, relayed, dead[ONWARD], several=several)
     client_verdict = judge_all_clients(environment, sent, dead[COUNTER]) if by_key else None
     tick_verdict = judge_schedule(environment)
     rewound = rewinds(event for each in environment.notebooks for event in each.events())
@@ -153,7 +155,7 @@ def judge_all_clients(
     routed = {each.name for each in environment.producers.notebooks if spread}
     return judge_clients(
         sent,
-        [event for each in environment.scribes.notebooks for event in each.events()],
+        environment.puts,
         [each.events() for each in environment.clerks.notebooks],
         dead,
         window=WINDOW.total_seconds(),
@@ -167,7 +169,7 @@ def judge_whole_history(environment: Environment) -> HistoryVerdict:
     return judge_history(
         [*entries_of(store, QUEUE, COUNTER, environment.skews)],
         {each.name: each.events() for each in environment.clerks.notebooks},
-        [event for each in environment.scribes.notebooks for event in each.events()],
+        environment.puts,
         group=COUNTER,
         ends=ends_of(store, QUEUE),
     )

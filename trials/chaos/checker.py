@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,7 +145,7 @@ class Verdict:
         lost: Published messages that were neither processed nor dead-lettered.
         duplicated: Copies of messages in the results, without the first of each.
         duplicated_under_lease: Those of them without a reason: a consumer knew that it held the
-            message and has acked it, and a delivery came later.
+            message and has acked it, and a delivery came later, though the queue had it only once.
         damaged: Rows that differ from what was sent.
         reordered: First deliveries after a later message of the same lane and consumer; in order
             by key, of the same key.
@@ -178,7 +178,12 @@ class Verdict:
 
 
 def judge(
-    sent: Iterable[Sent], results: Iterable[Result], dead: Iterable[Row], *, by_key: bool = False
+    sent: Iterable[Sent],
+    results: Iterable[Result],
+    dead: Iterable[Row],
+    *,
+    by_key: bool = False,
+    several: Container[Message] = (),
 ) -> Verdict:
     """Compare what was sent with what was processed.
 
@@ -187,6 +192,7 @@ def judge(
         results: All batches of all consumers of one group.
         dead: The dead letters of the group.
         by_key: Whether the queue is ordered by key.
+        several: Messages that the queue may have more than once.
     """
     producers = {each.producer: each for each in sent}
     copies: defaultdict[Message, list[tuple[int, bool]]] = defaultdict(list)
@@ -213,7 +219,9 @@ def judge(
         acked=sum(any(acked for _, acked in each) for each in copies.values()),
         lost=published - acknowledged,
         duplicated=sum(len(each) - 1 for each in copies.values()),
-        duplicated_under_lease=sum(map(_without_excuse, copies.values())),
+        duplicated_under_lease=sum(
+            _without_excuse(each) for message, each in copies.items() if message not in several
+        ),
         damaged=damaged,
         reordered=_reordered(batches, by_key=by_key),
         reordered_by_key=_reordered_by_key(batches) if by_key else 0,
@@ -256,7 +264,12 @@ class RelayVerdict:
 
 
 def judge_relay(
-    sent: Iterable[Sent], tries: Iterable[Try], arrived: Iterable[Row], dead: Iterable[Row]
+    sent: Iterable[Sent],
+    tries: Iterable[Try],
+    arrived: Iterable[Row],
+    dead: Iterable[Row],
+    *,
+    several: Container[Message | None] = (),
 ) -> RelayVerdict:
     """Compare what was sent with what a relay has passed on.
 
@@ -265,6 +278,7 @@ def judge_relay(
         tries: All batches that the relay was about to publish.
         arrived: The messages in the relay's queue.
         dead: The dead letters of the relay's group.
+        several: Messages that the queue may have more than once.
     """
     producers = {each.producer: each for each in sent}
     read = [read_message(row.key, row.body) for row in arrived]
@@ -290,9 +304,13 @@ def judge_relay(
         relay_invented=sum(not was_sent(message, producers) for message in copies),
         relay_doubled=copies.total() - len(copies),
         relay_doubled_without_reason=sum(
-            max(0, count - max(1, len(batches[message]))) for message, count in copies.items()
+            max(0, count - max(1, len(batches[message])))
+            for message, count in copies.items()
+            if message not in several
         ),
-        relay_held_twice=sum(len(each) > 1 for each in holders.values()),
+        relay_held_twice=sum(
+            len(each) > 1 for (message, _), each in holders.items() if message not in several
+        ),
         relay_dead=len(dead_lettered),
     )
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,8 +163,18 @@ def judge_clients(
         client_early=_early(holds, dead_lettered),
         client_held_twice=_held_twice(holds),
         client_again=_again(holds),
-        client_visible_twice=_visible_twice(holds, attempts, window - MARGIN_SECONDS),
+        client_visible_twice=_visible_twice(holds, attempts, _put_anew(attempts, window)),
     )
+
+
+def put_anew(puts: Iterable[Event], window: float) -> AbstractSet[Message]:
+    """Messages of which the queue may have several, as the window was over for their later puts.
+
+    Args:
+        puts: The events of all scribes.
+        window: For how long a unique id is unique, in seconds.
+    """
+    return _put_anew(_attempts(puts), window)
 
 
 def sent_by(scribe: str, events: Iterable[Event]) -> Sent:
@@ -292,16 +303,19 @@ def _attempts(puts: Iterable[Event]) -> Mapping[Message, _Attempts]:
     return found
 
 
+def _put_anew(attempts: Mapping[Message, _Attempts], window: float) -> AbstractSet[Message]:
+    surely = window - MARGIN_SECONDS
+    return {
+        message for message, puts in attempts.items() if puts.ended - min(puts.began) >= surely
+    }
+
+
 def _visible_twice(
-    holds: Iterable[_Hold], attempts: Mapping[Message, _Attempts], window: float
+    holds: Iterable[_Hold], attempts: Mapping[Message, _Attempts], several: AbstractSet[Message]
 ) -> int:
     places: defaultdict[Message, set[Place]] = defaultdict(set)
     for hold in holds:
         places[hold.message].add(hold.place)
     for message, puts in attempts.items():
         places[message] |= puts.places
-    twice = [message for message, some in places.items() if len(some) > 1]
-    return sum(
-        message not in attempts or attempts[message].ended - min(attempts[message].began) < window
-        for message in twice
-    )
+    return sum(len(some) > 1 and message not in several for message, some in places.items())

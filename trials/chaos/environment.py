@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from cassieq_spark.groups.partitions import create_groups
 from cassieq_spark.model import Order
@@ -145,6 +146,11 @@ class Environment:
     def notebooks(self) -> list[Notebook]:
         """Those of the queries."""
         return [*self.producers.notebooks, *self.consumers.notebooks, *self.relays.notebooks]
+
+    @property
+    def puts(self) -> list[dict[str, Any]]:
+        """The events of all scribes."""
+        return [event for each in self.scribes.notebooks for event in each.events()]
 
     def calm_down(self) -> None:
         """Let queries run without stops: each stop makes the replayed batches smaller."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -12,14 +12,21 @@ import pyarrow as pa
 import pytest
 
 from cassieq_spark import Client, NewMessage
-from cassieq_spark.errors import BatchChangedError, MessageError, OptionError
+from cassieq_spark.errors import (
+    BatchChangedError,
+    MessageError,
+    NotAppliedError,
+    OptionError,
+    OutcomeUnknownError,
+)
 from cassieq_spark.model import Position, Positions, Range
 from cassieq_spark.producer import blocks as blocks_module
 from cassieq_spark.repair.scan import DriverScan
 from cassieq_spark.repair.steps import run_once
 from cassieq_spark.store.memory import MemoryStore
-from cassieq_spark.store.protocol import partition_of_ledger, partition_of_queue
+from cassieq_spark.store.protocol import Op, Partition, partition_of_ledger, partition_of_queue
 from cassieq_spark.store.tables import Table
+from cassieq_spark.testing.stores import WrappedStore
 from tests.support.builders import make_clocked_store
 from tests.support.faults import FakeClock, make_block_id
 
@@ -187,6 +194,28 @@ def test_an_alteration_changes_for_how_long():
         scene.put("a")
     scene.client.alter_queue("q", deduplicate=timedelta(minutes=1))
     assert scene.another().put("q", "b", unique_id="a") == 1
+
+
+def test_a_put_that_some_partitions_have_published_is_completed_by_a_repeated_one():
+    scene = Scene(order="key", partitions=4)
+    refused = partition_of_ledger(scene.queue.of_partition(1).queue_id)
+
+    class Refusing(WrappedStore):
+        def cas(self, partition: Partition, ops: Sequence[Op]) -> bool:
+            if partition == refused:
+                raise NotAppliedError("refused")
+            return super().cas(partition, ops)
+
+    ids = [f"id{number}" for number in range(12)]
+    messages = [NewMessage(each, each, unique_id=each) for each in ids]
+
+    with pytest.raises(OutcomeUnknownError, match="except those with a unique id"):
+        Client.from_store(Refusing(scene.memory)).put_many("q", messages)
+    before = scene.values()
+    scene.client.put_many("q", messages)
+
+    assert 0 < len(before) < len(ids)
+    assert sorted(scene.values()) == sorted(ids)
 
 
 def test_an_idempotency_key_and_unique_ids_go_together():

@@ -153,6 +153,15 @@ def test_a_message_that_is_twice_in_one_batch_has_no_excuse():
     assert verdict.duplicated_under_lease == 1
 
 
+def test_of_a_message_that_was_put_anew_each_copy_has_its_own_acks():
+    results = result(0, range(8)), result(1, [7], consumer="b")
+
+    verdict = judge([SENT], results, [], several={Message("p", 7)})
+
+    assert (verdict.duplicated, verdict.duplicated_under_lease) == (1, 0)
+    assert judge([SENT], results, [], several={Message("p", 6)}).duplicated_under_lease == 1
+
+
 def test_a_first_delivery_after_a_later_message_of_its_lane_is_reordered():
     assert verdict_of(result(0, [0, 1, 2, 4, 5, 6, 7]), result(1, [3])).reordered == 1
 
@@ -321,6 +330,18 @@ def test_two_batches_with_one_delivery_of_a_message_are_held_twice():
     verdict = relay_of(attempt(0, range(8)), attempt(1, [7]), arrived=range(8))
 
     assert (verdict.relay_held_twice, verdict.is_fine) == (1, False)
+
+
+def test_a_relay_may_pass_on_each_copy_of_a_message_that_was_put_anew():
+    tries, arrived = [attempt(0, range(8)), attempt(1, [7])], [*range(8), 7, 7]
+
+    def verdict_if(several: int) -> RelayVerdict:
+        rows = map(row, arrived)
+        return judge_relay([SENT], tries, rows, [], several={Message("p", several)})
+
+    assert (verdict_if(7).relay_doubled, verdict_if(7).is_fine) == (2, True)
+    other = verdict_if(6)
+    assert (other.relay_doubled_without_reason, other.relay_held_twice) == (1, 1)
 
 
 def test_what_arrives_changed_or_from_nobody_is_found():

@@ -14,6 +14,7 @@ from trials.chaos.client_checker import (
     Event,
     judge_clients,
     name_of,
+    put_anew,
     sent_by,
 )
 
@@ -262,6 +263,9 @@ def test_a_put_that_is_repeated_after_the_window_is_another_message():
         return verdict_of(done("1", 0, [A]), done("2", 300, [A], place=7), puts=puts)
 
     assert verdict_when_repeated(WINDOW).client_visible_twice == 0
+    assert put_anew([*put([A, A + 2], 0), *put([A, A + 1], WINDOW)], WINDOW) == {
+        Message(SCRIBE, A)
+    }
     assert verdict_when_repeated(WINDOW - 2).client_visible_twice == 1
     assert verdict_when_repeated(5).client_repeats == 2
 
