@@ -105,7 +105,7 @@ class _Hold:
 
 def judge_clients(
     sent: Iterable[Sent],
-    puts: Iterable[Event],
+    puts: Sequence[Event],
     told: Iterable[Sequence[Event]],
     dead: Iterable[Row],
     *,
@@ -163,7 +163,7 @@ def judge_clients(
         client_early=_early(holds, dead_lettered),
         client_held_twice=_held_twice(holds),
         client_again=_again(holds),
-        client_visible_twice=_visible_twice(holds, attempts, _put_anew(attempts, window)),
+        client_visible_twice=_visible_twice(holds, attempts, put_anew(puts, window)),
     )
 
 
@@ -174,7 +174,12 @@ def put_anew(puts: Iterable[Event], window: float) -> AbstractSet[Message]:
         puts: The events of all scribes.
         window: For how long a unique id is unique, in seconds.
     """
-    return _put_anew(_attempts(puts), window)
+    surely = window - MARGIN_SECONDS
+    return {
+        message
+        for message, attempts in _attempts(puts).items()
+        if attempts.ended - min(attempts.began) >= surely
+    }
 
 
 def sent_by(scribe: str, events: Iterable[Event]) -> Sent:
@@ -301,13 +306,6 @@ def _attempts(puts: Iterable[Event]) -> Mapping[Message, _Attempts]:
             elif event["place"] is not None:
                 attempts.places.add(tuple(event["place"]))
     return found
-
-
-def _put_anew(attempts: Mapping[Message, _Attempts], window: float) -> AbstractSet[Message]:
-    surely = window - MARGIN_SECONDS
-    return {
-        message for message, puts in attempts.items() if puts.ended - min(puts.began) >= surely
-    }
 
 
 def _visible_twice(

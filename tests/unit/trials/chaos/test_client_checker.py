@@ -79,7 +79,7 @@ def put(numbers: Sequence[int], at: float, place: int | None = None) -> list[Eve
 def verdict_of(
     *told: Sequence[Event],
     sent: int = 0,
-    puts: Iterable[Event] = (),
+    puts: Sequence[Event] = (),
     dead: Iterable[int] = (),
     elsewhere: Iterable[int] = (),
 ) -> ClientVerdict:
